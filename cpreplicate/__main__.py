@@ -1,0 +1,5 @@
+"""`python -m cpreplicate` is the console script `cpreplicate`."""
+
+from cpreplicate.cli import main
+
+main()

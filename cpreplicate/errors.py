@@ -1,0 +1,58 @@
+"""One class a failure, each with the exit code that a script may rely on.
+
+A message says what happened, to which path, and what the operator can do. The codes are those of `docs/json.md`.
+"""
+
+from __future__ import annotations
+
+
+class CpreplicateError(Exception):
+    """The root of every failure that cpreplicate foresees."""
+
+    exit_code = 1
+
+
+class UsageError(CpreplicateError):
+    """The words of the call do not fit together."""
+
+    exit_code = 2
+
+
+class CopyFailed(CpreplicateError):
+    """Some copies failed: nothing was committed or deleted, the replica is as before."""
+
+    exit_code = 3
+
+
+class MetadataError(CpreplicateError):
+    """Bytes that are not a `_metadata` this tool understands; names the version or the byte offset."""
+
+    exit_code = 5
+
+
+class Refused(CpreplicateError):
+    """Not done because it would not be safe."""
+
+    exit_code = 6
+
+
+class NotThere(CpreplicateError):
+    """The source or the replica is not there."""
+
+    exit_code = 10
+
+
+class SourceBroken(NotThere):
+    """The source checkpoint's `_metadata` is there, files that it references are not: it cannot be restored anywhere."""
+
+
+class LeaseHeld(CpreplicateError):
+    """Another run holds the lease of this replica."""
+
+    exit_code = 11
+
+
+class SourceMovedOn(CpreplicateError):
+    """The source checkpoint was subsumed while it was copied; the next run takes the newest one."""
+
+    exit_code = 12
