@@ -1,0 +1,103 @@
+"""From the state handles of a `_metadata` to the distinct files that a restore needs, with their extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cpreplicate import uri
+from cpreplicate.metadata import Handle, Metadata
+
+_FILE_KINDS = frozenset({"file", "relative", "segment"})
+
+
+class File(NamedTuple):
+    """One file of the closure: where it is read, and the length that it must at least have."""
+
+    uri: str
+    extent: int
+    segment: bool
+
+
+@dataclass(frozen=True)
+class Closure:
+    """The files of a checkpoint by the place that they are read from, and how each recorded path resolves."""
+
+    files: Mapping[str, File]
+    places: Mapping[str, str]
+    directories: frozenset[str]
+
+    def place(self, handle: Handle) -> str:
+        """Where the file (or directory) of a handle is read from."""
+        assert handle.path is not None, "only handles that name a place have one"
+        return self.places[handle.path]
+
+    @property
+    def bytes(self) -> int:
+        """The sum of all extents."""
+        return sum(file.extent for file in self.files.values())
+
+
+def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
+    """The closure of a checkpoint. Several references of one file give the greatest extent."""
+    places = _Places(metadata.base_uri, remaps)
+    files: dict[str, File] = {}
+    directories = set()
+    for handle in metadata.handles:
+        if handle.path is None:
+            continue
+        place = places[handle.path]
+        if handle.kind in _FILE_KINDS:
+            _merge(files, place, needed_extent(handle), handle.kind == "segment")
+        else:
+            directories.add(place)
+    return Closure(files, places, frozenset(directories))
+
+
+def needed_extent(handle: Handle) -> int:
+    """How long the file of a handle must at least be, in bytes.
+
+    Zero for a changelog's `dstl` file: its handle tells the uncompressed payload, which is unrelated to the file's
+    length when compression is on (`FsStateChangelogWriter`, observed on 1.20 and 2.3).
+    """
+    if handle.part == "delta" and handle.kind != "segment":
+        return 0
+    return handle.size + (handle.position or 0)
+
+
+def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
+    """Files that lie outside the job's own directory, counted by their job's directory (or their own, if unlike one)."""
+    groups: dict[str, int] = {}
+    for place in files:
+        if uri.below(place, job_root) is None:
+            group = _job_of(place)
+            groups[group] = groups.get(group, 0) + 1
+    return groups
+
+
+def _job_of(place: str) -> str:
+    for marker in ("/shared/", "/taskowned/", "/chk-"):
+        head, found, _ = place.partition(marker)
+        if found:
+            return head
+    return uri.parent(place)
+
+
+def _merge(files: dict[str, File], place: str, extent: int, segment: bool) -> None:
+    known = files.get(place)
+    if known is not None:
+        extent, segment = max(extent, known.extent), segment or known.segment
+    files[place] = File(place, extent, segment)
+
+
+class _Places(dict[str, str]):
+    """Resolves each recorded spelling once."""
+
+    def __init__(self, base: str, remaps: Sequence[uri.Remap]) -> None:
+        super().__init__()
+        self._resolve: Callable[[str], str] = lambda text: uri.remap(uri.resolve(text, base), remaps)
+
+    def __missing__(self, text: str) -> str:
+        self[text] = place = self._resolve(text)
+        return place

@@ -1,0 +1,114 @@
+"""Relative or absolute: how the references of a replica's `_metadata` are spelled, and how to restore from it.
+
+The rules follow from what stock Flink was seen to do; see `docs/restore.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from cpreplicate import uri
+from cpreplicate.closure import Closure
+from cpreplicate.metadata import Absolute, Handle, Metadata, Relative
+from cpreplicate.placement import Placement
+
+PathsMode = Literal["auto", "relative", "absolute"]
+_FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which knows no NO_CLAIM
+_FIRST_WITH_CLAIM_MODE_OPTION = 5  # Flink 2.0 renamed `-restoreMode` to `-claimMode` and dropped the old name
+
+
+class Paths(NamedTuple):
+    """The spelling that was chosen, and why."""
+
+    mode: Literal["relative", "absolute"]
+    reason: str
+
+
+def choose(metadata: Metadata, asked: PathsMode) -> Paths:
+    """The spelling for a replica of this checkpoint; `auto` takes relative where Flink's default restore is safe."""
+    if asked != "auto":
+        return Paths(asked, "asked for with --paths")
+    if metadata.changelog:
+        return Paths("absolute", "changelog state cannot be restored with NO_CLAIM, and CLAIM needs absolute paths")
+    if metadata.version < _FIRST_WITH_NO_CLAIM:
+        return Paths("absolute", f"metadata v{metadata.version} may be of a Flink before 1.15, which has no NO_CLAIM")
+    return Paths("relative", f"metadata v{metadata.version}: Flink's default claim mode, NO_CLAIM, is safe with them")
+
+
+def warnings(metadata: Metadata, asked: PathsMode) -> tuple[str, ...]:
+    """What the operator should know about the spelling that was asked for."""
+    found = []
+    if asked == "relative" and metadata.changelog:
+        found.append("relative paths with changelog state: only CLAIM restores it, and its next checkpoints will not be"
+                     " restorable; use --paths absolute")  # fmt: skip
+    if asked == "relative" and metadata.version < _FIRST_WITH_NO_CLAIM:
+        found.append(f"relative paths with metadata v{metadata.version}: restore with NO_CLAIM only (Flink 1.15 or later);"
+                     " on an older Flink the next checkpoints will not be restorable; use --paths absolute")  # fmt: skip
+    if asked == "relative" and metadata.file_merging:
+        found.append("file-merged state has no relative form: its paths are absolute in the replica, which cannot be"
+                     " moved without `cpreplicate sync` or a rewrite")  # fmt: skip
+    return tuple(found)
+
+
+def speller(
+    closure: Closure, placement: Placement, replica: str, mode: str
+) -> Callable[[Handle], Absolute | Relative | None]:
+    """How each handle is to be spelled in the replica: one spelling for each file throughout.
+
+    A segment or directory has no relative form, and neither has any other reference of a file that a segment names.
+    """
+
+    def spell(handle: Handle) -> Absolute | Relative | None:
+        if handle.path is None:
+            return None
+        place = closure.place(handle)
+        if handle.kind == "directory":
+            return Absolute(uri.join(replica, placement.place_directory(place)))
+        target = placement.place(place)
+        if mode == "absolute" or closure.files[place].segment:
+            return Absolute(uri.join(replica, target))
+        return _unless_same(handle, relative_to(placement.name, target))
+
+    return spell
+
+
+def relative_to(checkpoint: str, target: str) -> str:
+    """A path in the replica, told from the checkpoint's own directory: a bare name there, `../…` elsewhere."""
+    own = uri.below(target, checkpoint)
+    return own if own is not None else f"../{target}"
+
+
+def _unless_same(handle: Handle, spelling: str) -> Relative | None:
+    return None if handle.kind == "relative" and handle.path == spelling else Relative(spelling)
+
+
+class Restore(NamedTuple):
+    """How to start a job from a replica: the claim mode that is safe, the command, and why."""
+
+    claim_mode: str
+    command: str
+    reason: str
+
+
+def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
+    """The way to restore the checkpoint at `checkpoint`, spelled in `mode`, that loses nothing."""
+    claim_mode, reason = _claim_mode(metadata, mode)
+    if metadata.version < _FIRST_WITH_NO_CLAIM and mode == "absolute":
+        return Restore(claim_mode, f"flink run -s {_quoted(checkpoint)} …", reason)
+    option = "-claimMode" if metadata.version >= _FIRST_WITH_CLAIM_MODE_OPTION else "-restoreMode"
+    return Restore(claim_mode, f"flink run -s {_quoted(checkpoint)} {option} {claim_mode} …", reason)
+
+
+def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
+    if metadata.changelog:
+        return "CLAIM", "changelog state cannot be restored with NO_CLAIM; after CLAIM the job owns the replica, sync it no more"
+    if mode == "relative":
+        return "NO_CLAIM", "with CLAIM or LEGACY the relative paths would break the next checkpoints"
+    if metadata.version < _FIRST_WITH_NO_CLAIM:
+        return "NO_CLAIM", "absolute paths are safe in every mode; before Flink 1.15 there is none to choose"
+    return "NO_CLAIM", "absolute paths are safe with CLAIM too; after CLAIM the job owns the replica, sync it no more"
+
+
+def _quoted(text: str) -> str:
+    return text if all(c.isalnum() or c in "/:._-=@%+," for c in text) else "'" + text.replace("'", "'\\''") + "'"

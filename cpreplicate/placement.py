@@ -1,0 +1,84 @@
+"""Where each file of a closure lies in the replica: a pure function of the place that it is read from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cpreplicate import uri
+from cpreplicate.errors import Refused
+
+METADATA = "_metadata"
+OWN = ".cpreplicate"
+FOREIGN = "foreign"
+CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
+_LONGEST_NAME = 200  # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Lays the files of one source checkpoint into its replica.
+
+    `checkpoint` is the place of the source checkpoint, `job_root` that of its job (None for a savepoint, which lies
+    alone), `name` the checkpoint's directory in the replica, `chk-N`.
+    """
+
+    checkpoint: str
+    job_root: str | None
+    name: str
+
+    def place(self, source: str) -> str:
+        """The path in the replica, relative to its root, of a file read from `source`."""
+        own = uri.below(source, self.checkpoint)
+        if own is not None:
+            return self._own(f"{self.name}/{own}", source)
+        relative = uri.below(source, self.job_root) if self.job_root else None
+        return self._own(relative, source) if relative is not None else _foreign(source)
+
+    def place_directory(self, source: str) -> str:
+        """The path in the replica of a directory that a type-17 handle names.
+
+        Flink deletes such a directory recursively once it owns the checkpoint, so a foreign one gets a name that
+        no file of the replica lies below.
+        """
+        relative = uri.below(source, self.job_root) if self.job_root else None
+        if relative is not None and relative.split("/")[0] in ("shared", "taskowned") and "/" in relative:
+            return relative
+        return f"{FOREIGN}/{_digest(source)}"
+
+    def place_all(self, sources: Iterable[str]) -> dict[str, str]:
+        """Target path to source, for each source. Raises `Refused` if two sources would meet on one target."""
+        placed: dict[str, str] = {}
+        for source in sources:
+            target = self.place(source)
+            if placed.setdefault(target, source) != source:
+                raise Refused(f"{source} and {placed[target]} would both become {target} in the replica; nothing was done")
+        return placed
+
+    @staticmethod
+    def _own(relative: str, source: str) -> str:
+        first, _, rest = relative.partition("/")
+        is_laid_out = first in ("shared", "taskowned", FOREIGN) or CHECKPOINT_NAME.fullmatch(first)
+        if not rest or not is_laid_out or uri.name(relative) == METADATA or f"/{OWN}" in relative:
+            return _foreign(source)
+        return relative
+
+
+def is_replica_path(relative: str) -> bool:
+    """Whether a path relative to a replica is one where a file of a closure may lie; nothing else is ever deleted."""
+    first, _, rest = relative.partition("/")
+    return bool(rest) and (first in ("shared", "taskowned", FOREIGN) or bool(CHECKPOINT_NAME.fullmatch(first)))
+
+
+def _foreign(source: str) -> str:
+    """Flat, since entropy-injected paths give every file a directory of its own, and each would cost a listing."""
+    name = uri.name(source)
+    if len(name.encode()) > _LONGEST_NAME:
+        name = hashlib.sha256(name.encode()).hexdigest()
+    return f"{FOREIGN}/{_digest(uri.parent(source))}-{name}"
+
+
+def _digest(directory: str) -> str:
+    return hashlib.sha256(directory.encode()).hexdigest()[:16]

@@ -1,0 +1,120 @@
+"""The plan: what a sync copies, keeps and deletes, and why. Pure; made once, shown or executed as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Verb = Literal["copy", "keep", "delete"]
+
+
+class Needed(NamedTuple):
+    """A file of the new checkpoint's closure: where it is read, and the length that the replica's copy must have."""
+
+    source: str
+    extent: int
+
+
+class Committed(NamedTuple):
+    """A checkpoint that the replica holds: `files` is target path to extent."""
+
+    name: str
+    checkpoint_id: int
+    files: Mapping[str, int]
+
+
+class Action(NamedTuple):
+    """One row of a plan. `target` is relative to the replica; `source` is None for a delete; `bytes` is what it costs."""
+
+    action: Verb
+    source: str | None
+    target: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done to make `replica` hold `source`; `diff`, `--dry-run` and `sync` use the same object."""
+
+    source: str
+    replica: str
+    checkpoint: str
+    checkpoint_id: int
+    base_checkpoint_id: int | None
+    publish: bool
+    copies: tuple[Action, ...]
+    keeps: tuple[Action, ...]
+    deletes: tuple[Action, ...]
+    dropped: tuple[str, ...]
+    paths: str
+    paths_reason: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether executing it would change nothing."""
+        return not (self.publish or self.copies or self.deletes or self.dropped)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Every row: copies, keeps, deletes."""
+        return self.copies + self.keeps + self.deletes
+
+
+def total(actions: Iterable[Action]) -> int:
+    """The bytes of some actions together."""
+    return sum(action.bytes for action in actions)
+
+
+def copies_and_keeps(
+    needed: Mapping[str, Needed], committed: Sequence[Committed], present: Mapping[str, int]
+) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
+    """The closure split into what must be copied and what the replica has.
+
+    `present` is target path to length of what the replica's directories hold now. A file that is present with its
+    extent is complete, committed or not: files appear under their names only when whole.
+    """
+    holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
+    copies, keeps = [], []
+    for target, (source, extent) in needed.items():
+        length = present.get(target)
+        if length is not None and length >= extent:
+            reason = f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
+            keeps.append(Action("keep", source, target, length, reason))
+        else:
+            copies.append(Action("copy", source, target, extent, _why_copied(length, target in holder)))
+    return tuple(copies), tuple(keeps)
+
+
+def dropped(committed: Sequence[Committed], checkpoint_id: int, keep: int) -> tuple[Committed, ...]:
+    """The committed checkpoints that are no longer kept once `checkpoint_id` is committed, oldest first."""
+    others = sorted((each for each in committed if each.checkpoint_id != checkpoint_id), key=lambda each: each.checkpoint_id)
+    return tuple(others[: max(0, len(others) - (keep - 1))])
+
+
+def deletes(
+    committed: Sequence[Committed],
+    replaced: Sequence[Committed],
+    needed: Mapping[str, Needed],
+    present: Mapping[str, int],
+) -> tuple[Action, ...]:
+    """What only the `replaced` ones of the `committed` checkpoints needed."""
+    gone = {checkpoint.name for checkpoint in replaced}
+    kept = set(needed).union(*(each.files for each in committed if each.name not in gone))
+    holders: dict[str, list[str]] = {}
+    for checkpoint in replaced:
+        for target in checkpoint.files:
+            if target not in kept:
+                holders.setdefault(target, []).append(checkpoint.name)
+    return tuple(
+        Action("delete", None, target, present.get(target, 0), f"only {' and '.join(names)} needed it")
+        for target, names in holders.items()
+    )
+
+
+def _why_copied(length: int | None, committed: bool) -> str:
+    if length is None:
+        return "missing in the replica" if committed else "new"
+    return "longer at source: a merged file grew"
