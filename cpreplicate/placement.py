@@ -59,17 +59,14 @@ class Placement:
 
     @staticmethod
     def _own(relative: str, source: str) -> str:
-        first, _, rest = relative.partition("/")
-        is_laid_out = first in ("shared", "taskowned", FOREIGN) or CHECKPOINT_NAME.fullmatch(first)
-        if not rest or not is_laid_out or uri.name(relative) == METADATA or f"/{OWN}" in relative:
-            return _foreign(source)
-        return relative
+        return relative if is_replica_path(relative) else _foreign(source)
 
 
 def is_replica_path(relative: str) -> bool:
     """Whether a path relative to a replica is one where a file of a closure may lie; nothing else is ever deleted."""
     first, _, rest = relative.partition("/")
-    return bool(rest) and (first in ("shared", "taskowned", FOREIGN) or bool(CHECKPOINT_NAME.fullmatch(first)))
+    is_laid_out = first in ("shared", "taskowned", FOREIGN) or bool(CHECKPOINT_NAME.fullmatch(first))
+    return bool(rest) and is_laid_out and uri.name(relative) != METADATA and f"/{OWN}" not in relative
 
 
 def _foreign(source: str) -> str:

@@ -78,11 +78,16 @@ def below(uri: str, root: str) -> str | None:
     return uri[len(prefix) :] if uri.startswith(prefix) and len(uri) > len(prefix) else None
 
 
+def within(uri: str, root: str) -> bool:
+    """Whether a place lies below a root: a directory, a filesystem (`hdfs://ns`, `file:`) or a whole scheme (`s3:`)."""
+    return uri.startswith(root) if root.endswith(":") else below(uri, root) is not None
+
+
 def remap(uri: str, remaps: Sequence[Remap]) -> str:
     """Where a recorded place is read from; the longest prefix that fits wins."""
     for recorded, actual in remaps:
         if uri == recorded or _prefixes(recorded, uri):
-            return _normalised_join(actual, uri[len(recorded) :])
+            return actual + uri[len(recorded) :]
     return uri
 
 
@@ -106,10 +111,6 @@ def _prefix(text: str, working_directory: str) -> str:
 
 def _prefixes(recorded: str, uri: str) -> bool:
     return uri.startswith(recorded) and (recorded.endswith(":") or uri[len(recorded)] == "/")
-
-
-def _normalised_join(actual: str, rest: str) -> str:
-    return actual + rest
 
 
 def _split(uri: str) -> tuple[str, str]:

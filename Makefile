@@ -1,0 +1,40 @@
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup java maven demo test lint bench clean
+
+help: ## what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.installed ## install the locked Python packages and cpreplicate itself into .venv
+
+.venv/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed; set PYTHON=")'
+	$(PYTHON) -m venv .venv || (sh scripts/need.sh venv && $(PYTHON) -m venv .venv)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+java:
+	@sh scripts/need.sh java
+
+maven: java
+	@sh scripts/need.sh maven
+
+demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
+	@sh scripts/demo.sh
+
+lint: setup ## ruff, mypy strict, the layers
+	$(BIN)/ruff check cpreplicate tests scripts
+	$(BIN)/ruff format --check cpreplicate tests scripts
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint maven ## lint and every test, real Spark and real Flink included
+	$(BIN)/python -m pytest
+
+bench: setup maven ## decode speed against Flink's own loader
+	$(BIN)/python scripts/bench_decode.py
+
+clean: ## remove what the other targets made
+	rm -rf .venv .demo tests/flink/target-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

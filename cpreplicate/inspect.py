@@ -1,0 +1,117 @@
+"""`inspect`: what a checkpoint holds, read from its `_metadata` alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cpreplicate import uri
+from cpreplicate.closure import closure, foreign_groups
+from cpreplicate.metadata import Handle, Metadata
+from cpreplicate.source import find, read_metadata
+
+
+@dataclass(frozen=True)
+class OperatorSummary:
+    """One operator; `bytes` counts each handle's size, inline state too, `files` its distinct files."""
+
+    id: str
+    name: str | None
+    uid: str | None
+    parallelism: int
+    max_parallelism: int
+    subtasks: int
+    bytes: int
+    files: int
+    largest_subtask_bytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a checkpoint holds; `bytes` is the sum of its files' extents, `foreign` counts files of other jobs or roots."""
+
+    checkpoint: str
+    checkpoint_id: int
+    version: int
+    operators: tuple[OperatorSummary, ...]
+    handles: int
+    files: int
+    bytes: int
+    inline_bytes: int
+    foreign: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ReferenceRow:
+    """One state handle, as `inspect --refs` tells it."""
+
+    operator: str | None
+    subtask: int | None
+    state: str
+    handle: str
+    path: str | None
+    uri: str | None
+    size: int
+    position: int | None
+
+
+def inspect(place: str, remaps: Sequence[uri.Remap]) -> Inspection:
+    """Summarise the checkpoint that `place` means. Raises `NotThere`, `MetadataError`."""
+    source = find(place)
+    metadata = read_metadata(source.checkpoint).metadata
+    found = closure(metadata, remaps)
+    handles = [handle for handle in metadata.handles if handle.kind != "directory"]
+    return Inspection(
+        checkpoint=source.checkpoint,
+        checkpoint_id=metadata.checkpoint_id,
+        version=metadata.version,
+        operators=_operators(metadata, handles),
+        handles=len(handles),
+        files=len(found.files),
+        bytes=found.bytes,
+        inline_bytes=metadata.inline_bytes,
+        foreign=foreign_groups(found.files, source.job_root or source.checkpoint),
+    )
+
+
+def references(place: str, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
+    """Every state handle of the checkpoint, in the order of the file."""
+    metadata = read_metadata(find(place).checkpoint).metadata
+    places = closure(metadata, remaps).places
+    for handle in metadata.handles:
+        if handle.kind != "directory":
+            yield ReferenceRow(
+                operator=None if handle.operator is None else metadata.operators[handle.operator].id,
+                subtask=handle.subtask,
+                state=handle.state,
+                handle=handle.kind,
+                path=handle.path,
+                uri=None if handle.path is None else places[handle.path],
+                size=handle.size,
+                position=handle.position,
+            )
+
+
+def _operators(metadata: Metadata, handles: Sequence[Handle]) -> tuple[OperatorSummary, ...]:
+    bytes_of: dict[int, dict[int | None, int]] = defaultdict(lambda: defaultdict(int))
+    files_of: dict[int, set[str]] = defaultdict(set)
+    for handle in handles:
+        if handle.operator is not None:
+            bytes_of[handle.operator][handle.subtask] += handle.size
+            if handle.path is not None:
+                files_of[handle.operator].add(handle.path)
+    return tuple(
+        OperatorSummary(
+            id=operator.id,
+            name=operator.name,
+            uid=operator.uid,
+            parallelism=operator.parallelism,
+            max_parallelism=operator.max_parallelism,
+            subtasks=operator.subtasks,
+            bytes=sum(bytes_of[index].values()),
+            files=len(files_of[index]),
+            largest_subtask_bytes=max((n for task, n in bytes_of[index].items() if task is not None), default=0),
+        )
+        for index, operator in enumerate(metadata.operators)
+    )

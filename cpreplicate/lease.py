@@ -1,0 +1,138 @@
+"""The lease: one run at a time writes to a replica.
+
+`.cpreplicate/lease` is created exclusively and tells who holds it. A heartbeat renews it; one whose holder died on
+this host, or whose time ran out, is taken over by moving it away, which only one contender can do.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Any
+
+from cpreplicate import uri
+from cpreplicate.errors import LeaseHeld
+from cpreplicate.placement import OWN
+from cpreplicate.storage import storage_for
+
+SECONDS = 120.0  # a holder that could not renew for so long has lost it
+_HEARTBEAT = 20.0
+
+
+class Lease:
+    """A lease that this process took; `check` before anything that cannot be taken back."""
+
+    def __init__(self, replica: str) -> None:
+        self._place = uri.join(replica, f"{OWN}/lease")
+        self._storage = storage_for(replica)
+        self._token = uuid.uuid4().hex
+        self._started = time.time()
+        self._stop = threading.Event()
+        self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
+
+    def take(self) -> None:
+        """Take it, or raise `LeaseHeld` naming who holds it since when."""
+        if not self._create() and not (self._move_stale_away() and self._create()):
+            raise LeaseHeld(_refusal(self._place, self._read()))
+        self._renewer.start()
+
+    def check(self) -> None:
+        """Raise `LeaseHeld` if another run took the lease over."""
+        held = self._read()
+        if held.get("token") != self._token:
+            raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self._place, held))
+
+    def give_back(self) -> None:
+        """Stop renewing and remove the lease, unless it is no longer ours."""
+        self._stop.set()
+        if self._renewer.is_alive():
+            self._renewer.join()
+        if self._read().get("token") == self._token:
+            self._storage.delete(self._place)
+
+    def _create(self) -> bool:
+        return self._storage.create_exclusive(self._place, self._text())
+
+    def _text(self) -> bytes:
+        return json.dumps({
+            "token": self._token, "owner": getpass.getuser(), "host": socket.gethostname(), "pid": os.getpid(),
+            "started": self._started, "expires": time.time() + SECONDS,
+        }).encode()  # fmt: skip
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with self._storage.open(self._place) as stream:
+                held = json.loads(stream.read(1 << 16))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            return {"owner": "an unreadable lease"}
+        return held if isinstance(held, dict) else {"owner": "an unreadable lease"}
+
+    def _move_stale_away(self) -> bool:
+        held = self._read()
+        if held and not _is_stale(held):
+            return False
+        aside = f"{self._place}-{self._token}"
+        if not self._storage.move(self._place, aside):
+            return True
+        self._storage.delete(aside)
+        return True
+
+    def _renew_until_stopped(self) -> None:
+        while not self._stop.wait(_HEARTBEAT):
+            if self._read().get("token") != self._token:
+                return  # lost: `check` tells the run before it publishes or deletes
+            self._storage.put(self._place, [self._text()])
+
+
+@contextmanager
+def held(replica: str) -> Iterator[Callable[[], None]]:
+    """Hold the lease of a replica; yields the check to be made before each irrevocable step."""
+    lease = Lease(replica)
+    lease.take()
+    try:
+        yield lease.check
+    finally:
+        lease.give_back()
+
+
+def _is_stale(held: dict[str, Any]) -> bool:
+    expires = held.get("expires")
+    if isinstance(expires, (int, float)) and expires < time.time():
+        return True
+    return held.get("host") == socket.gethostname() and not _is_alive(held.get("pid"))
+
+
+def _is_alive(pid: object) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _refusal(place: str, held: dict[str, Any]) -> str:
+    started = held.get("started")
+    since = _clock(started) if isinstance(started, (int, float)) else "an unknown time"
+    who = f"{held.get('owner', 'unknown')}@{held.get('host', 'unknown')}, process {held.get('pid', 'unknown')}"
+    return f"{place} is held by {who}, since {since}; wait for that run to end"
+
+
+def _clock(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return "an unknown time"

@@ -1,0 +1,149 @@
+"""Results for people: rich tables on a terminal, plain aligned columns otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from cpreplicate.inspect import Inspection, ReferenceRow
+from cpreplicate.plan import Action, Plan, total
+from cpreplicate.replicate import Report
+from cpreplicate.verify import Verification
+
+_SHOWN_ACTIONS = 12  # of each verb, unless all are asked for
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size(number: int) -> str:
+    """Bytes as people read them: `3.4 MiB`."""
+    value, unit = float(number), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{number} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def inspection(found: Inspection) -> str:
+    """What a checkpoint holds."""
+    facts = [
+        ("checkpoint", found.checkpoint),
+        ("id", f"{found.checkpoint_id}, metadata v{found.version}"),
+        ("state", f"{found.files} files, {size(found.bytes)}; {size(found.inline_bytes)} inline; {found.handles} handles"),
+        *(("foreign", f"{count} files of {group}") for group, count in found.foreign.items()),
+    ]
+    rows = [
+        (each.id, each.name or each.uid or "", f"{each.subtasks} / {each.max_parallelism}", str(each.files),
+         size(each.bytes), _skew(each.largest_subtask_bytes, each.bytes, each.subtasks))
+        for each in found.operators
+    ]  # fmt: skip
+    head = ("operator", "name", "subtasks / max", "files", "bytes", "largest subtask")
+    return _facts(facts) + "\n\n" + _table(head, rows)
+
+
+def references(found: Sequence[ReferenceRow]) -> str:
+    """Every state handle."""
+    rows = [
+        (row.operator or "", "" if row.subtask is None else str(row.subtask), row.state, row.handle,
+         str(row.size), "" if row.position is None else str(row.position), row.path or "")
+        for row in found
+    ]  # fmt: skip
+    return _table(("operator", "subtask", "state", "handle", "size", "position", "path"), rows)
+
+
+def report(done: Report, every_action: bool) -> str:
+    """A plan, or what came of it."""
+    plan = done.plan
+    parts = [_facts([*_plan_facts(plan), *_result_facts(done)])]
+    listed = _actions(plan, every_action)
+    if listed and (every_action or done.runner is None):
+        parts.append(listed)
+    parts += [f"warning: {warning}" for warning in done.warnings]
+    verb = "restore it with" if done.committed or plan.empty else "once synced, restore it with"
+    parts.append(f"{verb} ({done.restore.reason}):\n    {done.restore.command}")
+    return "\n\n".join(parts)
+
+
+def verification(found: Verification) -> str:
+    """Whether a replica can be restored, and what it wants if not."""
+    facts = [
+        ("replica", found.replica),
+        ("checkpoint", f"chk-{found.checkpoint_id}, {found.files} files, {size(found.bytes)}"),
+        ("checked", "presence, extents, places" + (", content (CRC32C)" if found.content else "; not the content (--content)")),
+        ("restorable", "yes" if found.restorable else "NO"),
+    ]
+    wants = [
+        *(f"missing: {path}" for path in found.missing),
+        *(f"short: {path}" for path in found.short),
+        *(f"corrupt: {path}" for path in found.corrupt),
+        *(f"outside the replica: {path}" for path in found.outside),
+        *(f"not compared, no CRC32C was recorded: {path}" for path in found.uncompared),
+    ]
+    return "\n".join([_facts(facts), *wants])
+
+
+def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
+    base = "empty so far" if plan.base_checkpoint_id is None else f"holds chk-{plan.base_checkpoint_id}"
+    return [
+        ("source", plan.source),
+        ("replica", f"{plan.replica} ({base})"),
+        ("checkpoint", plan.checkpoint),
+        *((name, f"{len(actions)} files, {size(total(actions))}") for name, actions in _verbs(plan)),
+        ("paths", f"{plan.paths}: {plan.paths_reason}"),
+    ]
+
+
+def _result_facts(done: Report) -> list[tuple[str, str]]:
+    if done.plan.empty:
+        return [("result", f"nothing to do, the replica holds {done.plan.checkpoint} ({done.seconds:.1f} s)")]
+    if done.runner is None:
+        return [("result", "nothing done; this is the plan")]
+    what = f"committed {done.plan.checkpoint}" if done.committed else "cleaned up; the checkpoint was committed before"
+    return [("result", f"{what} ({done.runner}, {done.seconds:.1f} s)")]
+
+
+def _verbs(plan: Plan) -> tuple[tuple[str, tuple[Action, ...]], ...]:
+    return (("copy", plan.copies), ("keep", plan.keeps), ("delete", plan.deletes))
+
+
+def _actions(plan: Plan, every: bool) -> str:
+    rows: list[tuple[str, ...]] = []
+    for name, actions in _verbs(plan):
+        shown = actions if every else actions[:_SHOWN_ACTIONS]
+        rows += [(action.action, size(action.bytes), action.target, action.reason) for action in shown]
+        if len(actions) > len(shown):
+            hidden = actions[len(shown) :]
+            rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions shows all"))
+    return _table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
+
+
+def _skew(largest: int, whole: int, subtasks: int) -> str:
+    if not whole or not subtasks:
+        return ""
+    return f"{size(largest)} ({largest * subtasks / whole:.1f} x mean)"
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"{name:<11} {value}" for name, value in facts)
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    return _rich_table(head, rows) if sys.stdout.isatty() else _plain_table(head, rows)
+
+
+def _plain_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*head, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console()
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().rstrip("\n")

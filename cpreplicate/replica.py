@@ -1,0 +1,116 @@
+"""A replica as it lies: which checkpoints are committed in it, what they reference, what is present, how one is published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cpreplicate import manifest, uri
+from cpreplicate.closure import closure
+from cpreplicate.errors import NotThere
+from cpreplicate.placement import CHECKPOINT_NAME, METADATA, is_replica_path
+from cpreplicate.plan import Committed
+from cpreplicate.source import newest_first, read_metadata
+from cpreplicate.storage import storage_for
+
+_MANIFEST_WORTH = 16 << 20  # bytes of `_metadata` above which reading the manifest instead saves time
+
+
+@dataclass(frozen=True)
+class Held:
+    """A committed checkpoint of a replica: `files` is path to extent, `outside` what it references elsewhere."""
+
+    name: str
+    checkpoint_id: int
+    metadata_length: int
+    files: Mapping[str, int]
+    outside: tuple[str, ...]
+
+    @property
+    def committed(self) -> Committed:
+        """As the plan wants it."""
+        return Committed(self.name, self.checkpoint_id, self.files)
+
+
+class Replica:
+    """`<target root>/<job-id>/`; every path told or asked here is relative to it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._storage = storage_for(root)
+
+    def at(self, relative: str) -> str:
+        """The place of a path in this replica."""
+        return uri.join(self.root, relative)
+
+    def committed_names(self) -> dict[str, int]:
+        """Committed checkpoints, newest first, with the length of their `_metadata`. One listing, a stat for each chk-N."""
+        children = self._storage.list(self.root)
+        lengths = {
+            name: self._storage.stat(self.at(f"{name}/{METADATA}"))
+            for name in newest_first(child.name for child in children if child.is_directory)
+        }
+        return {name: status.length for name, status in lengths.items() if status is not None}
+
+    def held(self, name: str, metadata_length: int) -> Held:
+        """What a committed checkpoint references: from its manifest where that saves reading gigabytes, else decoded."""
+        if metadata_length > _MANIFEST_WORTH:
+            known = manifest.read(self.root, name, metadata_length)
+            if known is not None:
+                files = {path: entry.extent for path, entry in known.entries.items()}
+                return Held(name, known.checkpoint_id, metadata_length, files, ())
+        return self.read(name)
+
+    def read(self, name: str) -> Held:
+        """What a committed checkpoint references, from its `_metadata`."""
+        metadata = read_metadata(self.at(name)).metadata
+        inside: dict[str, int] = {}
+        outside = []
+        for place, file in closure(metadata).files.items():
+            relative = uri.below(place, self.root)
+            if relative is not None and is_replica_path(relative):
+                inside[relative] = file.extent
+            else:
+                outside.append(place)
+        return Held(name, metadata.checkpoint_id, metadata.length, inside, tuple(outside))
+
+    def present(self, targets: Iterable[str]) -> dict[str, int]:
+        """Path to length of the files that lie in the directories of `targets`; each directory is listed once."""
+        directories = sorted({uri.parent(target) for target in targets})
+        return {
+            f"{directory}/{child.name}": child.length
+            for directory in directories
+            for child in self._storage.list(self.at(directory))
+            if not child.is_directory
+        }
+
+    def holds(self, name: str, chunks: Iterator[bytes]) -> bool:
+        """Whether the committed `_metadata` of `name` consists of just these bytes."""
+        with self._storage.open(self.at(f"{name}/{METADATA}")) as stream:
+            return all(stream.read(len(chunk)) == chunk for chunk in chunks) and not stream.read(1)
+
+    def publish(self, name: str, chunks: Iterable[bytes]) -> int:
+        """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its length."""
+        return self._storage.put(self.at(f"{name}/{METADATA}"), chunks)
+
+    def withdraw(self, name: str) -> None:
+        """Remove the `_metadata` of a checkpoint that is no longer kept, so that nothing takes it for whole."""
+        self._storage.delete(self.at(f"{name}/{METADATA}"))
+
+    def forget(self, name: str) -> None:
+        """Remove what is left of a withdrawn checkpoint once its files are gone: its manifest and empty directory."""
+        manifest.remove(self.root, name)
+        self._storage.rmdir(self.at(name))
+
+
+def newest(replica: Replica) -> str:
+    """The newest committed checkpoint of a replica. Raises `NotThere` when it has none."""
+    names = replica.committed_names()
+    if not names:
+        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+    return next(iter(names))
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Whether `name` is `chk-N`."""
+    return CHECKPOINT_NAME.fullmatch(name) is not None

@@ -1,0 +1,121 @@
+"""Finding the checkpoint that a SOURCE argument means, and reading its `_metadata`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from cpreplicate import uri
+from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
+from cpreplicate.metadata import Metadata, decode
+from cpreplicate.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.storage import storage_for
+
+_HELD_IN_MEMORY = 64 << 20  # bytes; a larger `_metadata` is read through a window each time it is needed
+_JOB_NAME = re.compile(r"(?!\.)[^/]+")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A completed checkpoint or savepoint. `job_root` is None for a savepoint, which lies outside any job's directory."""
+
+    checkpoint: str
+    job: str
+    job_root: str | None
+
+    @property
+    def metadata_uri(self) -> str:
+        """Where its `_metadata` lies."""
+        return uri.join(self.checkpoint, METADATA)
+
+
+def find(place: str) -> Source:
+    """The checkpoint at `place`: itself, or the newest completed one of a job's directory.
+
+    Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more. Raises `NotThere`.
+    """
+    place = uri.parent(place) if uri.name(place) == METADATA else place
+    if CHECKPOINT_NAME.fullmatch(uri.name(place)):
+        return _completed(place)
+    if _has_metadata(place):
+        return Source(place, _job_name(place), None)
+    return _newest(place)
+
+
+def newest_first(names: Iterable[str]) -> list[str]:
+    """The checkpoint directories among `names`, newest first."""
+    numbered = [(int(match[1]), name) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))]
+    return [name for _, name in sorted(numbered, reverse=True)]
+
+
+def _completed(place: str) -> Source:
+    if not _has_metadata(place):
+        raise NotThere(f"{place} has no {METADATA}: it is not there, was subsumed, or has not completed; give the job's"
+                       " directory to take its newest completed checkpoint")  # fmt: skip
+    return Source(place, _job_name(uri.parent(place)), uri.parent(place))
+
+
+def _newest(job_root: str) -> Source:
+    children = storage_for(job_root).list(job_root)
+    for name in newest_first(child.name for child in children if child.is_directory):
+        if _has_metadata(uri.join(job_root, name)):
+            return _completed(uri.join(job_root, name))
+    what = "holds no completed checkpoint (no chk-N with a _metadata)" if children else "is not there or is empty"
+    raise NotThere(f"{job_root} {what}; SOURCE is a checkpoint, a job's directory or a savepoint")
+
+
+def _has_metadata(place: str) -> bool:
+    return storage_for(place).stat(uri.join(place, METADATA)) is not None
+
+
+def _job_name(place: str) -> str:
+    name = uri.name(place)
+    if not _JOB_NAME.fullmatch(name):
+        raise Refused(f"{place}: a replica takes the name of the job's directory, and {name!r} cannot be one")
+    return name
+
+
+@dataclass(frozen=True)
+class MetadataFile:
+    """A `_metadata` as read: its meaning, and its bytes for as long as they are small enough to hold."""
+
+    uri: str
+    metadata: Metadata
+    held: bytes | None
+
+    def open(self, stack: ExitStack) -> bytes | BinaryIO:
+        """The bytes again, to be spliced; a stream is closed with `stack`. Raises `SourceMovedOn` if they are gone."""
+        if self.held is not None:
+            return self.held
+        try:
+            return stack.enter_context(storage_for(self.uri).open(self.uri))
+        except FileNotFoundError as error:
+            raise SourceMovedOn(f"{self.uri} was subsumed meanwhile; run again to take the newest checkpoint") from error
+
+
+def read_metadata(checkpoint: str) -> MetadataFile:
+    """Read and decode the `_metadata` of a checkpoint's directory; touches no other file and no other filesystem.
+
+    Raises `NotThere` and, with the file's place in front, `MetadataError`.
+    """
+    place = uri.join(checkpoint, METADATA)
+    try:
+        stream = storage_for(place).open(place)
+    except FileNotFoundError as error:
+        raise NotThere(f"{place} is not there; the checkpoint was subsumed or never completed") from error
+    with stream:
+        held = stream.read(_HELD_IN_MEMORY + 1)
+        data: bytes | BinaryIO = held if len(held) <= _HELD_IN_MEMORY else stream
+        if data is stream:
+            stream.seek(0)
+        return MetadataFile(place, _decoded(data, checkpoint, place), held if data is held else None)
+
+
+def _decoded(data: bytes | BinaryIO, checkpoint: str, place: str) -> Metadata:
+    try:
+        return decode(data, checkpoint)
+    except MetadataError as error:
+        raise MetadataError(f"{place}: {error}") from error

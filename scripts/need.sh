@@ -1,0 +1,24 @@
+#!/bin/sh
+# Installs what is named, where it is missing, through the system's package manager: java (17 or later), maven, venv.
+set -eu
+
+has_java() { command -v java >/dev/null && [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
+has_maven() { command -v mvn >/dev/null && command -v javac >/dev/null; }
+has_venv() { python3 -c 'import ensurepip' 2>/dev/null; }
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+install() {
+    if command -v apt-get >/dev/null; then as_root apt-get update -q && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$1"
+    elif command -v dnf >/dev/null; then as_root dnf install -qy "$2"
+    elif command -v brew >/dev/null; then brew install "$3"
+    else echo "install $1 with this system's package manager, then run again" >&2; exit 1
+    fi
+}
+
+case "$1" in
+    java) has_java || install openjdk-17-jre-headless java-17-openjdk-headless openjdk@17 ;;
+    maven) has_maven || { install openjdk-17-jdk-headless java-17-openjdk-devel openjdk@17; install maven maven maven; } ;;
+    venv) has_venv || install python3-venv python3 python3 ;;
+    *) echo "need.sh: unknown: $1" >&2; exit 2 ;;
+esac

@@ -1,0 +1,204 @@
+"""An independent checker of replicas: slow, obvious, and sharing no code with cpreplicate.
+
+It reads a replica's `_metadata` field by field, as `docs/metadata-format.md` tells it, and looks for each file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Need(NamedTuple):
+    """A file that a checkpoint needs: its absolute local path and its least length."""
+
+    path: str
+    extent: int
+
+
+def faults(replica: Path) -> list[str]:
+    """What is wrong with the replica: files of its committed checkpoints that are missing, short or outside it."""
+    found = []
+    for metadata in sorted(replica.glob("chk-*/_metadata")):
+        for need in needs(metadata):
+            if not need.path.startswith(f"{replica}/"):
+                found.append(f"{metadata}: outside: {need.path}")
+            elif not os.path.isfile(need.path):
+                found.append(f"{metadata}: missing: {need.path}")
+            elif os.path.getsize(need.path) < need.extent:
+                found.append(f"{metadata}: short: {need.path}")
+    return found
+
+
+def needs(metadata: Path) -> list[Need]:
+    """Every file that a checkpoint needs, one entry a reference."""
+    return _Reader(metadata).read()
+
+
+class _Reader:
+    def __init__(self, metadata: Path) -> None:
+        self.directory = metadata.parent
+        self.data = metadata.read_bytes()
+        self.at = 0
+        self.version = 0
+        self.needs: list[Need] = []
+
+    def read(self) -> list[Need]:
+        assert self.i32() == 0x4960672D
+        self.version = self.i32()
+        self.i64()
+        for _ in range(self.i32()):
+            self.i32()
+            self.skip(self.i32())
+        for _ in range(self.i32()):
+            self.operator()
+        return self.needs
+
+    def skip(self, count: int) -> bytes:
+        self.at += count
+        assert self.at <= len(self.data)
+        return self.data[self.at - count : self.at]
+
+    def u8(self) -> int:
+        return self.skip(1)[0]
+
+    def i32(self) -> int:
+        return struct.unpack(">i", self.skip(4))[0]
+
+    def i64(self) -> int:
+        return struct.unpack(">q", self.skip(8))[0]
+
+    def utf(self) -> str:
+        return self.skip(struct.unpack(">H", self.skip(2))[0]).decode(errors="replace")
+
+    def operator(self) -> None:
+        if self.version >= 5:
+            self.utf()
+            self.utf()
+        self.skip(16 + 4 + 4)
+        if self.version == 2:
+            self.i32()
+        else:
+            self.stream()
+        for _ in range(self.i32()):
+            if self.i32() >= 0:
+                self.subtask()
+
+    def subtask(self) -> None:
+        if self.version == 2:
+            self.i64()
+            assert self.i32() == 0
+        for _ in ("managed", "raw"):
+            if self.i32():
+                self.operator_state()
+        self.keyed()
+        self.keyed()
+        if self.version >= 3:
+            for _ in ("input channels", "result subpartitions"):
+                for _ in range(self.i32()):
+                    self.channel()
+
+    def operator_state(self) -> None:
+        kind = self.u8()
+        if kind == 0:
+            return
+        for _ in range(self.i32()):
+            self.utf()
+            self.u8()
+            self.skip(8 * self.i32())
+        if kind == 17:
+            for directory in (self.utf(), self.utf()):
+                self.directory_inside(directory)
+            self.u8()
+        self.stream()
+
+    def directory_inside(self, directory: str) -> None:
+        replica = f"{self.directory.parent}/"
+        assert directory.removeprefix("file:").startswith(replica), f"type-17 directory outside: {directory}"
+
+    def keyed(self) -> None:
+        kind = self.u8()
+        if kind in (3, 7, 12):
+            self.i32()
+            self.skip(8 * self.i32())
+            self.stream()
+        elif kind in (5, 11):
+            self.incremental(kind)
+        elif kind in (8, 14):
+            self.skip(4 + 4 + 8)
+            for _ in ("materialized", "delta"):
+                for _ in range(self.i32()):
+                    self.keyed()
+            self.skip(16 if kind == 14 else 8)
+        elif kind == 9:
+            self.skip(4 + 4 + 8 + 8)
+            for _ in range(self.i32()):
+                self.i32()
+                self.skip(self.i32())
+        elif kind in (10, 13):
+            self.changelog_stream(kind)
+        else:
+            assert kind == 0, f"keyed handle {kind}"
+        if kind not in (0, 3, 5, 7, 13):
+            self.utf()
+
+    def incremental(self, kind: int) -> None:
+        self.i64()
+        self.utf()
+        self.skip(4 + 4 + (8 if kind == 11 else 0))
+        self.stream()
+        for _ in ("shared", "private"):
+            for _ in range(self.i32()):
+                self.utf()
+                self.stream()
+
+    def changelog_stream(self, kind: int) -> None:
+        self.skip(4 + 4)
+        for _ in range(self.i32()):
+            self.i64()
+            self.stream(changelog=True)
+        self.skip(8 + 8)
+        if kind == 13:
+            self.utf()
+            self.utf()
+
+    def channel(self) -> None:
+        tag = self.u8() if self.version == 6 else 1
+        self.i32()
+        if tag in (1, 2):
+            self.skip(8)
+            self.skip(8 * self.i32())
+            self.i64()
+            self.stream()
+        else:
+            self.i64()
+            self.stream()
+            self.skip(self.i32())
+
+    def stream(self, changelog: bool = False) -> None:
+        kind = self.u8()
+        if kind == 1:
+            self.utf()
+            self.skip(self.i32())
+        elif kind == 2:
+            size = self.i64()
+            self.need(self.utf(), 0 if changelog else size)
+        elif kind == 6:
+            path = self.utf()
+            self.need(path, 0 if changelog else self.i64())
+        elif kind == 3:
+            self.i32()
+            self.skip(8 * self.i32())
+            self.stream()
+        elif kind == 15:
+            start, size, _scope = self.i64(), self.i64(), self.i32()
+            self.need(self.utf(), start + size)
+            self.utf()
+        else:
+            assert kind in (0, 16), f"stream handle {kind}"
+
+    def need(self, path: str, extent: int) -> None:
+        local = path.removeprefix("file:") if path.startswith("file:") else f"{self.directory}/{path}"
+        self.needs.append(Need(os.path.normpath(local), extent))

@@ -1,0 +1,177 @@
+"""The command line as its user meets it: processes, exit codes, what is printed where."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.corpus import ROOT, DataCentre
+
+JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
+
+
+class Cli:
+    """Runs `cpreplicate` in a directory that holds `dcA`, a data centre of the corpus."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.source = DataCentre("2.3.0-rocks-incr", directory)
+        self.remap = ("--remap", f"{self.source.remap.recorded}={self.source.path}")
+
+    def __call__(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+        return subprocess.run(
+            command, cwd=self.directory, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+        )
+
+    def sync(self, number: int, *words: object) -> subprocess.CompletedProcess[str]:
+        return self("sync", f"dcA/ckpt/{JOB}/chk-{number}", "dcB", *self.remap, "--runner", "inline", *words)
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Cli(tmp_path)
+
+
+def test_sync_prints_its_result_on_stdout_and_its_narration_on_stderr(cli):
+    done = cli.sync(6)
+    assert done.returncode == 0
+    assert "committed chk-6" in done.stdout
+    assert f"flink run -s file:{cli.directory}/dcB/{JOB}/chk-6 -claimMode NO_CLAIM" in done.stdout
+    assert "copying" in done.stderr
+    assert "copying" not in done.stdout
+
+
+def test_sync_json_is_as_documented(cli):
+    result = json.loads(cli.sync(6, "--output", "json", "--actions").stdout)
+    assert {key: result[key] for key in ("checkpoint_id", "base_checkpoint_id", "committed", "runner", "warnings")} == {
+        "checkpoint_id": 6, "base_checkpoint_id": None, "committed": True, "runner": "inline", "warnings": [],
+    }  # fmt: skip
+    assert result["copy"]["files"] == len(result["actions"]) > 0
+    assert result["copy"]["bytes"] == sum(action["bytes"] for action in result["actions"])
+    assert set(result["actions"][0]) == {"action", "source", "target", "bytes", "reason"}
+    assert result["keep"] == result["delete"] == {"files": 0, "bytes": 0}
+
+
+def test_diff_and_dry_run_show_the_same_rows_and_do_nothing(cli):
+    words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--output", "ndjson")
+    rows = cli("diff", *words).stdout
+    assert rows == cli("sync", "--dry-run", *words).stdout
+    assert {json.loads(row)["action"] for row in rows.splitlines()} == {"copy"}
+    assert not (cli.directory / "dcB").exists()
+
+
+def test_diff_exit_code_tells_whether_there_are_differences(cli):
+    words = ("diff", "--exit-code", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
+    assert cli(*words).returncode == 20
+    cli.sync(6)
+    done = cli(*words)
+    assert done.returncode == 0
+    assert "nothing to do" in done.stdout
+
+
+def test_verify_exits_4_and_names_what_is_missing(cli):
+    cli.sync(6)
+    assert cli("verify", f"dcB/{JOB}").returncode == 0
+    lost = next((cli.directory / "dcB" / JOB / "shared").iterdir())
+    lost.unlink()
+    done = cli("verify", f"dcB/{JOB}", "--output", "json")
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["missing"] == [f"shared/{lost.name}"]
+    assert json.loads(done.stdout)["restorable"] is False
+
+
+def test_verify_content_finds_a_flipped_bit(cli):
+    cli.sync(6)
+    file = next((cli.directory / "dcB" / JOB / "shared").iterdir())
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    assert cli("verify", f"dcB/{JOB}").returncode == 0
+    done = cli("verify", f"dcB/{JOB}", "--content")
+    assert done.returncode == 4
+    assert f"corrupt: shared/{file.name}" in done.stdout
+
+
+def test_inspect_tells_operators_in_every_form(cli):
+    words = ("inspect", f"dcA/ckpt/{JOB}/chk-6", *cli.remap)
+    found = json.loads(cli(*words, "--output", "json").stdout)
+    assert (found["checkpoint_id"], found["version"], len(found["operators"])) == (6, 6, 4)
+    assert found["foreign"] == {}
+    assert all(operator["id"] in cli(*words).stdout for operator in found["operators"])
+    rows = [json.loads(row) for row in cli(*words, "--refs", "--output", "ndjson").stdout.splitlines()]
+    assert len(rows) == found["handles"]
+    assert len({row["uri"] for row in rows if row["uri"]}) == found["files"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("sync", "nowhere", "dcB"), 10, "nowhere"),
+        (("verify", "nowhere"), 10, "holds no committed checkpoint"),
+        (("sync", "a"), 2, "TARGET_ROOT"),
+        (("sync", "a", "b", "--remap", "x"), 2, "FROM=TO"),
+        (("inspect", "broken/chk-1"), 5, "broken/chk-1/_metadata"),
+        (("verify", f"dcA/ckpt/{JOB}", "--checkpoint", "6"), 2, "chk-42"),
+        (("diff", "gopher://x/y", "b"), 2, "gopher"),
+    ],
+)
+def test_an_error_is_one_clear_line_with_its_exit_code(cli, words, code, told):
+    broken = cli.directory / "broken" / "chk-1"
+    broken.mkdir(parents=True)
+    (broken / "_metadata").write_bytes(b"\x49\x60\x67\x2d\0\0\0\x09")
+    done = cli(*words)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_debug_shows_the_traceback(cli):
+    assert "Traceback" in cli("--debug", "sync", "nowhere", "dcB").stderr
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(cli):
+    (cli.directory / "c.toml").write_text('[sync]\npaths = "absolute"\noutput = "json"\nrunner = "inline"\n')
+    words = ("--config", "c.toml", "sync", "--dry-run", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
+    assert json.loads(cli(*words).stdout)["paths"] == "absolute"
+    assert json.loads(cli(*words, CPREPLICATE_SYNC_PATHS="relative").stdout)["paths"] == "relative"
+    flagged = cli(*words, "--paths", "absolute", CPREPLICATE_SYNC_PATHS="relative")
+    assert json.loads(flagged.stdout)["paths"] == "absolute"
+
+
+def test_relative_paths_that_lose_data_are_warned_of(cli):
+    folder = ROOT / "2.3.0-changelog"
+    remap = f"file:/srv/flink/datacenter/2.3.0-changelog={folder}"
+    source = next((folder / "ckpt").glob("*/chk-8"))
+    done = cli("diff", source, "dcB", "--remap", remap, "--paths", "relative")
+    assert "warning: relative paths with changelog state" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["sync", "--help"]])
+def test_help_is_quick_and_needs_no_spark(words):
+    used, modules = cpu_and_modules(words)
+    assert used < 0.3
+    assert not {"pyspark", "pyarrow", "numpy", "fsspec"} & modules
+
+
+def test_a_run_with_nothing_to_do_is_quick_and_needs_no_spark(cli):
+    cli.sync(6)
+    words = ["sync", f"{cli.source.job_root(JOB)}/chk-6", f"{cli.directory}/dcB", *cli.remap]
+    used, modules = cpu_and_modules(words)
+    assert "pyspark" not in modules
+    assert used < 0.5
+
+
+def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
+    """CPU seconds of a fresh process that runs the command, and the modules that it imported."""
+    code = "import sys, atexit; from cpreplicate.cli import main; sys.argv[1:] = %r\natexit.register(lambda: print('\\n' + ' '.join(sys.modules)))\nmain()"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code % words], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used, set(done.stdout.splitlines()[-1].split())

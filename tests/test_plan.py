@@ -1,0 +1,83 @@
+"""What a plan copies, keeps and deletes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpreplicate.plan import Action, Committed, Needed, copies_and_keeps, deletes, dropped, total
+
+TARGETS = st.sampled_from([f"shared/{n}" for n in "abcdefgh"])
+FILES = st.dictionaries(TARGETS, st.integers(0, 9))
+CHECKPOINTS = st.lists(FILES, max_size=4).map(
+    lambda files: [Committed(f"chk-{n}", n, each) for n, each in enumerate(files, start=1)]
+)
+
+
+def needed(**extents: int) -> dict[str, Needed]:
+    return {f"shared/{name}": Needed(f"hdfs://dcA/job/shared/{name}", extent) for name, extent in extents.items()}
+
+
+def test_what_is_new_is_copied_and_what_is_shared_is_kept():
+    held = [Committed("chk-41", 41, {"shared/a": 5})]
+    copies, keeps = copies_and_keeps(needed(a=5, b=7), held, {"shared/a": 5})
+    assert copies == (Action("copy", "hdfs://dcA/job/shared/b", "shared/b", 7, "new"),)
+    assert keeps == (Action("keep", "hdfs://dcA/job/shared/a", "shared/a", 5, "shared with chk-41"),)
+
+
+def test_a_merged_file_that_grew_is_copied_again():
+    held = [Committed("chk-41", 41, {"shared/a": 5})]
+    copies, _ = copies_and_keeps(needed(a=9), held, {"shared/a": 5})
+    assert copies[0].reason == "longer at source: a merged file grew"
+
+
+def test_a_merged_file_that_was_already_copied_long_enough_is_kept():
+    held = [Committed("chk-41", 41, {"shared/a": 5})]
+    assert copies_and_keeps(needed(a=9), held, {"shared/a": 12})[0] == ()
+
+
+def test_a_committed_file_that_vanished_is_copied_again():
+    held = [Committed("chk-41", 41, {"shared/a": 5})]
+    assert copies_and_keeps(needed(a=5), held, {})[0][0].reason == "missing in the replica"
+
+
+def test_what_a_run_that_died_had_copied_is_kept():
+    assert copies_and_keeps(needed(a=5), [], {"shared/a": 5})[1][0].reason == "copied by an earlier run"
+
+
+def test_what_only_the_old_checkpoint_needed_is_deleted():
+    held = [Committed("chk-41", 41, {"shared/a": 5, "shared/b": 6})]
+    assert deletes(held, held, needed(a=5), {"shared/a": 5, "shared/b": 6}) == (
+        Action("delete", None, "shared/b", 6, "only chk-41 needed it"),
+    )
+
+
+def test_keep_counts_the_new_checkpoint():
+    held = [Committed(f"chk-{n}", n, {}) for n in (40, 41)]
+    assert [each.name for each in dropped(held, 42, keep=1)] == ["chk-40", "chk-41"]
+    assert [each.name for each in dropped(held, 42, keep=2)] == ["chk-40"]
+    assert [each.name for each in dropped(held, 41, keep=2)] == []
+
+
+@given(FILES, CHECKPOINTS, FILES, st.integers(1, 4))
+def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(wanted, committed, orphans, keep):
+    """A model: apply the plan to a set of files and look at what every checkpoint still held there needs."""
+    new = 10
+    files = {target: Needed(f"source/{target}", extent) for target, extent in wanted.items()}
+    present = dict(orphans)
+    for checkpoint in committed:
+        for target, extent in checkpoint.files.items():
+            present[target] = max(extent, present.get(target, 0))
+    copies, keeps = copies_and_keeps(files, committed, present)
+    gone = dropped(committed, new, keep)
+    for action in copies:
+        present[action.target] = action.bytes
+    for action in deletes(committed, gone, files, present):
+        del present[action.target]
+    kept = [checkpoint for checkpoint in committed if checkpoint not in gone]
+    assert len(kept) == min(len(committed), keep - 1)
+    for checkpoint in [*kept, Committed("chk-10", new, wanted)]:
+        assert all(present[target] >= extent for target, extent in checkpoint.files.items())
+    references = {target for checkpoint in [*committed, Committed("chk-10", new, wanted)] for target in checkpoint.files}
+    needed_now = {target for checkpoint in kept for target in checkpoint.files} | set(wanted)
+    assert not (references - needed_now) & set(present)
+    assert {action.target for action in copies + keeps} == set(wanted)
+    assert total(copies) == sum(wanted[action.target] for action in copies)

@@ -1,0 +1,306 @@
+"""`diff` and `sync` on checkpoints that real Flink wrote."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cpreplicate import lease, replicate
+from cpreplicate.closure import closure
+from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn
+from cpreplicate.replicate import Request
+from cpreplicate.source import read_metadata
+from cpreplicate.verify import verify
+from tests.support import corpus
+from tests.support.corpus import DataCentre
+
+FOLDERS = sorted(each.name for each in corpus.ROOT.iterdir())
+INCREMENTAL = "2.3.0-rocks-incr"
+
+
+def silent(_line: str) -> None:
+    """Narration is not what these tests look at."""
+
+
+class Pair:
+    """A source data centre and an empty target root."""
+
+    def __init__(self, folder: str, directory: Path) -> None:
+        self.source = DataCentre(folder, directory)
+        self.job = self.source.jobs()[-1]
+        self.target = directory / "dcB"
+
+    def request(self, number: int, **options: object) -> Request:
+        source = f"file:{self.source.job_root(self.job)}/chk-{number}"
+        return Request(source, f"file:{self.target}", remaps=(self.source.remap,), runner="inline", **options)
+
+    def sync(self, number: int, **options: object) -> replicate.Report:
+        return replicate.sync(self.request(number, **options), silent)
+
+    @property
+    def replica(self) -> Path:
+        return self.target / self.job
+
+    def lose_source(self) -> None:
+        shutil.rmtree(self.source.path)
+
+    def verified(self, checkpoint: str | None = None):
+        return verify(f"file:{self.replica}", checkpoint, True, silent)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return Pair(INCREMENTAL, tmp_path)
+
+
+@pytest.mark.parametrize("paths", ["auto", "relative", "absolute"])
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_job_of_the_corpus_is_replicated_checkpoint_by_checkpoint(folder, paths, tmp_path):
+    pair = Pair(folder, tmp_path)
+    for job in pair.source.jobs():
+        pair.job = job
+        for number in pair.source.numbers(job):
+            report = pair.sync(number, paths=paths)
+            assert report.committed
+            assert pair.sync(number, paths=paths).plan.empty
+            assert pair.verified().restorable
+    before = {job: pair.source.numbers(job)[-1] for job in pair.source.jobs()}
+    pair.lose_source()
+    for pair.job, number in before.items():
+        found = pair.verified()
+        assert found.restorable
+        assert found.checkpoint_id == number
+        assert [each.name for each in pair.replica.glob("chk-*")] == [f"chk-{number}"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_bytes_of_every_file_are_those_of_the_source(folder, tmp_path):
+    pair = Pair(folder, tmp_path)
+    number = pair.source.numbers(pair.job)[-1]
+    report = pair.sync(number)
+    for action in report.plan.copies:
+        source = Path(action.source.removeprefix("file:"))
+        assert (pair.replica / action.target).read_bytes() == source.read_bytes()
+    needed = {action.target for action in report.plan.copies} | {f"chk-{number}/_metadata"}
+    assert set(corpus.tree(pair.replica)) == needed
+
+
+def test_the_source_is_never_written_to(pair):
+    before = {p: p.stat().st_mtime_ns for p in pair.source.path.rglob("*")}
+    for number in pair.source.numbers(pair.job):
+        pair.sync(number)
+    assert {p: p.stat().st_mtime_ns for p in pair.source.path.rglob("*")} == before
+
+
+def test_the_next_checkpoint_copies_only_what_is_new_and_deletes_what_only_the_old_one_needed(pair):
+    first, second, _ = pair.source.numbers(pair.job)
+    whole = pair.sync(first).plan
+    plan = pair.sync(second).plan
+    assert plan.base_checkpoint_id == first
+    assert 0 < len(plan.copies) < len(whole.copies)
+    assert plan.keeps
+    assert {action.reason for action in plan.deletes} == {f"only chk-{first} needed it"}
+    for action in plan.deletes:
+        assert not (pair.replica / action.target).exists()
+
+
+def test_diff_shows_the_plan_that_sync_executes_and_does_nothing(pair):
+    number = pair.source.numbers(pair.job)[0]
+    shown = replicate.diff(pair.request(number)).plan
+    assert not pair.target.exists()
+    assert pair.sync(number).plan == shown
+
+
+def test_two_checkpoints_are_kept_when_asked_for(pair):
+    first, second, third = pair.source.numbers(pair.job)
+    for number in (first, second, third):
+        pair.sync(number, keep=2)
+    assert pair.verified(f"chk-{second}").restorable
+    assert pair.verified(f"chk-{third}").restorable
+    with pytest.raises(NotThere):
+        pair.verified(f"chk-{first}")
+
+
+def test_a_replica_never_goes_back(pair):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(second)
+    before = corpus.tree(pair.replica)
+    with pytest.raises(Refused, match=f"holds chk-{second}, newer"):
+        pair.sync(first)
+    assert corpus.tree(pair.replica) == before
+
+
+def test_another_spelling_of_the_paths_is_published_without_copying(pair):
+    number = pair.source.numbers(pair.job)[0]
+    pair.sync(number, paths="relative")
+    report = pair.sync(number, paths="absolute")
+    assert report.committed
+    assert not report.plan.copies
+    assert pair.verified().restorable
+
+
+def test_a_file_lost_from_the_replica_is_copied_again(pair):
+    number = pair.source.numbers(pair.job)[0]
+    lost = pair.sync(number).plan.copies[0].target
+    (pair.replica / lost).unlink()
+    plan = pair.sync(number).plan
+    assert [(action.target, action.reason) for action in plan.copies] == [(lost, "missing in the replica")]
+    assert pair.verified().restorable
+
+
+def test_a_merged_file_that_grew_is_copied_again(tmp_path):
+    pair = Pair("2.3.0-filemerge", tmp_path)
+    number = pair.source.numbers(pair.job)[-1]
+    target = max(pair.sync(number).plan.copies, key=lambda action: action.bytes).target
+    merged = pair.replica / target
+    merged.write_bytes(merged.read_bytes()[:100])
+    plan = pair.sync(number).plan
+    assert [(action.target, action.reason) for action in plan.copies] == [(target, "longer at source: a merged file grew")]
+    assert pair.verified().restorable
+
+
+def test_a_checkpoint_that_lacks_a_file_where_it_lies_is_told_broken_and_never_committed(pair):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(first)
+    before = corpus.tree(pair.replica)
+    lost = next(action.source for action in replicate.diff(pair.request(second)).plan.copies if "/shared/" in action.source)
+    Path(lost.removeprefix("file:")).unlink()
+    with pytest.raises(SourceBroken, match=lost):
+        pair.sync(second)
+    assert before.items() <= corpus.tree(pair.replica).items()
+    assert pair.verified().checkpoint_id == first
+
+
+def test_a_checkpoint_subsumed_during_the_copy_is_told_moved_on_and_the_next_run_uses_what_was_copied(pair, monkeypatch):
+    first, second, third = pair.source.numbers(pair.job)
+    pair.sync(first)
+    copy = replicate._copy
+
+    def subsumed_meanwhile(made, *rest):
+        shutil.rmtree(pair.source.job_root(pair.job) / f"chk-{second}")
+        return copy(made, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replicate, "_copy", subsumed_meanwhile)
+        with pytest.raises(SourceMovedOn):
+            pair.sync(second)
+    assert pair.verified().checkpoint_id == first
+    assert pair.verified().restorable
+    plan = pair.sync(third).plan
+    assert any(action.reason == "copied by an earlier run" for action in plan.keeps)
+    assert pair.verified().restorable
+
+
+def test_a_failed_copy_commits_and_deletes_nothing_and_running_again_completes(pair):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(first)
+    blocked = pair.replica / replicate.diff(pair.request(second)).plan.copies[0].target
+    blocked.mkdir(parents=True)
+    (blocked / "in the way").touch()
+    with pytest.raises(CopyFailed, match=blocked.name):
+        pair.sync(second)
+    assert pair.verified().checkpoint_id == first
+    assert pair.verified().restorable
+    shutil.rmtree(blocked)
+    assert pair.sync(second).committed
+    assert pair.verified().checkpoint_id == second
+
+
+def test_a_job_directory_means_its_newest_completed_checkpoint(pair):
+    newest = pair.source.numbers(pair.job)[-1]
+    (pair.source.job_root(pair.job) / f"chk-{newest + 1}").mkdir()
+    request = Request(f"file:{pair.source.job_root(pair.job)}", f"file:{pair.target}", remaps=(pair.source.remap,))
+    assert replicate.diff(request).plan.checkpoint_id == newest
+
+
+def test_a_savepoint_is_replicated_under_its_own_name(tmp_path):
+    pair = Pair("2.3.0-sp-canonical", tmp_path)
+    savepoint = next((pair.source.path / "sp").iterdir())
+    report = replicate.sync(Request(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent)
+    assert report.plan.replica == f"file:{pair.target}/{savepoint.name}"
+    assert verify(report.plan.replica, None, True, silent).restorable
+
+
+def test_what_is_not_there_is_told(pair):
+    with pytest.raises(NotThere):
+        pair.sync(99)
+    with pytest.raises(NotThere):
+        replicate.diff(Request("file:/no/such/job", "file:/no/such/root"))
+
+
+def test_metadata_that_is_not_understood_names_its_file(pair):
+    number = pair.source.numbers(pair.job)[0]
+    place = pair.source.job_root(pair.job) / f"chk-{number}" / "_metadata"
+    place.write_bytes(place.read_bytes()[:100])
+    with pytest.raises(MetadataError, match=str(place)):
+        pair.sync(number)
+
+
+def test_files_outside_the_source_roots_are_refused(pair):
+    number = pair.source.numbers(pair.job)[0]
+    request = Request(pair.request(number).source, f"file:{pair.target}", source_roots=("file:/elsewhere",))
+    with pytest.raises(Refused, match="--source-root"):
+        replicate.sync(request, silent)
+
+
+def test_a_replica_inside_its_source_is_refused(pair):
+    request = Request(pair.request(6).source, f"file:{pair.source.path}/ckpt", remaps=(pair.source.remap,))
+    with pytest.raises(Refused, match="own source"):
+        replicate.sync(request, silent)
+
+
+def test_a_moved_replica_with_absolute_paths_is_refused_before_anything_is_deleted(pair):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(first, paths="absolute")
+    pair.target = pair.target.rename(pair.target.with_name("moved"))
+    before = corpus.tree(pair.replica)
+    with pytest.raises(Refused, match="outside the replica"):
+        pair.sync(second)
+    assert corpus.tree(pair.replica) == before
+
+
+def test_a_second_run_is_told_who_holds_the_lease(pair):
+    number = pair.source.numbers(pair.job)[0]
+    with lease.held(f"file:{pair.replica}"), pytest.raises(LeaseHeld, match=r"held by .*, process \d+, since 20"):
+        pair.sync(number)
+    assert pair.sync(number).committed
+
+
+def test_the_lease_is_given_back_after_a_failure(pair):
+    number = pair.source.numbers(pair.job)[0]
+    (pair.replica / "shared").parent.mkdir(parents=True)
+    (pair.replica / "shared").write_text("in the way")
+    with contextlib.suppress(CopyFailed, OSError):
+        pair.sync(number)
+    (pair.replica / "shared").unlink()
+    assert pair.sync(number).committed
+
+
+def test_a_lost_manifest_is_written_again(pair):
+    number = pair.source.numbers(pair.job)[0]
+    pair.sync(number)
+    manifest = pair.replica / ".cpreplicate" / f"chk-{number}.parquet"
+    manifest.unlink()
+    assert pair.sync(number).plan.empty
+    assert manifest.exists()
+    found = pair.verified()
+    assert len(found.uncompared) == found.files
+    assert not found.restorable
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("paths", ["relative", "absolute"])
+def test_one_file_has_one_spelling_and_no_source_path_is_left(folder, paths, tmp_path):
+    pair = Pair(folder, tmp_path)
+    number = pair.source.numbers(pair.job)[-1]
+    pair.sync(number, paths=paths)
+    metadata = read_metadata(f"file:{pair.replica}/chk-{number}").metadata
+    places = closure(metadata).places
+    spelled: dict[str, set[tuple[str, str]]] = {}
+    for handle in metadata.handles:
+        if handle.path is not None:
+            spelled.setdefault(places[handle.path], set()).add((handle.kind, handle.path))
+            assert not handle.path.startswith(corpus.RECORDED)
+    assert all(len(each) == 1 for each in spelled.values())
+    assert all(place.startswith(f"file:{pair.replica}/") for place in spelled)
