@@ -1,0 +1,45 @@
+"""Threads of this process: for plans too small to be worth a JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from cpreplicate.runners.work import STREAMS, Action, Outcome, perform
+
+_TRIES = 3
+_PAUSE = 0.2  # seconds before the second try, doubled before the next
+
+
+class InlineRunner:
+    """Copies `parallelism` files at once."""
+
+    name = "inline"
+
+    def __init__(self, parallelism: int | None = None, reason: str = "asked for") -> None:
+        self.reason = reason
+        self._streams = parallelism or STREAMS
+
+    def run(self, actions: Sequence[Action]) -> list[Outcome]:
+        """Execute all; what failed is tried again, except a copy whose source is not there."""
+        outcomes = {outcome.target: outcome for outcome in perform(actions, self._streams)}
+        for again in range(1, _TRIES):
+            failed = [action for action in actions if _is_worth_a_try(outcomes[action.target])]
+            if not failed:
+                break
+            time.sleep(_PAUSE * 2 ** (again - 1))
+            outcomes.update((outcome.target, outcome) for outcome in perform(failed, self._streams, again=True))
+        return list(outcomes.values())
+
+    def __enter__(self) -> InlineRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing was started that outlives `run`."""
+
+
+def _is_worth_a_try(outcome: Outcome) -> bool:
+    return outcome.error is not None and not outcome.missing

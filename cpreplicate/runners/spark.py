@@ -1,0 +1,140 @@
+"""A PySpark job over executors: one task a batch, results as rows. The only module that imports pyspark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from pyspark import SparkConf, SparkContext, TaskContext
+
+import cpreplicate
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.runners.work import Action, Outcome, batches, perform
+
+DEFAULT_MASTER = "local[*,4]"  # local[*] never retries a task; the second number is how often a task may be tried
+_TRIES = 4
+_LOCAL = re.compile(r"local(\[.*\])?")
+_QUIET = """rootLogger.level = off
+"""
+
+
+class BatchFailed(Exception):
+    """Raised in a task so that Spark tries its batch again, on another executor if it can."""
+
+
+class SparkRunner:
+    """Executes batches as Spark tasks. The session starts with the first `run` and stops with the context."""
+
+    name = "spark"
+
+    def __init__(self, master: str | None = None, parallelism: int | None = None, reason: str = "asked for") -> None:
+        if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+            raise CpreplicateError("Spark needs Java 17 or later and none was found; install it, or use --runner inline")
+        self.reason = reason
+        self._master = master or DEFAULT_MASTER
+        self._parallelism = parallelism
+        self._resources = contextlib.ExitStack()
+        self._context: SparkContext | None = None
+
+    def run(self, actions: Sequence[Action]) -> list[Outcome]:
+        """Execute all. A file that failed fails its batch, which Spark tries again; the last try tells errors as rows."""
+        if self._context is None:
+            self._context = self._start()
+        packed = batches(actions, self._parallelism or self._context.defaultParallelism)
+        last = _tries(self._master) - 1
+        rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(last)).collect()
+        return [Outcome(*row) for row in rows]
+
+    def __enter__(self) -> SparkRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._resources.close()
+        self._context = None
+
+    def _start(self) -> SparkContext:
+        directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take whatever `python3` is
+        with _java_stderr_aside(Path(directory)):
+            context = SparkContext(conf=_conf(self._master, Path(directory)))
+        self._resources.callback(context.stop)
+        context.addPyFile(_shipped(Path(directory)))
+        return context
+
+
+class _Task:
+    """One batch on an executor."""
+
+    def __init__(self, last_attempt: int) -> None:
+        self._last_attempt = last_attempt
+
+    def __call__(self, partition: Iterator[tuple[Action, ...]]) -> Iterator[tuple[object, ...]]:
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        for batch in partition:
+            outcomes = perform(batch, again=attempt > 0)
+            failed = [outcome for outcome in outcomes if outcome.error is not None and not outcome.missing]
+            if failed and attempt < self._last_attempt:
+                raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")
+            yield from map(tuple, outcomes)
+
+
+def _tries(master: str) -> int:
+    """How often Spark runs a task: in local mode once, unless the master says otherwise."""
+    if not _LOCAL.fullmatch(master):
+        return _TRIES
+    retries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", master)
+    return int(retries[1]) if retries else 1
+
+
+def _conf(master: str, directory: Path) -> SparkConf:
+    logging = directory / "log4j2.properties"
+    logging.write_text(_QUIET)
+    java = f"-Dlog4j2.configurationFile={logging.as_uri()}"
+    conf = SparkConf().setMaster(master).setAppName("cpreplicate").setAll([
+        ("spark.driver.extraJavaOptions", java),
+        ("spark.log.level", "OFF"),
+        ("spark.ui.enabled", "false"),
+        ("spark.ui.showConsoleProgress", "false"),
+        ("spark.task.maxFailures", str(_TRIES)),
+    ])  # fmt: skip
+    if master.startswith("local"):
+        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    return conf
+
+
+def _shipped(directory: Path) -> str:
+    """This package as a zip for the executors, which then need not have it installed."""
+    package = Path(cpreplicate.__file__).parent
+    archive = directory / "cpreplicate.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for file in sorted(package.rglob("*.py")):
+            zipped.write(file, Path(package.name) / file.relative_to(package))
+    return str(archive)
+
+
+@contextlib.contextmanager
+def _java_stderr_aside(directory: Path) -> Iterator[None]:
+    """Keep what the JVM says at its start (incubator modules, native libraries) from the operator, unless it fails."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(directory / "stderr", "w+b") as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            said = Path(aside.name).read_bytes().decode(errors="replace").strip()
+            raise CpreplicateError(f"Spark did not start: {error}. It said: {said[-2000:]}") from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,0 +1,391 @@
+"""Stock Flink restores a replica exactly, with the source gone; and so it does the checkpoints that follow.
+
+Each job proves its own state: what every key, list, union and broadcast state must hold is a pure function of the
+source offsets in the checkpoint (`tests/flink`, `Ledger.java`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.flink import ClaimMode, Event, Flink, Job, RunResult, state_rows
+
+CLI_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Source:
+    """A job of data centre A, stopped, and what it left."""
+
+    site: Path
+    run: RunResult
+    job: Job
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.run.newest
+
+
+class Sources:
+    """Jobs of data centre A, each run once and only ever read."""
+
+    def __init__(self, flink: Flink, directory: Path) -> None:
+        self._flink = flink
+        self._directory = directory
+        self._made: dict[str, Source] = {}
+
+    def __call__(self, name: str) -> Source:
+        if name not in self._made:
+            site = self._directory / name / "a"
+            self._made[name] = MAKERS[name](self._flink, site)
+        return self._made[name]
+
+
+def one_job(job: Job) -> Callable[[Flink, Path], Source]:
+    def make(flink: Flink, site: Path) -> Source:
+        here = replace(job, changelog=site / "dstl") if job.changelog else job
+        run = flink.run(site / "ckpt", here)
+        assert run.failure is None
+        return Source(site, run, here)
+
+    return make
+
+
+def three_jobs(flink: Flink, site: Path) -> Source:
+    """Each claims what the one before left, so that the third references files of the first."""
+    first = run = flink.run(site / "ckpt", checkpoints=2)
+    for _ in range(2):
+        run = flink.run(site / "ckpt", checkpoints=2, restore=run.newest, claim_mode="CLAIM")
+        assert run.exact, run.failure
+    assert any(first.job_id in row["path"] for row in flink.refs(run.newest) if row.get("type") == 2)
+    return Source(site, run, Job())
+
+
+MAKERS: dict[str, Callable[[Flink, Path], Source]] = {
+    "rocksdb": one_job(Job()),
+    "hashmap": one_job(Job(backend="hashmap")),
+    "three jobs": three_jobs,
+    "file merging": one_job(Job(file_merging=True)),
+    "file merging across checkpoints": one_job(Job(file_merging_across=True)),
+    "unaligned": one_job(Job(unaligned=True)),
+    "changelog": one_job(Job(changelog=Path("in the site"))),
+}
+
+
+@pytest.fixture(scope="module")
+def sources(flink: Flink, tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return Sources(flink, tmp_path_factory.mktemp(f"flink-{flink.version}"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to replicate and restore."""
+
+    source: str
+    paths: str
+    claim_mode: ClaimMode
+    runner: str = "inline"
+    parallelism: int = 2
+
+    def __str__(self) -> str:
+        rescaled = f"-on-{self.parallelism}" if self.parallelism != 2 else ""
+        return f"{self.source}-{self.paths}-{self.claim_mode}{rescaled}".replace(" ", "-")
+
+
+CASES = [
+    Case("rocksdb", "relative", "NO_CLAIM"),
+    Case("rocksdb", "absolute", "CLAIM"),
+    Case("rocksdb", "auto", "NO_CLAIM", parallelism=4),
+    Case("rocksdb", "absolute", "CLAIM", parallelism=1),
+    Case("hashmap", "auto", "NO_CLAIM"),
+    Case("three jobs", "relative", "NO_CLAIM", runner="spark"),
+    Case("three jobs", "absolute", "CLAIM"),
+    Case("file merging", "auto", "NO_CLAIM"),
+    Case("file merging", "absolute", "CLAIM"),
+    Case("file merging across checkpoints", "absolute", "CLAIM"),
+    Case("unaligned", "relative", "NO_CLAIM"),
+    Case("unaligned", "absolute", "CLAIM"),
+    Case("changelog", "absolute", "CLAIM"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow_up(
+    flink: Flink, sources: Sources, tmp_path: Path, case: Case
+) -> None:
+    source = sources(case.source)
+    before = snapshot(source.site)
+    replica = sync(source.checkpoint, tmp_path / "ckpt", "--paths", case.paths, "--runner", case.runner)
+    assert_stands_alone(flink.refs(replica), replica)
+    with moved_away(source.site):
+        job = replace(at(tmp_path, source.job), parallelism=case.parallelism)
+        assert_restores_twice(flink, replica, job, case.claim_mode)
+    assert snapshot(source.site) == before
+
+
+def test_unaligned_checkpoints_do_hold_records_in_flight(
+    flink: Flink, sources: Sources, tmp_path: Path
+) -> None:
+    source = sources("unaligned")
+    channels = [row for row in flink.refs(source.checkpoint) if row.get("kind", "").startswith("chan-")]
+    restored = flink.run(tmp_path / "ckpt", source.job, restore=source.checkpoint, checkpoints=0)
+    assert channels
+    assert restored.restored["inFlight"] > 0
+
+
+def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(flink: Flink, tmp_path: Path) -> None:
+    site, target = tmp_path / "a", tmp_path / "b" / "ckpt"
+    reports = []
+    with flink.start(site / "ckpt", interval_ms=300) as job:
+        for _ in range(4):
+            directory = job.wait_for_checkpoints(2).directory
+            reports.append(run_sync(directory, target, codes=(0, 12)))
+        stopped = job.stop()
+    reports.append(run_sync(stopped.directory, target))
+    replica = target / stopped.job_id / stopped.newest.name
+    committed = [report for report in reports if report and report["committed"]]
+    assert len(committed) >= 3
+    assert all(report["keep"]["files"] > 0 for report in committed[1:])
+    assert [path.name for path in (target / stopped.job_id).glob("chk-*")] == [stopped.newest.name]
+    with moved_away(site):
+        assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
+
+
+def test_a_replica_follows_a_job_across_a_restart_that_claimed_the_checkpoint_before(
+    flink: Flink, tmp_path: Path
+) -> None:
+    site, target = tmp_path / "a", tmp_path / "b" / "ckpt"
+    first = flink.run(site / "ckpt", checkpoints=2)
+    sync(first.newest, target)
+    second = flink.run(site / "ckpt", checkpoints=3, restore=first.newest, claim_mode="CLAIM")
+    replica = sync(second.directory, target)
+    with moved_away(site):
+        shutil.rmtree(target / first.job_id)  # each job's replica stands alone
+        assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
+
+
+def test_a_replica_written_by_1_20_is_restored_exactly_by_2_3(
+    flink: Flink, sources: Sources, tmp_path: Path
+) -> None:
+    if flink.version != "1":
+        pytest.skip("1.20 cannot read what 2.3 writes")
+    source = sources("rocksdb")
+    replica = sync(source.checkpoint, tmp_path / "ckpt")
+    with moved_away(source.site), Flink("2") as newer:
+        assert_restores_twice(newer, replica, source.job, "NO_CLAIM")
+
+
+class TestAJobThatClaimsItsReplica:
+    """CLAIM makes Flink the owner of what it restored from: it deletes what it no longer needs."""
+
+    @pytest.mark.parametrize(
+        "name", ["rocksdb", "file merging", "file merging across checkpoints", "changelog"]
+    )
+    def test_leaves_every_file_of_the_source_untouched_when_it_deletes_the_claimed_checkpoint(
+        self, flink: Flink, sources: Sources, tmp_path: Path, name: str
+    ) -> None:
+        source = sources(name)
+        before = snapshot(source.site)
+        replica = sync(source.checkpoint, tmp_path / "ckpt", "--paths", "absolute")
+        run = flink.run(
+            tmp_path / "ckpt", at(tmp_path, source.job), restore=replica, claim_mode="CLAIM", checkpoints=5
+        )
+        assert run.exact, run.failure
+        assert not (replica / "_metadata").exists(), (
+            "the claimed checkpoint was not subsumed: this shows nothing"
+        )
+        assert snapshot(source.site) == before
+
+
+class TestRelativePathsWithClaim:
+    """Flink completes such checkpoints but cannot restore them; so the default and the advice avoid them."""
+
+    def test_lose_the_follow_up_in_stock_flink(self, flink: Flink, sources: Sources, tmp_path: Path) -> None:
+        replica = sync(sources("rocksdb").checkpoint, tmp_path / "ckpt", "--paths", "relative")
+        first = flink.run(tmp_path / "ckpt", restore=replica, claim_mode="CLAIM", checkpoints=2)
+        second = flink.run(tmp_path / "ckpt", restore=first.newest, checkpoints=0)
+        assert first.exact
+        assert "FileNotFoundException" in (second.failure or "")
+
+    def test_are_avoided_by_the_default_where_only_claim_restores(
+        self, flink: Flink, sources: Sources, tmp_path: Path
+    ) -> None:
+        source = sources("changelog")
+        report = run_sync(source.checkpoint, tmp_path / "ckpt")
+        assert report["paths"] == "absolute"
+        assert report["restore"]["claim_mode"] == "CLAIM"
+        with moved_away(source.site):
+            replica = Path(report["replica"].removeprefix("file:")) / source.checkpoint.name
+            assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
+
+    def test_are_not_what_the_printed_restore_command_says(self, sources: Sources, tmp_path: Path) -> None:
+        checkpoint = sources("rocksdb").checkpoint
+        report = run_sync(checkpoint, tmp_path / "json", "--paths", "relative")
+        text = cli("sync", checkpoint, tmp_path / "text", "--paths", "relative", "--runner", "inline").stdout
+        assert report["restore"]["claim_mode"] == "NO_CLAIM"
+        assert "NO_CLAIM" in report["restore"]["command"]
+        assert "NO_CLAIM" in text
+
+
+def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_replica(
+    flink: Flink, sources: Sources, tmp_path: Path
+) -> None:
+    source = sources("changelog")
+    checkpoint = with_two_spellings(source.checkpoint, flink.refs(source.checkpoint), tmp_path / "spelled")
+    refused = flink.run(tmp_path / "c", source.job, restore=checkpoint, claim_mode="CLAIM", checkpoints=0)
+    assert "StateObjects underlying same key should be equal" in (refused.failure or "")
+    replica = sync(checkpoint, tmp_path / "ckpt")
+    assert_stands_alone(flink.refs(replica), replica)
+    with moved_away(source.site):
+        assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
+
+
+@pytest.mark.parametrize("name", MAKERS, ids=lambda name: name.replace(" ", "-"))
+def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(
+    flink: Flink, sources: Sources, name: str
+) -> None:
+    for checkpoint in sources(name).run.retained:
+        told = cli("inspect", checkpoint, "--refs", "--output", "ndjson").stdout
+        rows = [json.loads(line) for line in told.splitlines()]
+        assert rows == state_rows(flink.refs(checkpoint))
+
+
+class TestTheHarness:
+    """What proves the replicas exact must find out what is not."""
+
+    @pytest.mark.parametrize(
+        ("kind", "why"), [("op-managed", "state of checkpoint"), ("keyed", "was counted")]
+    )
+    def test_finds_out_state_of_an_older_checkpoint(
+        self, flink: Flink, sources: Sources, tmp_path: Path, kind: str, why: str
+    ) -> None:
+        run = sources("hashmap").run
+        older, newest = run.retained[-2:]
+        copy = tmp_path / "copy" / newest.name
+        shutil.copytree(newest, copy)
+        files = zip(
+            relative_files(flink.refs(older), kind), relative_files(flink.refs(newest), kind), strict=True
+        )
+        for old, new in files:
+            shutil.copyfile(older / old, copy / new)
+        found = flink.run(tmp_path / "ckpt", Job(backend="hashmap"), restore=copy, checkpoints=0)
+        assert why in (found.failure or "")
+
+    def test_finds_out_a_missing_file(self, flink: Flink, sources: Sources, tmp_path: Path) -> None:
+        source = sources("rocksdb")
+        with moved_away(source.checkpoint.parent / "shared"):
+            found = flink.run(tmp_path / "ckpt", restore=source.checkpoint, checkpoints=0)
+        assert "FileNotFoundException" in (found.failure or "")
+
+
+def assert_restores_twice(flink: Flink, replica: Path, job: Job, claim_mode: ClaimMode) -> None:
+    """The job goes on from the replica for two checkpoints, and from the newest of these again."""
+    root = replica.parent.parent
+    first = flink.run(root, job, restore=replica, claim_mode=claim_mode, checkpoints=2)
+    assert first.exact, first.failure
+    second = flink.run(root, job, restore=first.newest, claim_mode=claim_mode, checkpoints=1)
+    assert second.exact, second.failure
+
+
+def assert_stands_alone(refs: Sequence[Event], checkpoint: Path) -> None:
+    """Every file and directory that Flink reads in a replica lies in it, under one spelling."""
+    root = f"file:{checkpoint.parent}/"
+    paths = [row["path"] for row in refs if "path" in row]
+    directories = [row[name] for row in refs for name in ("taskOwnedDir", "sharedDir") if name in row]
+    assert [path for path in paths + directories if not path.startswith(root)] == []
+    assert [path for path in paths if not Path(path.removeprefix("file:")).exists()] == []
+    spellings = {(row["path"], row["type"], row.get("relative")) for row in refs if "path" in row}
+    assert len(spellings) == len(set(paths))
+
+
+def at(site: Path, job: Job) -> Job:
+    """The same job in another data centre: its changelog is written there."""
+    return replace(job, changelog=site / "dstl") if job.changelog else job
+
+
+def relative_files(refs: Sequence[Event], kind: str) -> list[str]:
+    return [row["relative"] for row in refs if row.get("kind", "").startswith(kind) and "relative" in row]
+
+
+def sync(source: Path, target_root: Path, *options: str) -> Path:
+    """Replicates; gives the checkpoint in the replica."""
+    report = run_sync(source, target_root, *options)
+    assert report["committed"]
+    replica = target_root / source_job(source)
+    assert report["replica"] == f"file:{replica}"
+    return replica / f"chk-{report['checkpoint_id']}"
+
+
+def source_job(source: Path) -> str:
+    return source.parent.name if source.name.startswith("chk-") else source.name
+
+
+def run_sync(source: Path, target_root: Path, *options: str, codes: Sequence[int] = (0,)) -> dict[str, Any]:
+    """The report of a sync; empty if it ended with another of the codes that are allowed."""
+    runner = () if "--runner" in options else ("--runner", "inline")
+    done = cli("sync", source, target_root, *options, *runner, "--output", "json", codes=codes)
+    report: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return report
+
+
+def cli(*words: str | Path, codes: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CLI_SECONDS, check=False)
+    assert done.returncode in codes, f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def snapshot(directory: Path) -> dict[str, tuple[int, int]]:
+    """Every file below a directory with its size and the time of its last change."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    stats = {str(path.relative_to(directory)): path.stat() for path in files}
+    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+@contextlib.contextmanager
+def moved_away(directory: Path) -> Iterator[None]:
+    """Nothing lies at `directory` in this block."""
+    away = directory.with_name(directory.name + " moved away")
+    directory.rename(away)
+    try:
+        yield
+        assert not directory.exists(), f"something was written to the source: {snapshot(directory)}"
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        away.rename(directory)
+
+
+def with_two_spellings(checkpoint: Path, refs: Sequence[Event], site: Path) -> Path:
+    """A copy of a checkpoint that names one file of several references relatively, the other times absolutely."""
+    copy = site / checkpoint.parent.name / checkpoint.name
+    shutil.copytree(checkpoint, copy)
+    row = first_shared_file(refs)
+    path = row["path"].removeprefix("file:")
+    absolute = b"\x02" + struct.pack(">q", row["size"]) + utf(row["path"])
+    relative = b"\x06" + utf(os.path.relpath(path, copy)) + struct.pack(">q", row["size"])
+    metadata = copy / "_metadata"
+    content = metadata.read_bytes()
+    assert content.count(absolute) > 1
+    metadata.write_bytes(content.replace(absolute, relative, 1))
+    return copy
+
+
+def first_shared_file(refs: Sequence[Event]) -> Event:
+    paths = [row["path"] for row in refs if row.get("type") == 2]
+    return next(row for row in refs if row.get("type") == 2 and paths.count(row["path"]) > 1)
+
+
+def utf(text: str) -> bytes:
+    return struct.pack(">H", len(text.encode())) + text.encode()
