@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cpreplicate import uri
 from cpreplicate.closure import closure, foreign_groups
@@ -42,8 +43,7 @@ class Inspection:
     foreign: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class ReferenceRow:
+class ReferenceRow(NamedTuple):
     """One state handle, as `inspect --refs` tells it."""
 
     operator: str | None

@@ -47,7 +47,7 @@ class Lease:
     def check(self) -> None:
         """Raise `LeaseHeld` if another run took the lease over."""
         held = self._read()
-        if held.get("token") != self._token:
+        if _token(held) != self._token:
             raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self._place, held))
 
     def give_back(self) -> None:
@@ -55,7 +55,7 @@ class Lease:
         self._stop.set()
         if self._renewer.is_alive():
             self._renewer.join()
-        if self._read().get("token") == self._token:
+        if _token(self._read()) == self._token:
             self._storage.delete(self._place)
 
     def _create(self) -> bool:
@@ -67,19 +67,19 @@ class Lease:
             "started": self._started, "expires": time.time() + SECONDS,
         }).encode()  # fmt: skip
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, Any] | None:
         try:
             with self._storage.open(self._place) as stream:
                 held = json.loads(stream.read(1 << 16))
         except FileNotFoundError:
-            return {}
+            return None
         except ValueError:
-            return {"owner": "an unreadable lease"}
-        return held if isinstance(held, dict) else {"owner": "an unreadable lease"}
+            return {}
+        return held if isinstance(held, dict) else {}
 
     def _move_stale_away(self) -> bool:
         held = self._read()
-        if held and not _is_stale(held):
+        if held is not None and not _is_stale(held):
             return False
         aside = f"{self._place}-{self._token}"
         if not self._storage.move(self._place, aside):
@@ -89,7 +89,7 @@ class Lease:
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
-            if self._read().get("token") != self._token:
+            if _token(self._read()) != self._token:
                 return  # lost: `check` tells the run before it publishes or deletes
             self._storage.put(self._place, [self._text()])
 
@@ -103,6 +103,10 @@ def held(replica: str) -> Iterator[Callable[[], None]]:
         yield lease.check
     finally:
         lease.give_back()
+
+
+def _token(held: dict[str, Any] | None) -> object:
+    return held.get("token") if held is not None else None
 
 
 def _is_stale(held: dict[str, Any]) -> bool:
@@ -124,7 +128,9 @@ def _is_alive(pid: object) -> bool:
     return True
 
 
-def _refusal(place: str, held: dict[str, Any]) -> str:
+def _refusal(place: str, held: dict[str, Any] | None) -> str:
+    if not held:
+        return f"{place} is {'gone' if held is None else 'damaged'}; remove it once you are sure that no run is at work"
     started = held.get("started")
     since = _clock(started) if isinstance(started, (int, float)) else "an unknown time"
     who = f"{held.get('owner', 'unknown')}@{held.get('host', 'unknown')}, process {held.get('pid', 'unknown')}"

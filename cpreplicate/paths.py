@@ -51,9 +51,7 @@ def warnings(metadata: Metadata, asked: PathsMode) -> tuple[str, ...]:
     return tuple(found)
 
 
-def speller(
-    closure: Closure, placement: Placement, replica: str, mode: str
-) -> Callable[[Handle], Absolute | Relative | None]:
+def speller(closure: Closure, placement: Placement, replica: str, mode: str) -> Callable[[Handle], Absolute | Relative | None]:
     """How each handle is to be spelled in the replica: one spelling for each file throughout.
 
     A segment or directory has no relative form, and neither has any other reference of a file that a segment names.
@@ -102,7 +100,10 @@ def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
 
 def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
     if metadata.changelog:
-        return "CLAIM", "changelog state cannot be restored with NO_CLAIM; after CLAIM the job owns the replica, sync it no more"
+        return (
+            "CLAIM",
+            "changelog state cannot be restored with NO_CLAIM; after CLAIM the job owns the replica, sync it no more",
+        )
     if mode == "relative":
         return "NO_CLAIM", "with CLAIM or LEGACY the relative paths would break the next checkpoints"
     if metadata.version < _FIRST_WITH_NO_CLAIM:

@@ -15,7 +15,7 @@ from cpreplicate.paths import PathsMode, Restore
 from cpreplicate.placement import Placement
 from cpreplicate.plan import Needed, Plan
 from cpreplicate.replica import Held, Replica
-from cpreplicate.runners import Copy, Delete, Outcome, Runner, choose_runner
+from cpreplicate.runners import Copy, Delete, Outcome, Read, Runner, choose_runner
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.storage import storage_for
 
@@ -77,11 +77,11 @@ def sync(request: Request, say: Say) -> Report:
     replica = _replica(wanted, request)
     with lease.held(replica.root) as check_lease:
         made = make_plan(wanted, replica, request)
-        if made.empty:
-            _restore_manifest(made, wanted, replica)
+        if made.empty and manifest.exists(replica.root, made.checkpoint):
             return _report(made, wanted, started)
-        with _runner(made, request, say) as runner:
-            outcomes = _copy(made, wanted, runner, say)
+        unread = _without_crc(made, replica)
+        with _runner(made, unread, request, say) as runner:
+            outcomes = _copy(made, wanted, runner, say) + _read_back(unread, replica, runner, say)
             check_lease()
             _commit(made, wanted, replica, outcomes, say)
             check_lease()
@@ -186,9 +186,32 @@ def _rewritten(wanted: _Wanted, replica: Replica, mode: str) -> Iterator[Iterato
         yield rewrite(wanted.file.open(stack), wanted.file.metadata, speller)
 
 
-def _runner(made: Plan, request: Request, say: Say) -> Runner:
-    files = len(made.copies) + len(made.deletes)
-    runner = choose_runner(request.runner, files, plan.total(made.copies), request.master, request.parallelism)
+def _without_crc(made: Plan, replica: Replica) -> list[plan.Action]:
+    """Kept files that no manifest vouches for: copied by a run that died before it could commit."""
+    if not made.keeps:
+        return []
+    known = _known_crcs(replica)
+    return [action for action in made.keeps if (action.target, action.bytes) not in known]
+
+
+def _read_back(unread: Sequence[plan.Action], replica: Replica, runner: Runner, say: Say) -> list[Outcome]:
+    """The CRC32C of kept files that no manifest vouches for, so that the new manifest is whole."""
+    if not unread:
+        return []
+    say(f"reading back {len(unread)} files copied by an earlier run, {plan.total(unread)} bytes")
+    outcomes = runner.run([Read(replica.at(action.target), action.bytes) for action in unread])
+    failed = [f"{outcome.target}: {outcome.error}" for outcome in outcomes if outcome.error is not None]
+    if failed:
+        raise CopyFailed(
+            f"{len(failed)} files of the replica cannot be read; nothing was committed or deleted. {_some(failed)}"
+        )
+    return outcomes
+
+
+def _runner(made: Plan, unread: Sequence[plan.Action], request: Request, say: Say) -> Runner:
+    files = len(made.copies) + len(made.deletes) + len(unread)
+    size = plan.total(made.copies) + plan.total(unread)
+    runner = choose_runner(request.runner, files, size, request.master, request.parallelism)
     say(f"runner: {runner.name} ({runner.reason})")
     return runner
 
@@ -239,21 +262,14 @@ def _is_subsumed(metadata_place: str) -> bool:
 
 def _commit(made: Plan, wanted: _Wanted, replica: Replica, outcomes: Sequence[Outcome], say: Say) -> None:
     """Step 5. The manifest follows the commit, and one of an earlier `chk-N` goes before it: it never describes another."""
-    if not made.publish:
-        return
     earlier = _known_crcs(replica)
     manifest.remove(replica.root, made.checkpoint)
-    with _rewritten(wanted, replica, made.paths) as chunks:
-        length = replica.publish(made.checkpoint, chunks)
-    say(f"committed {replica.at(made.checkpoint)}")
+    if made.publish:
+        with _rewritten(wanted, replica, made.paths) as chunks:
+            replica.publish(made.checkpoint, chunks)
+        say(f"committed {replica.at(made.checkpoint)}")
+    length = replica.committed_names()[made.checkpoint]
     manifest.write(replica.root, made.checkpoint, _manifest(made, wanted, outcomes, length, earlier))
-
-
-def _restore_manifest(made: Plan, wanted: _Wanted, replica: Replica) -> None:
-    """A manifest that was lost with a crash right after the commit is written again, without the CRC32C it had."""
-    if not manifest.exists(replica.root, made.checkpoint):
-        length = replica.committed_names()[made.checkpoint]
-        manifest.write(replica.root, made.checkpoint, _manifest(made, wanted, (), length, _known_crcs(replica)))
 
 
 def _known_crcs(replica: Replica) -> dict[tuple[str, int], int]:
@@ -271,7 +287,9 @@ def _manifest(
         entries[action.target] = manifest.Entry(action.bytes, outcome.bytes, outcome.crc32c)
     for action in made.keeps:
         extent = wanted.needed[action.target].extent
-        entries[action.target] = manifest.Entry(extent, action.bytes, earlier.get((action.target, action.bytes)))
+        read = copied.get(uri.join(made.replica, action.target))
+        crc32c = read.crc32c if read else earlier.get((action.target, action.bytes))
+        entries[action.target] = manifest.Entry(extent, action.bytes, crc32c)
     return manifest.Manifest(made.checkpoint_id, length, entries)
 
 

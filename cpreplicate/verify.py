@@ -83,9 +83,7 @@ def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapp
     return present[path] < max(extent, entry.length if entry else 0)
 
 
-def _compared(
-    replica: Replica, held: Held, present: Mapping[str, int], say: Say
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compared(replica: Replica, held: Held, present: Mapping[str, int], say: Say) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(corrupt, uncompared): every present file is read and its CRC32C compared with the one of when it was copied."""
     known = _expected_crcs(replica, held, present)
     say(f"reading {len(known)} files, {sum(present[path] for path in known)} bytes")

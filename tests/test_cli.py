@@ -169,9 +169,15 @@ def test_a_run_with_nothing_to_do_is_quick_and_needs_no_spark(cli):
 
 def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
     """CPU seconds of a fresh process that runs the command, and the modules that it imported."""
-    code = "import sys, atexit; from cpreplicate.cli import main; sys.argv[1:] = %r\natexit.register(lambda: print('\\n' + ' '.join(sys.modules)))\nmain()"
+    code = "\n".join([
+        "import atexit, sys",
+        "from cpreplicate.cli import main",
+        f"sys.argv[1:] = {words!r}",
+        "atexit.register(lambda: print('\\n' + ' '.join(sys.modules)))",
+        "main()",
+    ])  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-c", code % words], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return used, set(done.stdout.splitlines()[-1].split())

@@ -64,5 +64,5 @@ def test_a_holder_that_lost_its_lease_is_told_before_it_goes_on(replica):
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", '{"pid": "x", "started": 1e300}'])
 def test_a_damaged_lease_is_respected_and_told(replica, text):
     leave_behind(replica).write_text(text)
-    with pytest.raises(LeaseHeld), lease.held(f"file:{replica}"):
+    with pytest.raises(LeaseHeld, match="lease is"), lease.held(f"file:{replica}"):
         pass

@@ -61,11 +61,17 @@ def test_every_job_of_the_corpus_is_replicated_checkpoint_by_checkpoint(folder, 
     for job in pair.source.jobs():
         pair.job = job
         for number in pair.source.numbers(job):
+            if not pair.source.is_whole(job, number):
+                with pytest.raises(SourceBroken):
+                    pair.sync(number, paths=paths)
+                continue
             report = pair.sync(number, paths=paths)
             assert report.committed
             assert pair.sync(number, paths=paths).plan.empty
             assert pair.verified().restorable
-    before = {job: pair.source.numbers(job)[-1] for job in pair.source.jobs()}
+    whole = {job: [n for n in pair.source.numbers(job) if pair.source.is_whole(job, n)] for job in pair.source.jobs()}
+    before = {job: numbers[-1] for job, numbers in whole.items() if numbers}
+    assert before
     pair.lose_source()
     for pair.job, number in before.items():
         found = pair.verified()
@@ -284,9 +290,7 @@ def test_a_lost_manifest_is_written_again(pair):
     manifest.unlink()
     assert pair.sync(number).plan.empty
     assert manifest.exists()
-    found = pair.verified()
-    assert len(found.uncompared) == found.files
-    assert not found.restorable
+    assert pair.verified().restorable
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,15 +31,15 @@ EXIT STATUS
 
 
 def _place(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    return uri.absolute(value, os.getcwd())
+    return uri.absolute(value, str(Path.cwd()))
 
 
 def _places(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(uri.absolute(value, os.getcwd()) for value in values)
+    return tuple(uri.absolute(value, str(Path.cwd())) for value in values)
 
 
 def _remaps(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[uri.Remap, ...]:
-    return uri.parse_remaps(values, os.getcwd())
+    return uri.parse_remaps(values, str(Path.cwd()))
 
 
 def _config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -125,11 +125,20 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
 
 @cli.command(epilog=_REPLICATE_CODES)
 @_replicate_options
-@click.option("--runner", type=click.Choice(["auto", "spark", "inline"]), default="auto", show_default=True,
-              help="What copies: Spark executors, or threads of this process. auto: Spark, unless little is to be done.")
+@click.option(
+    "--runner",
+    type=click.Choice(["auto", "spark", "inline"]),
+    default="auto",
+    show_default=True,
+    help="What copies: Spark executors, or threads of this process. auto: Spark, unless little is to be done.",
+)
 @click.option("--master", metavar="URL", help="Spark master. Default: local[*] with four tries a batch.")
-@click.option("--parallelism", type=click.IntRange(1), metavar="N",
-              help="Slots to fill with batches (spark), or files copied at once (inline).")
+@click.option(
+    "--parallelism",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Slots to fill with batches (spark), or files copied at once (inline).",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
 def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
     """Replicate: copy what is new, commit, delete what only the old checkpoint needed."""

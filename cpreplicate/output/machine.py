@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
-from cpreplicate.inspect import Inspection
+from cpreplicate.inspect import Inspection, ReferenceRow
 from cpreplicate.plan import Action, total
 from cpreplicate.replicate import Report
 from cpreplicate.verify import Verification
@@ -18,7 +18,7 @@ def inspection(found: Inspection) -> str:
     return json.dumps(asdict(found))
 
 
-def rows(found: Iterable[NamedTuple], form: str) -> str:
+def rows(found: Iterable[ReferenceRow | Action], form: str) -> str:
     """Named tuples as objects: one a line for ndjson, an array for json."""
     objects = (json.dumps(row._asdict()) for row in found)
     return "\n".join(objects) if form == "ndjson" else f"[{', '.join(objects)}]"

@@ -2,6 +2,6 @@
 
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner
-from cpreplicate.runners.work import Action, Copy, Delete, Outcome
+from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read
 
-__all__ = ["Action", "Copy", "Delete", "Outcome", "Runner", "choose_runner"]
+__all__ = ["Action", "Copy", "Delete", "Outcome", "Read", "Runner", "choose_runner"]

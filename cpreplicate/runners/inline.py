@@ -35,9 +35,7 @@ class InlineRunner:
     def __enter__(self) -> InlineRunner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Nothing was started that outlives `run`."""
 
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -51,14 +51,12 @@ class SparkRunner:
         packed = batches(actions, self._parallelism or self._context.defaultParallelism)
         last = _tries(self._master) - 1
         rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(last)).collect()
-        return [Outcome(*row) for row in rows]
+        return list(rows)
 
     def __enter__(self) -> SparkRunner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._resources.close()
         self._context = None
 
@@ -78,7 +76,7 @@ class _Task:
     def __init__(self, last_attempt: int) -> None:
         self._last_attempt = last_attempt
 
-    def __call__(self, partition: Iterator[tuple[Action, ...]]) -> Iterator[tuple[object, ...]]:
+    def __call__(self, partition: Iterable[tuple[Action, ...]]) -> Iterator[Outcome]:
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         for batch in partition:
@@ -86,7 +84,7 @@ class _Task:
             failed = [outcome for outcome in outcomes if outcome.error is not None and not outcome.missing]
             if failed and attempt < self._last_attempt:
                 raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")
-            yield from map(tuple, outcomes)
+            yield from outcomes
 
 
 def _tries(master: str) -> int:

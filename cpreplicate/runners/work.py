@@ -1,4 +1,4 @@
-"""What runners execute: copies and deletes, packed into batches, a batch being the unit of parallel work."""
+"""What runners execute: copies, reads and deletes, packed into batches, a batch being the unit of parallel work."""
 
 from __future__ import annotations
 
@@ -26,13 +26,20 @@ class Copy(NamedTuple):
     extent: int
 
 
+class Read(NamedTuple):
+    """Read `target` to its end for its CRC32C; `extent` is its length."""
+
+    target: str
+    extent: int
+
+
 class Delete(NamedTuple):
     """Delete `target`; it is no failure if it is gone already."""
 
     target: str
 
 
-Action: TypeAlias = Copy | Delete
+Action: TypeAlias = Copy | Read | Delete
 
 
 class Outcome(NamedTuple):
@@ -63,7 +70,7 @@ def batches(actions: Sequence[Action], slots: int) -> list[tuple[Action, ...]]:
 
 def cost(action: Action) -> int:
     """What an action costs, in bytes moved in the same time."""
-    return _FILE_COST + (action.extent if isinstance(action, Copy) else 0)
+    return _FILE_COST + (0 if isinstance(action, Delete) else action.extent)
 
 
 def perform(batch: Sequence[Action], streams: int = STREAMS, again: bool = False) -> list[Outcome]:
@@ -92,7 +99,7 @@ def _do(action: Action, again: bool) -> tuple[int, int | None]:
     if isinstance(action, Delete):
         storage_for(action.target).delete(action.target)
         return 0, None
-    if again and _is_done(action):
+    if isinstance(action, Read) or (again and _is_done(action)):
         return checksum(action.target)
     return copy_file(action.source, action.target, action.extent)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cpreplicate.uri import Remap
+from tests.support import checker
 
 ROOT = Path(__file__).parent.parent / "data" / "corpus"
 RECORDED = "file:/srv/flink/datacenter"
@@ -50,6 +51,12 @@ class DataCentre:
     def numbers(self, job: str) -> list[int]:
         """The checkpoints of a job, oldest first."""
         return sorted(int(p.parent.name.removeprefix("chk-")) for p in self.job_root(job).glob("chk-*/_metadata"))
+
+    def is_whole(self, job: str, number: int) -> bool:
+        """Whether a checkpoint has all its files: after a CLAIM restore Flink leaves older ones without."""
+        recorded = f"{RECORDED}/{self.folder}".removeprefix("file:")
+        needs = checker.needs(self.job_root(job) / f"chk-{number}" / "_metadata", check_directories=False)
+        return all(Path(need.path.replace(recorded, str(self.path))).exists() for need in needs)
 
 
 def tree(root: Path) -> dict[str, bytes]:

@@ -1,0 +1,391 @@
+"""Decoding: the walk over a `_metadata` file, field by field, as `docs/metadata-format.md` tells it.
+
+The order of fields is that of Flink's `MetadataV2V3SerializerBase`, `MetadataV3Serializer` and their successors.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO, NamedTuple
+
+from cpreplicate.errors import MetadataError
+from cpreplicate.metadata import model, mutf8
+from cpreplicate.metadata.columns import Builder
+from cpreplicate.metadata.model import Metadata, Operator
+from cpreplicate.metadata.runs import uniform
+from cpreplicate.metadata.window import WINDOW, Window
+
+MAGIC = 0x4960672D
+MASTER_STATE_MAGIC = 0xC96B1696
+VERSIONS = range(2, 7)
+_DEEPEST = 16  # Flink nests a handle twice at most; a hostile file could nest it a million times
+_FLUSH = 65_536  # handles
+_JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
+_FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16
+_KIND = {_FILE: model.FILE, _RELATIVE: model.RELATIVE, _SEGMENT: model.SEGMENT}
+
+
+class _Shape(NamedTuple):
+    """A handle that was just read: where it begins in the buffer, its kind and lengths, None kind if it names no file."""
+
+    at: int
+    kind: int | None
+    path_length: int
+    length: int
+
+
+_NO_FILE = _Shape(0, None, 0, 0)
+
+
+def decode(data: bytes | BinaryIO, base_uri: str, window: int = WINDOW) -> Metadata:
+    """Decode a `_metadata` that lies in the directory `base_uri`.
+
+    `data` is its bytes or a seekable stream, which is read through a window. No filesystem is touched. Raises
+    `MetadataError` for anything that Flink would not have written, naming the byte offset.
+    """
+    return _Decoder(data, base_uri, window).decode()
+
+
+class _Decoder:
+    def __init__(self, data: bytes | BinaryIO, base_uri: str, window: int) -> None:
+        self._base_uri = base_uri
+        self._handles = Builder()
+        self._in = Window(data, self._handles.flush, window)
+        self._version = 0
+        self._operator = self._subtask = -1
+        self._inline_bytes = 0
+        self._changelog = self._file_merging = False
+
+    def decode(self) -> Metadata:
+        self._in.ahead()
+        self._head()
+        checkpoint_id = self._in.i64()
+        if checkpoint_id < 0:
+            self._in.at -= 8
+            self._in.fail(f"a checkpoint id, found {checkpoint_id}")
+        masters = self._masters()
+        operators = tuple(self._read_operator(index) for index in range(self._in.count("operators", 28)))
+        self._tail()
+        self._handles.flush(self._in.buffer, self._in.base)
+        return Metadata(
+            version=self._version, checkpoint_id=checkpoint_id, base_uri=self._base_uri, length=self._in.length,
+            operators=operators, handles=self._handles.build(), master_states=masters, inline_bytes=self._inline_bytes,
+            changelog=self._changelog, file_merging=self._file_merging,
+        )  # fmt: skip
+
+    def _head(self) -> None:
+        if self._in.i32() != MAGIC:
+            self._in.at -= 4
+            self._in.fail(f"the magic number {MAGIC:#x} of a _metadata file")
+        self._version = self._in.i32()
+        if self._version not in VERSIONS:
+            raise MetadataError(f"version {self._version} of _metadata (byte 4) is not understood; versions 2 to 6 are")
+
+    def _masters(self) -> int:
+        count = self._in.count("master states", 9)
+        for _ in range(count):
+            self._in.ahead()
+            if self._in.i32() & 0xFFFFFFFF != MASTER_STATE_MAGIC:
+                self._in.at -= 4
+                self._in.fail(f"the magic number {MASTER_STATE_MAGIC:#x} of a master state")
+            self._in.skip(self._in.count("bytes of a master state", 1))
+        return count
+
+    def _tail(self) -> None:
+        """v4 and later end with Java-serialized `CheckpointProperties`, which hold no path."""
+        self._in.ahead()
+        if self._version >= 4:
+            if self._in.buffer[self._in.at : self._in.at + 4] != _JAVA_SERIALIZATION:
+                self._in.fail("the serialized checkpoint properties")
+        elif self._in.left:
+            self._in.fail(f"the end of the file, {self._in.left} bytes follow")
+
+    def _read_operator(self, index: int) -> Operator:
+        window = self._in
+        window.ahead()
+        self._operator, self._subtask = index, -1
+        name, uid = (self._text("an operator's name"), self._text("an operator's uid")) if self._version >= 5 else (None, None)
+        identity = f"{window.i64() & (1 << 64) - 1:016x}{window.i64() & (1 << 64) - 1:016x}"
+        parallelism, max_parallelism = window.i32(), window.i32()
+        if self._version == 2:
+            window.i32()
+        else:
+            self._coordinator()
+        subtasks = window.i32()
+        finished = subtasks < 0 and self._version >= 3
+        if not finished:
+            window.at -= 4
+            subtasks = window.count("subtasks", 4)
+            for _ in range(subtasks):
+                self._read_subtask()
+        return Operator(identity, name, uid, parallelism, max_parallelism, max(subtasks, 0), finished)
+
+    def _text(self, what: str) -> str | None:
+        return mutf8.decode(self._in.utf(what)) or None
+
+    def _coordinator(self) -> None:
+        self._in.ahead()
+        if self._in.u8() not in (0, _INLINE):
+            self._in.at -= 1
+            self._in.fail("a coordinator's state: nothing or inline bytes")
+        self._in.at -= 1
+        self._stream(model.COORDINATOR, model.WHOLE)
+
+    def _read_subtask(self) -> None:
+        window = self._in
+        window.ahead()
+        index = window.i32()
+        if index < 0 and self._version >= 3:
+            return  # a finished subtask
+        self._subtask = index
+        if self._version == 2:
+            window.i64()
+            if window.i32() != 0:
+                window.at -= 4
+                window.fail("no legacy operator state (Flink before 1.3 wrote it)")
+        for state in (model.OPERATOR, model.OPERATOR_RAW):
+            if window.i32() != 0:
+                self._operator_state(state)
+        self._keyed(model.KEYED, 0)
+        self._keyed(model.KEYED_RAW, 0)
+        if self._version >= 3:
+            self._channels(model.CHANNEL_IN, (1, 3))
+            self._channels(model.CHANNEL_OUT, (2, 4))
+
+    def _operator_state(self, state: int) -> None:
+        window = self._in
+        window.ahead()
+        kind = window.u8()
+        if kind == 0:
+            return
+        if kind not in (4, 17):
+            window.at -= 1
+            window.fail(f"an operator state handle (type 0, 4 or 17), found type {kind}")
+        for _ in range(window.count("operator states", 7)):
+            window.ahead()
+            window.utf("a state's name")
+            window.u8()
+            window.skip(8 * window.count("offsets", 8))
+        if kind == 17:
+            self._merge_directories(state)
+        self._stream(state, model.WHOLE, allowed=(_SEGMENT, _EMPTY) if kind == 17 else None)
+
+    def _merge_directories(self, state: int) -> None:
+        self._file_merging = True
+        for part in (model.TASK_OWNED_DIR, model.SHARED_DIR):
+            self._in.ahead()
+            length = len(self._in.utf("a directory"))
+            at = self._in.at - length - 2
+            self._note(at, 1, 0, model.DIRECTORY, length, length + 2, state, part)
+        self._in.u8()
+
+    def _keyed(self, state: int, depth: int) -> None:
+        window = self._in
+        window.ahead()
+        kind = window.u8()
+        if kind == 0:
+            return
+        if depth > _DEEPEST:
+            window.fail(f"a state handle nested at most {_DEEPEST} deep")
+        if kind in (3, 7, 12):
+            self._key_groups(state, depth)
+            if kind == 12:
+                window.utf("a state handle id")
+        elif kind in (5, 11):
+            self._incremental(state, kind, depth)
+        elif kind in (8, 14):
+            self._changelog_handle(state, kind, depth)
+        elif kind == 9:
+            self._changelog_increment()
+        elif kind in (10, 13):
+            self._changelog_stream(state, kind, depth)
+        else:
+            window.at -= 1
+            window.fail(f"a keyed state handle, found type {kind}")
+
+    def _key_groups(self, state: int, depth: int) -> None:
+        self._in.i32()
+        self._in.skip(8 * self._in.count("key groups", 8))
+        self._stream(state, model.KEY_GROUPS, depth + 1)
+
+    def _incremental(self, state: int, kind: int, depth: int) -> None:
+        window = self._in
+        window.i64()
+        window.utf("a backend's id")
+        window.skip(16 if kind == 11 else 8)
+        self._stream(state, model.META, depth + 1)
+        for part in (model.SHARED, model.PRIVATE):
+            self._local_files(state, part, depth + 1)
+        if kind == 11:
+            window.ahead()
+            window.utf("a state handle id")
+
+    def _local_files(self, state: int, part: int, depth: int) -> None:
+        """A list of {name of the local file, stream handle}: the bulk of a `_metadata`."""
+        window = self._in
+        window.ahead()
+        left = window.count("files", 3)
+        while left:
+            window.ahead()
+            entry = window.at
+            name = len(window.utf("the name of a local file"))
+            shape = self._stream(state, part, depth)
+            left -= 1
+            if left and shape.kind is not None:
+                left -= self._run(shape, shape.at - entry, (0, 1), range(2, 2 + name), left, state, part)
+
+    def _changelog_handle(self, state: int, kind: int, depth: int) -> None:
+        self._changelog = True
+        self._in.skip(16)
+        for what in ("materialized state handles", "changelog state handles"):
+            for _ in range(self._in.count(what, 1)):
+                self._keyed(state, depth + 1)
+        self._in.skip(16 if kind == 14 else 8)
+        self._in.ahead()
+        self._in.utf("a state handle id")
+
+    def _changelog_increment(self) -> None:
+        window = self._in
+        self._changelog = True
+        window.skip(24)
+        for _ in range(window.count("state changes", 8)):
+            window.ahead()
+            window.i32()
+            length = window.count("bytes of a state change", 1)
+            self._inline_bytes += length
+            window.skip(length)
+        window.ahead()
+        window.utf("a state handle id")
+
+    def _changelog_stream(self, state: int, kind: int, depth: int) -> None:
+        window = self._in
+        self._changelog = True
+        window.skip(8)
+        left = window.count("changelog files", 9)
+        while left:
+            window.ahead()
+            window.i64()
+            shape = self._stream(state, model.DELTA, depth + 1)
+            left -= 1
+            if left and shape.kind is not None:
+                left -= self._run(shape, 8, (), range(0), left, state, model.DELTA)
+        window.ahead()
+        window.skip(16)
+        window.utf("a state handle id")
+        if kind == 13:
+            window.utf("a storage identifier")
+
+    def _channels(self, state: int, tags: tuple[int, int]) -> None:
+        window = self._in
+        window.ahead()
+        left = window.count("channel states", 17)
+        while left:
+            window.ahead()
+            entry = window.at
+            is_plain = self._version < 6 or self._channel_tag(tags) == tags[0]
+            if not is_plain:
+                self._merged_channel(state)
+                left -= 1
+                continue
+            window.skip(12)
+            counted = window.at - entry
+            window.skip(8 * window.count("offsets", 8) + 8)
+            shape = self._stream(state, model.WHOLE)
+            left -= 1
+            if left and shape.kind is not None and shape.at >= entry:
+                head = (*range(counted - 12), *range(counted, counted + 4))
+                left -= self._run(shape, shape.at - entry, head, range(0), left, state, model.WHOLE)
+
+    def _channel_tag(self, tags: tuple[int, int]) -> int:
+        tag = self._in.u8()
+        if tag not in tags:
+            self._in.at -= 1
+            self._in.fail(f"a channel state handle of type {tags[0]} or {tags[1]}, found {tag}")
+        return tag
+
+    def _merged_channel(self, state: int) -> None:
+        self._in.skip(12)
+        self._stream(state, model.WHOLE)
+        self._in.skip(self._in.count("bytes of channel offsets", 1))
+
+    def _stream(self, state: int, part: int, depth: int = 0, allowed: tuple[int, ...] | None = None) -> _Shape:
+        window = self._in
+        window.ahead()
+        at = window.at
+        kind = window.u8()
+        if allowed is not None and kind not in allowed:
+            window.at -= 1
+            window.fail(f"a stream state handle of type {' or '.join(map(str, allowed))}, found type {kind}")
+        if kind == _FILE:
+            self._size()
+            return self._noted(at, kind, len(window.utf("a path")), state, part)
+        if kind == _RELATIVE:
+            length = len(window.utf("a path"))
+            self._size()
+            return self._noted(at, kind, length, state, part)
+        if kind == _SEGMENT:
+            return self._segment(at, state, part)
+        if kind == 3:
+            if depth > _DEEPEST:
+                window.fail(f"a state handle nested at most {_DEEPEST} deep")
+            self._key_groups(state, depth)
+        elif kind == _INLINE:
+            self._inline(at, state, part)
+        elif kind == _EMPTY:
+            self._file_merging = True
+            self._note(at, 1, 0, model.EMPTY, 0, 1, state, part)
+        elif kind != 0:
+            window.at -= 1
+            window.fail(f"a stream state handle, found type {kind}")
+        return _NO_FILE
+
+    def _inline(self, at: int, state: int, part: int) -> None:
+        window = self._in
+        name = len(window.utf("a handle's name"))
+        length = window.count("inline bytes", 1)
+        self._inline_bytes += length
+        self._note(at, 1, 0, model.INLINE, 0, 7 + name + length, state, part, length)
+        window.skip(length)
+
+    def _segment(self, at: int, state: int, part: int) -> _Shape:
+        window = self._in
+        self._file_merging = True
+        self._size()
+        self._size()
+        if window.i32() not in (0, 1):
+            window.at -= 4
+            window.fail("a scope, 0 (exclusive) or 1 (shared)")
+        length = len(window.utf("a path"))
+        window.utf("a logical file id")
+        return self._noted(at, _SEGMENT, length, state, part)
+
+    def _size(self) -> None:
+        window = self._in
+        if window.i64() < 0:
+            window.at -= 8
+            window.fail("a size or position of at least 0")
+
+    def _noted(self, at: int, kind: int, path_length: int, state: int, part: int) -> _Shape:
+        length = self._in.at - at
+        self._note(at, 1, 0, _KIND[kind], path_length, length, state, part)
+        return _Shape(at, kind, path_length, length)
+
+    def _note(
+        self, at: int, count: int, stride: int, kind: int, path_length: int, length: int, state: int, part: int, size: int = 0
+    ) -> None:
+        self._handles.note(at, count, stride, kind, path_length, length, self._operator, self._subtask, state << 8 | part, size)
+        if self._handles.noted >= _FLUSH:
+            self._handles.flush(self._in.buffer, self._in.base)
+
+    def _run(self, shape: _Shape, prefix: int, head: tuple[int, ...], ascii_at: range, left: int, state: int, part: int) -> int:
+        """Note the entries that follow the one just read and are shaped as it is; how many they are."""
+        window = self._in
+        entry = shape.at - prefix
+        assert shape.kind is not None
+        count = uniform(
+            window.buffer, entry, window.at - entry, (head, ascii_at), (prefix, shape.kind, shape.path_length), left
+        )
+        if count:
+            stride = window.at - entry
+            self._note(shape.at + stride, count, stride, _KIND[shape.kind], shape.path_length, shape.length, state, part)
+            window.at += count * stride
+        return count

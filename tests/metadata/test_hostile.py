@@ -1,0 +1,126 @@
+"""Whatever the bytes: a `MetadataError` or a reading, in bounded time and memory."""
+
+import io
+import random
+import struct
+import time
+import tracemalloc
+
+import pytest
+
+from cpreplicate.errors import MetadataError
+from cpreplicate.metadata import decode
+from tests.support.corpus import ROOT
+from tests.support.generate import generate, synthetic
+
+BASE = "hdfs://dcA/job/chk-7"
+MUTATIONS = 24_000
+LIES = (0, 1, -1, 127, 0x7FFF, 0xFFFF, 1 << 16, (1 << 31) - 1, -(1 << 31))
+CORPUS = [path.read_bytes() for path in sorted(ROOT.glob("**/_metadata"))]
+
+
+def survives(data: bytes, stream: bool = False) -> bool:
+    """Whether it could be read; anything but a reading or a `MetadataError` fails the test."""
+    try:
+        for handle in decode(io.BytesIO(data) if stream else data, BASE).handles:
+            assert 0 <= handle.start < handle.start + handle.length <= len(data)
+    except MetadataError as error:
+        assert "byte" in str(error) or "version" in str(error)
+        return False
+    return True
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """One lie: flipped bits, a length or count of another value, a truncation, a piece repeated or of another file."""
+    at = draw.randrange(len(data))
+    kind = draw.randrange(5)
+    if kind == 0:
+        return data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
+    if kind == 1:
+        return data[:at] + struct.pack(">i", draw.choice(LIES)) + data[at + 4 :]
+    if kind == 2:
+        return data[:at] + struct.pack(">H", draw.choice(LIES) & 0xFFFF) + data[at + 2 :]
+    if kind == 3:
+        return data[:at]
+    other = draw.choice(CORPUS)
+    start = draw.randrange(len(other))
+    return data[:at] + other[start : start + draw.randrange(200)] + data[at + draw.randrange(200) :]
+
+
+def test_mutations_of_real_files_give_metadata_errors_only():
+    draw = random.Random(6)
+    read = sum(survives(mutated(draw.choice(CORPUS), draw), stream=draw.random() < 0.1) for _ in range(MUTATIONS))
+    assert 0 < read < MUTATIONS
+
+
+def test_mutations_of_every_version_and_handle_give_metadata_errors_only():
+    draw = random.Random(7)
+    for seed in range(3000):
+        data = bytes(generate(seed, 2 + seed % 5).data)
+        survives(mutated(data, draw))
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["bytes", "stream"])
+def test_a_file_truncated_at_any_byte_is_an_error(stream):
+    data = min(CORPUS, key=len)
+    body = data.index(b"\xac\xed\x00\x05")
+    for length in range(body + 4):
+        assert not survives(data[:length], stream)
+
+
+def test_every_four_bytes_may_claim_two_billion_without_costing_time_or_memory():
+    data = min(CORPUS, key=len)
+    started = time.monotonic()
+    tracemalloc.start()
+    try:
+        for at in range(len(data) - 4):
+            survives(data[:at] + b"\x7f\xff\xff\xff" + data[at + 4 :])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < len(data) + (64 << 20)
+    assert time.monotonic() - started < 120  # a loop over a count that lies would take hours
+
+
+def test_memory_is_bounded_for_many_references():
+    references = 200_000
+    data = b"".join(synthetic(references, subtasks=100))
+    tracemalloc.start()
+    try:
+        metadata = decode(io.BytesIO(data), BASE)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(metadata.handles) == references + 101
+    assert peak < (256 << 20) + 250 * references
+
+
+class Sparse(io.RawIOBase):
+    """A stream with gigabytes of inline state in the middle of a file, and an account of what was read of it."""
+
+    def __init__(self, head: bytes, zeros: int, tail: bytes) -> None:
+        self.head, self.zeros, self.tail, self.at, self.read_bytes = head, zeros, tail, 0, 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = offset + (len(self.head) + self.zeros + len(self.tail) if whence == 2 else 0)
+        return self.at
+
+    def read(self, size: int = -1) -> bytes:
+        start, end = self.at, min(self.at + size, len(self.head) + self.zeros + len(self.tail))
+        first, last = len(self.head), len(self.head) + self.zeros
+        piece = self.head[start:end] + bytes(max(0, min(end, last) - max(start, first)))
+        piece += self.tail[max(0, start - last) : max(0, end - last)]
+        self.at += len(piece)
+        self.read_bytes += len(piece)
+        return piece
+
+
+def test_gigabytes_of_inline_state_are_passed_over_unread():
+    small = b"".join(synthetic(references=5000, subtasks=2, inline=4))
+    at = small.index(b"\x00\x0bcoordinator") + 13
+    inline = 2**31 - 1
+    stream = Sparse(small[:at] + struct.pack(">i", inline), inline, small[at + 8 :])
+    metadata = decode(stream, BASE)
+    assert metadata.inline_bytes == inline
+    assert len(metadata.handles) == 5000 + 3
+    assert stream.read_bytes < 64 << 20
