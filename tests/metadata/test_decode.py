@@ -24,7 +24,9 @@ def rows(data):
 def test_what_was_written_is_read(written: Written):
     metadata = decode(bytes(written.data), BASE)
     assert list(metadata.handles) == written.rows
-    assert [(o.id, o.name, o.uid, o.parallelism, o.max_parallelism, o.finished) for o in metadata.operators] == written.operators
+    assert [
+        (o.id, o.name, o.uid, o.parallelism, o.max_parallelism, o.finished) for o in metadata.operators
+    ] == written.operators
     assert (metadata.version, metadata.checkpoint_id) == (written.version, written.checkpoint_id)
     assert (metadata.master_states, metadata.inline_bytes) == (written.master_states, written.inline_bytes)
     assert metadata.length == len(written.data)
@@ -92,7 +94,9 @@ def test_long_lists_of_files_read_the_same_in_runs_and_one_by_one(monkeypatch):
 def test_a_list_whose_entries_alternate_is_read_in_full():
     entries = [(b"\x00\x01a" if n % 2 else b"\x00\x02ab") + b"\x02" + struct.pack(">q", n) + java_utf("f") for n in range(500)]
     head = struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 1) + bytes(16) + struct.pack(">ii", 1, 1) + b"\0"
-    body = struct.pack(">iiii", 1, 0, 0, 0) + b"\x0b" + struct.pack(">q", 1) + java_utf("") + struct.pack(">iiq", 0, 1, 1) + b"\0"
+    body = (
+        struct.pack(">iiii", 1, 0, 0, 0) + b"\x0b" + struct.pack(">q", 1) + java_utf("") + struct.pack(">iiq", 0, 1, 1) + b"\0"
+    )
     data = head + body + struct.pack(">i", 500) + b"".join(entries) + struct.pack(">i", 0) + java_utf("") + b"\0" + bytes(8)
     assert [row.size for row in rows(data)] == list(range(500))
 
@@ -106,7 +110,7 @@ def test_modified_utf8_is_javas(text):
 
 @pytest.mark.parametrize("data", [b"\xf0\x9f\x98\x80", b"\x80", b"\xc3", b"\xe0\x80"])
 def test_what_is_not_modified_utf8_is_not_decoded(data):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         mutf8.decode(data)
 
 
@@ -128,7 +132,7 @@ def test_the_longest_path_is_rewritten_and_a_longer_one_is_a_clear_error():
 
 
 def test_a_segment_has_no_relative_form():
-    data = next(bytes(w.data) for w in map(lambda s: generate(s, 6), range(99)) if any(r.kind == "segment" for r in w.rows))
+    data = next(bytes(w.data) for w in (generate(seed, 6) for seed in range(99)) if any(r.kind == "segment" for r in w.rows))
     with pytest.raises(ValueError, match="no relative form"):
         list(rewrite(data, decode(data, BASE), lambda h: Relative("x") if h.kind == "segment" else None))
 

@@ -7,7 +7,13 @@ from typing import Any
 from cpreplicate.metadata import Absolute, Handle, Metadata, Relative
 
 TYPES = {"file": 2, "relative": 6, "segment": 15, "inline": 1, "empty": 16}
-STATES = {"coordinator": "coordinator", "op-managed": "operator", "keyed": "keyed", "chan-in": "channel-in", "chan-out": "channel-out"}
+STATES = {
+    "coordinator": "coordinator",
+    "op-managed": "operator",
+    "keyed": "keyed",
+    "chan-in": "channel-in",
+    "chan-out": "channel-out",
+}
 PARTS = {"incr-meta": "meta", "incr-shared": "shared", "incr-private": "private", "chlg-delta": "delta"}
 PARTS |= {"KeyGroupsStateHandle": "key-groups", "KeyGroupsSavepointStateHandle": "key-groups"}
 
@@ -33,7 +39,9 @@ def as_flink_tells(metadata: Metadata) -> tuple[list[tuple[Any, ...]], list[tupl
                 pending = []
             continue
         path = f"{metadata.base_uri}/{handle.path}" if handle.kind == "relative" else handle.path
-        rows.append((operator, handle.subtask, handle.state, handle.part, TYPES[handle.kind], path, handle.position, handle.size))
+        rows.append(
+            (operator, handle.subtask, handle.state, handle.part, TYPES[handle.kind], path, handle.position, handle.size)
+        )
     return rows, directories
 
 
