@@ -2,18 +2,28 @@
 # The main job on a checkpoint that Flink 2.3 wrote: look at it, plan, replicate through Spark, then the next one.
 set -eu
 cd "$(dirname "$0")/.."
-job=55d11b0e36f1bfdaa08cb74d9bea9f76
-rm -rf .demo && mkdir .demo && trap 'rm -rf .demo/dcA' EXIT
+cpreplicate=$PWD/.venv/bin/cpreplicate
+rm -rf .demo && mkdir .demo
 cp -R tests/data/corpus/2.3.0-rocks-incr .demo/dcA   # "data centre A": a stand-in for its storage
-flags="--remap file:/srv/flink/datacenter/2.3.0-rocks-incr=.demo/dcA"
-cpreplicate=.venv/bin/cpreplicate
+cd .demo
+job=55d11b0e36f1bfdaa08cb74d9bea9f76
+source=dcA/ckpt/$job
+remap="--remap file:/srv/flink/datacenter/2.3.0-rocks-incr=dcA"   # where Flink wrote it
 
-step() { printf '\n== %s\n' "$1"; shift; echo "\$ cpreplicate $*"; "$cpreplicate" "$@"; }
+step() { printf '\n== %s\n' "$1"; }
+run() { "$cpreplicate" "$@" $remap 2>/dev/null; }
+brief() { grep -E '^(copy|keep|delete|paths|result|    flink) '; }
 
-step "What the checkpoint holds"                    inspect .demo/dcA/ckpt/$job/chk-6 $flags
-step "What a sync would do"                         diff    .demo/dcA/ckpt/$job/chk-6 .demo/dcB $flags --output json
-step "Replicate it, through Spark"                  sync    .demo/dcA/ckpt/$job/chk-6 .demo/dcB $flags --runner spark
-step "Replicate the next one: only what changed"    sync    .demo/dcA/ckpt/$job/chk-7 .demo/dcB $flags --runner spark
-step "Again: nothing to do, no JVM"                 sync    .demo/dcA/ckpt/$job/chk-7 .demo/dcB $flags --output json
-mv .demo/dcA .demo/gone && rm -rf .demo/gone        # data centre A is lost
-step "Prove that the replica stands alone"          verify  .demo/dcB/$job --content
+step "inspect: what the first checkpoint holds"
+run inspect $source/chk-6
+step "diff: what a sync would do"
+run diff $source/chk-6 dcB | grep -E '^(copy|keep|delete|result) {5}'
+step "sync: replicate it, through Spark"
+run sync $source/chk-6 dcB --runner spark | brief
+step "sync: the next checkpoint, only what changed"
+run sync $source/chk-7 dcB --runner spark | brief
+step "sync: again, nothing to do and no JVM"
+run sync $source/chk-7 dcB | grep '^result'
+rm -rf dcA
+step "verify: data centre A is lost, the replica stands alone"
+"$cpreplicate" verify dcB/$job --content 2>/dev/null

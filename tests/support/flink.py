@@ -1,0 +1,412 @@
+"""Runs real Flink jobs that know what their state must be: the Java side is `tests/flink`.
+
+`Flink` keeps one JVM a version that runs job after job, each on its own MiniCluster. `Flink.start` gives a
+job of its own process that goes on until it is stopped. Each process ends when its stdin closes, so none outlives
+the tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import queue
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent / "flink"
+VERSIONS: dict[str, str] = {"1": "1.20.5", "2": "2.3.0"}
+Version = Literal["1", "2"]
+ClaimMode = Literal["NO_CLAIM", "CLAIM", "LEGACY"]
+Event = dict[str, Any]
+
+BUILD_SECONDS = 240
+RUN_SECONDS = 120
+_OPENED = ("lang", "lang.reflect", "util", "util.concurrent", "net", "io", "nio", "text", "time")
+_SHORT_RUNS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # start quickly; not for measuring
+_JVM = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
+
+
+class FlinkError(Exception):
+    """The harness itself, not the job, failed."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What kind of state a run writes."""
+
+    backend: str = "rocksdb"
+    parallelism: int = 2
+    retained: int = 3
+    unaligned: bool = False
+    file_merging: bool = False
+    file_merging_across: bool = False
+    changelog: Path | None = None  # the base path of the changelog's own files
+
+    def words(self) -> list[str]:
+        """The options of this job for the harness."""
+        flags = {
+            "--unaligned": self.unaligned,
+            "--file-merging": self.file_merging,
+            "--file-merging-across": self.file_merging_across,
+        }
+        words = [
+            "--backend",
+            self.backend,
+            "--parallelism",
+            str(self.parallelism),
+            "--retained",
+            str(self.retained),
+        ]
+        words += [flag for flag, wanted in flags.items() if wanted]
+        return words + (["--changelog", f"file:{self.changelog}"] if self.changelog else [])
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a job told about itself."""
+
+    events: list[Event] = field(repr=False)
+
+    def _find(self, event: str) -> list[Event]:
+        return [row for row in self.events if row["event"] == event]
+
+    @property
+    def job_id(self) -> str:
+        return str(self._find("job")[-1]["jobId"])
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Every checkpoint that completed, whether or not it still lies there."""
+        return [_local(row["path"]) for row in self._find("checkpoint")]
+
+    @property
+    def savepoint(self) -> Path:
+        return _local(self._find("savepoint")[-1]["path"])
+
+    @property
+    def newest(self) -> Path:
+        return self.checkpoints[-1]
+
+    @property
+    def retained(self) -> list[Path]:
+        return [path for path in self.checkpoints if (path / "_metadata").exists()]
+
+    @property
+    def directory(self) -> Path:
+        return self.newest.parent
+
+    @property
+    def failure(self) -> str | None:
+        """Why the job failed or its state is not what it was."""
+        failed = self._find("failed")
+        return str(failed[-1]["why"]) if failed else None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the restored state is proved to be exactly that of the checkpoint."""
+        return self.failure is None and [row["exact"] for row in self._find("restored")] == [True]
+
+    @property
+    def restored(self) -> Event:
+        return self._find("restored")[-1]
+
+
+class _Process:
+    """One JVM: takes commands on stdin, answers with events on stdout."""
+
+    def __init__(self, command: Sequence[str], scratch: Path) -> None:
+        self._log = (scratch / f"stderr-{time.monotonic_ns()}").open("w+b")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=scratch, text=True
+        )
+        self._events: queue.Queue[Event | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, name="flink-events", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):  # the JVM itself may print a warning
+                self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def send(self, *words: str) -> None:
+        """One command."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\t".join(words) + "\n")
+        self._process.stdin.flush()
+
+    def next_event(self, deadline: float) -> Event:
+        """The next event, or `FlinkError` at the deadline or when the process ends."""
+        try:
+            event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise FlinkError(f"no word from Flink in time\n{self.stderr()}") from None
+        if event is None:
+            raise FlinkError(f"the Flink process ended\n{self.stderr()}")
+        return event
+
+    def until(self, name: str, seconds: float) -> list[Event]:
+        """The events up to and with the first of that name."""
+        deadline = time.monotonic() + seconds
+        events = [self.next_event(deadline)]
+        while events[-1]["event"] != name:
+            events.append(self.next_event(deadline))
+        return events
+
+    def stderr(self) -> str:
+        """What Flink has complained about, the end of it."""
+        self._log.flush()
+        return Path(str(self._log.name)).read_text(errors="replace")[-4000:]
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Ends the process now, and lets go of its pipes."""
+        self._process.kill()
+        self._process.wait(timeout=30)
+        self._reader.join(timeout=30)
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+class RunningJob:
+    """A job that goes on taking checkpoints until `stop`."""
+
+    def __init__(self, process: _Process) -> None:
+        self._process = process
+        self._events: list[Event] = []
+
+    @property
+    def so_far(self) -> RunResult:
+        return RunResult(list(self._events))
+
+    def wait_for_checkpoints(self, count: int, seconds: float = RUN_SECONDS) -> RunResult:
+        """Waits until so many more checkpoints have completed."""
+        deadline = time.monotonic() + seconds
+        while count > 0:
+            event = self._process.next_event(deadline)
+            self._events.append(event)
+            if event["event"] in ("failed", "end"):
+                raise FlinkError(f"the job ended: {event}\n{self._process.stderr()}")
+            count -= event["event"] == "checkpoint"
+        return self.so_far
+
+    def stop(self, seconds: float = RUN_SECONDS) -> RunResult:
+        """Cancels the job; its newest checkpoints stay."""
+        self._process.send("stop")
+        self._events += self._process.until("end", seconds)
+        return self.so_far
+
+
+class Flink:
+    """Flink of one version."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+        self.release = VERSIONS[version]
+        self._target = PROJECT / f"target-{version}"
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"cpreplicate-flink-{version}-"))
+        self._server: _Process | None = None
+
+    def __enter__(self) -> Flink:
+        self.build()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the server and removes its temporary files."""
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def build(self) -> None:
+        """Compiles the harness, unless that was done since its sources last changed."""
+        self._target.mkdir(exist_ok=True)
+        with (self._target / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stamp = self._target / "stamp"
+            wanted = _digest_of_sources()
+            if not (stamp.exists() and stamp.read_text() == wanted):
+                _maven(self.version)
+                stamp.write_text(wanted)
+
+    def run(
+        self,
+        checkpoint_root: Path,
+        job: Job | None = None,
+        *,
+        checkpoints: int = 4,
+        restore: Path | None = None,
+        claim_mode: ClaimMode = "NO_CLAIM",
+        savepoint: Path | None = None,
+        until_gone: Path | None = None,
+        seconds: float = RUN_SECONDS,
+    ) -> RunResult:
+        """One job from its start (or restore) to its cancellation.
+
+        It takes `checkpoints`, and more until Flink has deleted `until_gone`.
+        """
+        words = _run_words(checkpoint_root, job or Job(), checkpoints, restore, claim_mode)
+        if savepoint is not None:
+            words += ["--savepoint", f"file:{savepoint}"]
+        if until_gone is not None:
+            words += ["--until-gone", str(until_gone)]
+        return RunResult(self._ask(words, seconds))
+
+    @contextlib.contextmanager
+    def start(
+        self,
+        checkpoint_root: Path,
+        job: Job | None = None,
+        *,
+        interval_ms: int = 0,
+        restore: Path | None = None,
+        claim_mode: ClaimMode = "NO_CLAIM",
+    ) -> Iterator[RunningJob]:
+        """A job in its own process, with a checkpoint every `interval_ms`; killed when the block ends."""
+        process = self._spawn()
+        try:
+            words = _run_words(checkpoint_root, job or Job(), 1, restore, claim_mode)
+            process.send(*words, "--keep-running", "--interval-ms", str(interval_ms))
+            running = RunningJob(process)
+            running.wait_for_checkpoints(1)
+            yield running
+        finally:
+            process.kill()
+
+    def refs(self, checkpoint: Path) -> list[Event]:
+        """What Flink's own loader reads in a checkpoint: its handles in order, then a summary."""
+        events = self._ask(["refs", str(checkpoint)], RUN_SECONDS)
+        if any(row.get("event") == "failed" for row in events):
+            raise FlinkError(str(events[-1]))
+        return [row for row in events if "event" not in row]
+
+    def load_bench(self, files: Sequence[Path], heap: str = "4g", seconds: float = 600) -> dict[Path, float]:
+        """Seconds that Flink's own loader needs for each `_metadata` file, warm."""
+        command = self._java("cpreplicate.LoaderBench", *map(str, files), options=[f"-Xmx{heap}"])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        if done.returncode != 0:
+            raise FlinkError(done.stderr[-4000:])
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return {Path(row["path"]): float(row["seconds"]) for row in rows}
+
+    def _ask(self, words: Sequence[str], seconds: float) -> list[Event]:
+        if self._server is None or not self._server.alive:
+            self._server = self._spawn()
+        try:
+            self._server.send(*words)
+            return self._until_end(self._server, seconds)
+        except FlinkError:
+            self._server.kill()
+            self._server = None
+            raise
+
+    @staticmethod
+    def _until_end(process: _Process, seconds: float) -> list[Event]:
+        deadline = time.monotonic() + seconds
+        events = [process.next_event(deadline)]
+        while events[-1].get("event") != "end":
+            events.append(process.next_event(deadline))
+        return events[:-1]
+
+    def _spawn(self) -> _Process:
+        command = self._java("cpreplicate.Harness", "serve", options=["-Xmx768m", *_SHORT_RUNS])
+        return _Process(command, self._scratch)
+
+    def _java(self, main: str, *words: str, options: Sequence[str]) -> list[str]:
+        classpath = f"{self._target / 'classes'}:{(self._target / 'classpath.txt').read_text().strip()}"
+        temporary = f"-Djava.io.tmpdir={self._scratch}"
+        return ["java", *options, *_JVM, temporary, "-cp", classpath, main, *words]
+
+
+def _run_words(root: Path, job: Job, checkpoints: int, restore: Path | None, claim_mode: ClaimMode) -> list[str]:
+    words = ["run", "--checkpoints", f"file:{root}", "--checkpoint-count", str(checkpoints), *job.words()]
+    if restore is not None:
+        words += ["--restore", f"file:{restore}", "--claim-mode", claim_mode]
+    return words
+
+
+def _local(uri: str) -> Path:
+    return Path(uri.removeprefix("file:"))
+
+
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in [PROJECT / "pom.xml", *sorted((PROJECT / "src").rglob("*"))]:
+        if path.is_file():
+            digest.update(str(path.relative_to(PROJECT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _maven(version: Version) -> None:
+    """Offline where everything is cached, which takes seconds; else with the network."""
+    for offline in (["--offline"], []):
+        command = ["mvn", "-q", "-B", *offline, f"-Pflink{version}", "clean", "compile"]
+        done = subprocess.run(
+            command,
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+    raise FlinkError(f"{' '.join(command)}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+
+
+def state_rows(refs: Sequence[Mapping[str, Any]]) -> list[Event]:
+    """The rows of Flink's loader in the words of `cpreplicate inspect --refs`."""
+    return [_state_row(row) for row in refs if "type" in row]
+
+
+_STATES = {
+    "coordinator": "coordinator",
+    "op-managed": "operator",
+    "op-raw": "operator-raw",
+    "keyed": "keyed",
+    "keyed-raw": "keyed-raw",
+    "chan-in": "channel-in",
+    "chan-out": "channel-out",
+}
+_HANDLES = {1: "inline", 2: "file", 6: "relative", 15: "segment", 16: "empty"}
+
+
+def _state_row(row: Mapping[str, Any]) -> Event:
+    return {
+        "operator": row["op"],
+        "subtask": None if row["subtask"] < 0 else row["subtask"],
+        "state": _STATES[row["kind"].split("/")[0]],
+        "handle": _HANDLES[row["type"]],
+        "path": row.get("relative", row.get("path")),
+        "uri": row.get("path"),
+        "size": row["size"],
+        "position": row.get("startPos"),
+    }
+
+
+@pytest.fixture(scope="module", params=["1", "2"], ids=["flink-1.20", "flink-2.3"])
+def flink(request: pytest.FixtureRequest) -> Iterator[Flink]:
+    """Each Flink that is supported, its JVM shared by the tests of a module."""
+    with Flink(request.param) as started:
+        yield started
