@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate import uri
 from cpreplicate.metadata import Handle, Metadata
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")  # what `resolve` leaves as it is, whatever the directory
 _FILE_KINDS = frozenset({"file", "relative", "segment"})
 
 
@@ -26,7 +28,6 @@ class Closure:
 
     files: Mapping[str, File]
     places: Mapping[str, str]
-    directories: frozenset[str]
 
     def place(self, handle: Handle) -> str:
         """Where the file (or directory) of a handle is read from."""
@@ -43,16 +44,13 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     """The closure of a checkpoint. Several references of one file give the greatest extent."""
     places = _Places(metadata.base_uri, remaps)
     files: dict[str, File] = {}
-    directories = set()
     for handle in metadata.handles:
         if handle.path is None:
             continue
         place = places[handle.path]
         if handle.kind in _FILE_KINDS:
             _merge(files, place, needed_extent(handle), handle.kind == "segment")
-        else:
-            directories.add(place)
-    return Closure(files, places, frozenset(directories))
+    return Closure(files, places)
 
 
 def needed_extent(handle: Handle) -> int:
@@ -92,12 +90,24 @@ def _merge(files: dict[str, File], place: str, extent: int, segment: bool) -> No
 
 
 class _Places(dict[str, str]):
-    """Resolves each recorded spelling once."""
+    """Resolves each recorded spelling once, and most of them by their directory, of which there are few."""
 
     def __init__(self, base: str, remaps: Sequence[uri.Remap]) -> None:
         super().__init__()
-        self._resolve: Callable[[str], str] = lambda text: uri.remap(uri.resolve(text, base), remaps)
+        self._base = base
+        self._remaps = remaps
+        self._directories: dict[str, str] = {}
 
     def __missing__(self, text: str) -> str:
-        self[text] = place = self._resolve(text)
+        directory, slash, name = text.rpartition("/")
+        is_plain = bool(slash and directory) and _PLAIN_NAME.fullmatch(name) is not None
+        self[text] = place = f"{self._directory(directory)}/{name}" if is_plain else self._resolve(text)
         return place
+
+    def _directory(self, text: str) -> str:
+        if text not in self._directories:
+            self._directories[text] = self._resolve(f"{text}/x")[: -len("/x")]
+        return self._directories[text]
+
+    def _resolve(self, text: str) -> str:
+        return uri.remap(uri.resolve(text, self._base), self._remaps)

@@ -248,7 +248,7 @@ def _raise_if_missing(actions: Sequence[Copy], outcomes: Sequence[Outcome], want
         )
     raise SourceBroken(
         f"{wanted.source.checkpoint} is broken where it lies: its _metadata is there, {len(missing)} of its files are not."
-        f" It cannot be restored from the source either; nothing was committed or deleted. Missing: {_some(missing)}"
+        f" It cannot be restored from the source either; nothing was committed or deleted. Missing: {_some(missing, 100)}"
     )
 
 
@@ -295,15 +295,26 @@ def _manifest(
 
 def _delete(made: Plan, replica: Replica, runner: Runner, say: Say) -> tuple[str, ...]:
     """Step 6: old `_metadata` first, then files. What could not be deleted is an orphan, told as a warning."""
-    for name in made.dropped:
-        replica.withdraw(name)
+    try:
+        for name in made.dropped:
+            replica.withdraw(name)
+    except OSError as error:
+        return (f"{error}; the old checkpoints were left as they are, the next run deletes them",)
     if made.deletes:
         say(f"deleting {len(made.deletes)} files that only {', '.join(made.dropped) or 'the former checkpoint'} needed")
     outcomes = runner.run([Delete(replica.at(each.target)) for each in made.deletes]) if made.deletes else []
-    for name in made.dropped:
-        replica.forget(name)
     failed = [f"{outcome.target}: {outcome.error}" for outcome in outcomes if outcome.error is not None]
+    failed += _forget(made.dropped, replica)
     return (f"{len(failed)} files could not be deleted and are orphans now: {_some(failed)}",) if failed else ()
+
+
+def _forget(names: Sequence[str], replica: Replica) -> list[str]:
+    try:
+        for name in names:
+            replica.forget(name)
+    except OSError as error:
+        return [str(error)]
+    return []
 
 
 def _report(made: Plan, wanted: _Wanted, started: float) -> Report:
@@ -311,6 +322,6 @@ def _report(made: Plan, wanted: _Wanted, started: float) -> Report:
     return Report(made, restore, seconds=time.monotonic() - started, warnings=made.warnings)
 
 
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return "; ".join(texts[:_SHOWN]) + more
+def _some(texts: Sequence[str], shown: int = _SHOWN) -> str:
+    more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
+    return "; ".join(texts[:shown]) + more

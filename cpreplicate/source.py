@@ -26,11 +26,6 @@ class Source:
     job: str
     job_root: str | None
 
-    @property
-    def metadata_uri(self) -> str:
-        """Where its `_metadata` lies."""
-        return uri.join(self.checkpoint, METADATA)
-
 
 def find(place: str) -> Source:
     """The checkpoint at `place`: itself, or the newest completed one of a job's directory.

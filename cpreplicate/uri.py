@@ -84,9 +84,9 @@ def within(uri: str, root: str) -> bool:
 
 
 def remap(uri: str, remaps: Sequence[Remap]) -> str:
-    """Where a recorded place is read from; the longest prefix that fits wins."""
+    """Where a recorded file is read from; the longest prefix, a directory or a scheme, that fits wins."""
     for recorded, actual in remaps:
-        if uri == recorded or _prefixes(recorded, uri):
+        if _prefixes(recorded, uri):
             return actual + uri[len(recorded) :]
     return uri
 
@@ -110,7 +110,7 @@ def _prefix(text: str, working_directory: str) -> str:
 
 
 def _prefixes(recorded: str, uri: str) -> bool:
-    return uri.startswith(recorded) and (recorded.endswith(":") or uri[len(recorded)] == "/")
+    return uri.startswith(recorded) and (recorded.endswith(":") or uri.startswith("/", len(recorded)))
 
 
 def _split(uri: str) -> tuple[str, str]:

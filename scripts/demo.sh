@@ -11,19 +11,19 @@ source=dcA/ckpt/$job
 remap="--remap file:/srv/flink/datacenter/2.3.0-rocks-incr=dcA"   # where Flink wrote it
 
 step() { printf '\n== %s\n' "$1"; }
-run() { "$cpreplicate" "$@" $remap 2>/dev/null; }
-brief() { grep -E '^(copy|keep|delete|paths|result|    flink) '; }
+run() { "$cpreplicate" "$@" >out 2>err || { cat err >&2; exit 1; }; }   # its narration is shown if it fails
+brief() { grep -E '^(copy|keep|delete|paths|result|    flink) ' out; }
 
 step "inspect: what the first checkpoint holds"
-run inspect $source/chk-6
+run inspect $source/chk-6 $remap && cat out
 step "diff: what a sync would do"
-run diff $source/chk-6 dcB | grep -E '^(copy|keep|delete|result) {5}'
+run diff $source/chk-6 dcB $remap && grep -E '^(copy|keep|delete|result) {5}' out
 step "sync: replicate it, through Spark"
-run sync $source/chk-6 dcB --runner spark | brief
+run sync $source/chk-6 dcB $remap --runner spark && brief
 step "sync: the next checkpoint, only what changed"
-run sync $source/chk-7 dcB --runner spark | brief
+run sync $source/chk-7 dcB $remap --runner spark && brief
 step "sync: again, nothing to do and no JVM"
-run sync $source/chk-7 dcB | grep '^result'
+run sync $source/chk-7 dcB $remap && grep '^result' out
 rm -rf dcA
 step "verify: data centre A is lost, the replica stands alone"
-"$cpreplicate" verify dcB/$job --content 2>/dev/null
+run verify dcB/$job --content && cat out

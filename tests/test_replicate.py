@@ -9,6 +9,7 @@ import pytest
 from cpreplicate import lease, replicate
 from cpreplicate.closure import closure
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn
+from cpreplicate.replica import Replica
 from cpreplicate.replicate import Request
 from cpreplicate.source import read_metadata
 from cpreplicate.verify import verify
@@ -116,6 +117,36 @@ def test_diff_shows_the_plan_that_sync_executes_and_does_nothing(pair):
     shown = replicate.diff(pair.request(number)).plan
     assert not pair.target.exists()
     assert pair.sync(number).plan == shown
+
+
+def test_a_delete_that_fails_is_a_warning_and_the_commit_stands(pair):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(first)
+    victim = pair.replica / replicate.diff(pair.request(second)).plan.deletes[0].target
+    victim.unlink()
+    victim.mkdir()
+    report = pair.sync(second)
+    assert report.committed
+    assert "1 files could not be deleted" in report.warnings[0]
+    assert victim.name in report.warnings[0]
+    assert pair.verified().restorable
+
+
+def test_where_an_old_metadata_cannot_be_withdrawn_none_of_its_files_is_deleted(pair, monkeypatch):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(first)
+
+    def fails(_self, name):
+        raise OSError(f"cannot delete {name}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replica, "withdraw", fails)
+        report = pair.sync(second)
+    assert report.committed
+    assert "left as they are" in report.warnings[0]
+    assert pair.verified(f"chk-{first}").restorable
+    assert pair.sync(second).plan.dropped == (f"chk-{first}",)
+    assert [each.name for each in pair.replica.glob("chk-*")] == [f"chk-{second}"]
 
 
 def test_two_checkpoints_are_kept_when_asked_for(pair):

@@ -28,4 +28,4 @@ def defaults(path: str) -> dict[str, Any]:
 def _options(path: str, command: str, table: object) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise click.UsageError(f"--config {path}: {command} must be a table of options, such as [sync]")
-    return {_PARAMETERS.get(name, name).replace("-", "_"): value for name, value in table.items()}
+    return {_PARAMETERS.get(str(name), str(name)).replace("-", "_"): value for name, value in table.items()}

@@ -82,7 +82,7 @@ class Builder:
     _FIELDS = 10
 
     def __init__(self) -> None:
-        self.noted = 0
+        self.noted = self.first = 0  # rows since the last flush, and where in the buffer the first of them begins
         self._runs = array("q")
         self._chunks: dict[str, list[Column]] = {name: [] for name in _DTYPES}
         self._paths = bytearray()
@@ -95,6 +95,8 @@ class Builder:
 
         `role` is state * 256 + part; `size` counts only for kinds whose size is not a field to be read.
         """
+        if not self.noted:
+            self.first = at
         self._runs.extend((at, count, stride, kind, path_length, length, operator, subtask, role, size))
         self.noted += count
 
@@ -126,12 +128,10 @@ class Builder:
         return Handles(columns, self._paths)
 
     def _read_fields(self, buffer: bytes, base: int, at: Column, rows: dict[str, Column]) -> None:
-        shape = rows["kind"] << 16 | rows["path_length"]
-        for one in np.unique(shape).tolist():
-            kind, path_length = one >> 16, one & 0xFFFF
+        for chosen in _alike(rows["kind"] << 16 | rows["path_length"]):
+            kind, path_length = int(rows["kind"][chosen[0]]), int(rows["path_length"][chosen[0]])
             if kind in (INLINE, EMPTY):
                 continue
-            chosen = np.flatnonzero(shape == one)
             path_at = _PATH_AT[kind]
             fields = _gather(buffer, at[chosen], path_at + path_length + (8 if kind == RELATIVE else 0))
             if kind != DIRECTORY:
@@ -145,7 +145,15 @@ class Builder:
             _check_paths(paths, at)
         first = len(self._paths)
         self._paths += paths.tobytes()
-        return first + np.arange(len(paths)) * paths.shape[1]
+        places: Column = first + np.arange(len(paths)) * paths.shape[1]
+        return places
+
+
+def _alike(shape: Column) -> list[Column]:
+    """The rows of each shape. Sorted once: a comparison for each shape would be quadratic if all paths differ in length."""
+    order = np.argsort(shape, kind="stable")
+    groups: list[Column] = np.split(order, np.flatnonzero(np.diff(shape[order])) + 1)
+    return groups
 
 
 def _gather(buffer: bytes, at: Column, length: int) -> Column:

@@ -18,8 +18,9 @@ MAGIC = 0x4960672D
 MASTER_STATE_MAGIC = 0xC96B1696
 VERSIONS = range(2, 7)
 _DEEPEST = 16  # Flink nests a handle twice at most; a hostile file could nest it a million times
-_FLUSH = 65_536  # handles
+_FLUSH, _FLUSH_BYTES = 65_536, 2 << 20  # handles, and bytes that they span: both bound what a flush copies
 _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
+_MODES = (0, 1, 2)  # split, union, broadcast
 _FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16
 _KIND = {_FILE: model.FILE, _RELATIVE: model.RELATIVE, _SEGMENT: model.SEGMENT}
 
@@ -58,10 +59,7 @@ class _Decoder:
     def decode(self) -> Metadata:
         self._in.ahead()
         self._head()
-        checkpoint_id = self._in.i64()
-        if checkpoint_id < 0:
-            self._in.at -= 8
-            self._in.fail(f"a checkpoint id, found {checkpoint_id}")
+        checkpoint_id = self._in.natural("a checkpoint id")
         masters = self._masters()
         operators = tuple(self._read_operator(index) for index in range(self._in.count("operators", 28)))
         self._tail()
@@ -87,8 +85,16 @@ class _Decoder:
             if self._in.i32() & 0xFFFFFFFF != MASTER_STATE_MAGIC:
                 self._in.at -= 4
                 self._in.fail(f"the magic number {MASTER_STATE_MAGIC:#x} of a master state")
-            self._in.skip(self._in.count("bytes of a master state", 1))
+            self._master(self._in.count("bytes of a master state", 1))
         return count
+
+    def _master(self, length: int) -> None:
+        end = self._in.offset + length
+        self._in.i32()
+        self._in.utf("a master state's name")
+        self._in.skip(self._in.count("bytes of a master state", 1))
+        if self._in.offset != end:
+            self._in.fail(f"the end of a master state at byte {end}")
 
     def _tail(self) -> None:
         """v4 and later end with Java-serialized `CheckpointProperties`, which hold no path."""
@@ -105,7 +111,10 @@ class _Decoder:
         self._operator, self._subtask = index, -1
         name, uid = (self._text("an operator's name"), self._text("an operator's uid")) if self._version >= 5 else (None, None)
         identity = f"{window.i64() & (1 << 64) - 1:016x}{window.i64() & (1 << 64) - 1:016x}"
-        parallelism, max_parallelism = window.i32(), window.i32()
+        parallelism, max_parallelism = window.natural32("a parallelism"), window.i32()
+        if parallelism > max_parallelism:
+            window.at -= 4
+            window.fail(f"a maximum parallelism of at least {parallelism}, found {max_parallelism}")
         if self._version == 2:
             window.i32()
         else:
@@ -116,7 +125,7 @@ class _Decoder:
             window.at -= 4
             subtasks = window.count("subtasks", 4)
             for _ in range(subtasks):
-                self._read_subtask()
+                self._read_subtask(parallelism)
         return Operator(identity, name, uid, parallelism, max_parallelism, max(subtasks, 0), finished)
 
     def _text(self, what: str) -> str | None:
@@ -130,12 +139,16 @@ class _Decoder:
         self._in.at -= 1
         self._stream(model.COORDINATOR, model.WHOLE)
 
-    def _read_subtask(self) -> None:
+    def _read_subtask(self, parallelism: int) -> None:
         window = self._in
         window.ahead()
         index = window.i32()
-        if index < 0 and self._version >= 3:
-            return  # a finished subtask
+        finished = index < 0 and self._version >= 3
+        if not 0 <= (-index - 1 if finished else index) < parallelism:
+            window.at -= 4
+            window.fail(f"a subtask of an operator of parallelism {parallelism}, found {index}")
+        if finished:
+            return
         self._subtask = index
         if self._version == 2:
             window.i64()
@@ -163,7 +176,7 @@ class _Decoder:
         for _ in range(window.count("operator states", 7)):
             window.ahead()
             window.utf("a state's name")
-            window.u8()
+            window.one_of(_MODES, "a mode of distribution, 0 to 2")
             window.skip(8 * window.count("offsets", 8))
         if kind == 17:
             self._merge_directories(state)
@@ -173,10 +186,10 @@ class _Decoder:
         self._file_merging = True
         for part in (model.TASK_OWNED_DIR, model.SHARED_DIR):
             self._in.ahead()
-            length = len(self._in.utf("a directory"))
+            length = self._in.path("a directory's path")
             at = self._in.at - length - 2
             self._note(at, 1, 0, model.DIRECTORY, length, length + 2, state, part)
-        self._in.u8()
+        self._in.one_of((0, 1), "0 or 1, whether the state is empty")
 
     def _keyed(self, state: int, depth: int) -> None:
         window = self._in
@@ -187,7 +200,7 @@ class _Decoder:
         if depth > _DEEPEST:
             window.fail(f"a state handle nested at most {_DEEPEST} deep")
         if kind in (3, 7, 12):
-            self._key_groups(state, depth)
+            self._key_groups(state, model.KEY_GROUPS, depth)
             if kind == 12:
                 window.utf("a state handle id")
         elif kind in (5, 11):
@@ -202,16 +215,17 @@ class _Decoder:
             window.at -= 1
             window.fail(f"a keyed state handle, found type {kind}")
 
-    def _key_groups(self, state: int, depth: int) -> None:
-        self._in.i32()
+    def _key_groups(self, state: int, part: int, depth: int) -> None:
+        self._in.natural32("a key group")
         self._in.skip(8 * self._in.count("key groups", 8))
-        self._stream(state, model.KEY_GROUPS, depth + 1)
+        self._stream(state, part, depth + 1)
 
     def _incremental(self, state: int, kind: int, depth: int) -> None:
         window = self._in
         window.i64()
         window.utf("a backend's id")
-        window.skip(16 if kind == 11 else 8)
+        window.key_groups()
+        window.skip(8 if kind == 11 else 0)  # bytes that this checkpoint added: a metric
         self._stream(state, model.META, depth + 1)
         for part in (model.SHARED, model.PRIVATE):
             self._local_files(state, part, depth + 1)
@@ -226,16 +240,17 @@ class _Decoder:
         left = window.count("files", 3)
         while left:
             window.ahead()
-            entry = window.at
+            entry, base = window.at, window.base
             name = len(window.utf("the name of a local file"))
             shape = self._stream(state, part, depth)
             left -= 1
-            if left and shape.kind is not None:
+            if left and shape.kind is not None and window.base == base:
                 left -= self._run(shape, shape.at - entry, (0, 1), range(2, 2 + name), left, state, part)
 
     def _changelog_handle(self, state: int, kind: int, depth: int) -> None:
         self._changelog = True
-        self._in.skip(16)
+        self._in.key_groups()
+        self._in.skip(8)
         for what in ("materialized state handles", "changelog state handles"):
             for _ in range(self._in.count(what, 1)):
                 self._keyed(state, depth + 1)
@@ -246,10 +261,13 @@ class _Decoder:
     def _changelog_increment(self) -> None:
         window = self._in
         self._changelog = True
-        window.skip(24)
+        window.key_groups()
+        window.skip(16)
         for _ in range(window.count("state changes", 8)):
             window.ahead()
-            window.i32()
+            if window.i32() < -1:
+                window.at -= 4
+                window.fail("a key group, or -1 for a change of metadata")
             length = window.count("bytes of a state change", 1)
             self._inline_bytes += length
             window.skip(length)
@@ -259,14 +277,15 @@ class _Decoder:
     def _changelog_stream(self, state: int, kind: int, depth: int) -> None:
         window = self._in
         self._changelog = True
-        window.skip(8)
+        window.key_groups()
         left = window.count("changelog files", 9)
         while left:
             window.ahead()
+            base = window.base
             window.i64()
             shape = self._stream(state, model.DELTA, depth + 1)
             left -= 1
-            if left and shape.kind is not None:
+            if left and shape.kind is not None and window.base == base:
                 left -= self._run(shape, 8, (), range(0), left, state, model.DELTA)
         window.ahead()
         window.skip(16)
@@ -280,30 +299,25 @@ class _Decoder:
         left = window.count("channel states", 17)
         while left:
             window.ahead()
-            entry = window.at
-            is_plain = self._version < 6 or self._channel_tag(tags) == tags[0]
-            if not is_plain:
+            entry, base = window.at, window.base
+            if self._version >= 6 and window.one_of(tags, f"a channel state handle of type {tags[0]} or {tags[1]}") == tags[1]:
                 self._merged_channel(state)
                 left -= 1
                 continue
             window.skip(12)
             counted = window.at - entry
-            window.skip(8 * window.count("offsets", 8) + 8)
+            window.skip(8 * window.count("offsets", 8))
+            window.natural("a size of channel state")
             shape = self._stream(state, model.WHOLE)
             left -= 1
-            if left and shape.kind is not None and shape.at >= entry:
-                head = (*range(counted - 12), *range(counted, counted + 4))
-                left -= self._run(shape, shape.at - entry, head, range(0), left, state, model.WHOLE)
-
-    def _channel_tag(self, tags: tuple[int, int]) -> int:
-        tag = self._in.u8()
-        if tag not in tags:
-            self._in.at -= 1
-            self._in.fail(f"a channel state handle of type {tags[0]} or {tags[1]}, found {tag}")
-        return tag
+            if left and shape.kind is not None and window.base == base:
+                prefix = shape.at - entry
+                head = (*range(counted - 12), *range(counted, counted + 4), prefix - 8)
+                left -= self._run(shape, prefix, head, range(0), left, state, model.WHOLE)
 
     def _merged_channel(self, state: int) -> None:
-        self._in.skip(12)
+        self._in.skip(4)
+        self._in.natural("a size of channel state")
         self._stream(state, model.WHOLE)
         self._in.skip(self._in.count("bytes of channel offsets", 1))
 
@@ -316,18 +330,18 @@ class _Decoder:
             window.at -= 1
             window.fail(f"a stream state handle of type {' or '.join(map(str, allowed))}, found type {kind}")
         if kind == _FILE:
-            self._size()
-            return self._noted(at, kind, len(window.utf("a path")), state, part)
+            window.natural("a file's size")
+            return self._noted(at, kind, window.path("a path"), state, part)
         if kind == _RELATIVE:
-            length = len(window.utf("a path"))
-            self._size()
+            length = window.path("a path")
+            window.natural("a file's size")
             return self._noted(at, kind, length, state, part)
         if kind == _SEGMENT:
             return self._segment(at, state, part)
         if kind == 3:
             if depth > _DEEPEST:
                 window.fail(f"a state handle nested at most {_DEEPEST} deep")
-            self._key_groups(state, depth)
+            self._key_groups(state, part, depth)
         elif kind == _INLINE:
             self._inline(at, state, part)
         elif kind == _EMPTY:
@@ -349,20 +363,14 @@ class _Decoder:
     def _segment(self, at: int, state: int, part: int) -> _Shape:
         window = self._in
         self._file_merging = True
-        self._size()
-        self._size()
+        window.natural("a segment's position")
+        window.natural("a segment's size")
         if window.i32() not in (0, 1):
             window.at -= 4
             window.fail("a scope, 0 (exclusive) or 1 (shared)")
-        length = len(window.utf("a path"))
+        length = window.path("a path")
         window.utf("a logical file id")
         return self._noted(at, _SEGMENT, length, state, part)
-
-    def _size(self) -> None:
-        window = self._in
-        if window.i64() < 0:
-            window.at -= 8
-            window.fail("a size or position of at least 0")
 
     def _noted(self, at: int, kind: int, path_length: int, state: int, part: int) -> _Shape:
         length = self._in.at - at
@@ -373,19 +381,17 @@ class _Decoder:
         self, at: int, count: int, stride: int, kind: int, path_length: int, length: int, state: int, part: int, size: int = 0
     ) -> None:
         self._handles.note(at, count, stride, kind, path_length, length, self._operator, self._subtask, state << 8 | part, size)
-        if self._handles.noted >= _FLUSH:
+        if self._handles.noted >= _FLUSH or at - self._handles.first >= _FLUSH_BYTES:
             self._handles.flush(self._in.buffer, self._in.base)
 
     def _run(self, shape: _Shape, prefix: int, head: tuple[int, ...], ascii_at: range, left: int, state: int, part: int) -> int:
-        """Note the entries that follow the one just read and are shaped as it is; how many they are."""
+        """Note the entries that follow the one just read, in one buffer with it, and are shaped as it is; how many they are."""
         window = self._in
-        entry = shape.at - prefix
+        entry, stride = shape.at - prefix, window.at - shape.at + prefix
         assert shape.kind is not None
-        count = uniform(
-            window.buffer, entry, window.at - entry, (head, ascii_at), (prefix, shape.kind, shape.path_length), left
-        )
+        most = min(left, _FLUSH_BYTES // stride)
+        count = uniform(window.buffer, entry, stride, (head, ascii_at), (prefix, shape.kind, shape.path_length), most)
         if count:
-            stride = window.at - entry
             self._note(shape.at + stride, count, stride, _KIND[shape.kind], shape.path_length, shape.length, state, part)
             window.at += count * stride
         return count

@@ -26,5 +26,7 @@ def encode(text: str) -> bytes:
         characters = (chr(units[i] << 8 | units[i + 1]) for i in range(0, len(units), 2))
         data = "".join(characters).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     if len(data) > LONGEST:
-        raise MetadataError(f"a path of {len(data)} bytes cannot be recorded, the format holds at most {LONGEST}: {text[:60]}…")
+        raise MetadataError(
+            f"a path of {len(data)} bytes cannot be recorded, the format holds at most {LONGEST:,}: {text[:60]}…"
+        )
     return data

@@ -9,10 +9,12 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple, TypeAlias
 
+from cpreplicate.errors import MetadataError
 from cpreplicate.metadata import mutf8
 from cpreplicate.metadata.model import Handle, Metadata
+from cpreplicate.metadata.window import read_fully
 
-_CHUNK = 4 << 20
+_CHUNK = 4 << 20  # bytes; a chunk that is yielded is at most that, or one piece
 _SEGMENT_PATH = 21  # type 15: u8 type, i64 position, i64 size, i32 scope, then the path
 
 
@@ -38,24 +40,26 @@ def rewrite(data: bytes | BinaryIO, metadata: Metadata, respell: Respell) -> Ite
     None leaves a handle as it is. Raises `ValueError` for a relative segment or directory, which Flink has no form for, and
     `MetadataError` for a path that is longer than the format holds.
     """
-    source = _Source(data)
-    pieces: list[bytes] = []
-    held = done = 0
+    held: list[bytes] = []
+    size = 0
+    for piece in _pieces(_Source(data, metadata.length), metadata, respell):
+        if size + len(piece) > _CHUNK:
+            yield b"".join(held)
+            held, size = [], 0
+        held.append(piece)
+        size += len(piece)
+    yield b"".join(held)
+
+
+def _pieces(source: _Source, metadata: Metadata, respell: Respell) -> Iterator[bytes]:
+    done = 0
     for handle in metadata.handles:
         spelling = None if handle.path is None else respell(handle)
         if spelling is None:
             continue
-        for piece in source.between(done, handle.start):
-            pieces.append(piece)
-            held += len(piece)
-            if held >= _CHUNK:
-                yield b"".join(pieces)
-                pieces, held = [], 0
-        replacement = encoded(handle, spelling, source.read(handle.start, handle.length))
-        pieces.append(replacement)
-        held += len(replacement)
+        yield from source.between(done, handle.start)
+        yield encoded(handle, spelling, source.read(handle.start, handle.length))
         done = handle.start + handle.length
-    yield b"".join(pieces)
     yield from source.between(done, metadata.length)
 
 
@@ -77,17 +81,29 @@ def _resegmented(original: bytes, text: bytes) -> bytes:
 
 
 class _Source:
-    """Bytes or a stream, by position."""
+    """Bytes or a stream, read from the begin to the end."""
 
-    def __init__(self, data: bytes | BinaryIO) -> None:
-        self._data = data
+    def __init__(self, data: bytes | BinaryIO, length: int) -> None:
+        self._stream = None if isinstance(data, bytes | bytearray | memoryview) else data
+        self._buffer = b"" if self._stream is not None else bytes(data)  # type: ignore[arg-type]  # it is no stream here
+        self._base, self._length = 0, length
+        if self._stream is None and len(self._buffer) != length:
+            raise MetadataError(f"byte {len(self._buffer)}: not the bytes that were decoded, those were {length}")
 
     def read(self, start: int, length: int) -> bytes:
-        if isinstance(self._data, bytes):
-            return self._data[start : start + length]
-        self._data.seek(start)
-        return self._data.read(length)
+        at = start - self._base
+        if at + length > len(self._buffer):
+            self._load(start, length)
+            at = 0
+        return self._buffer[at : at + length]
 
     def between(self, start: int, end: int) -> Iterator[bytes]:
         for at in range(start, end, _CHUNK):
             yield self.read(at, min(_CHUNK, end - at))
+
+    def _load(self, start: int, length: int) -> None:
+        assert self._stream is not None, "bytes are all there"
+        self._stream.seek(start)
+        self._base, self._buffer = start, read_fully(self._stream, min(_CHUNK, self._length - start))
+        if len(self._buffer) < length:
+            raise MetadataError(f"byte {start + len(self._buffer)}: the stream ended, {self._length} bytes were expected")

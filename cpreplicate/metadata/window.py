@@ -17,6 +17,18 @@ WINDOW = 16 << 20
 MARGIN = 256 << 10  # more than the longest run of fields that is read between two calls of `ahead`
 
 
+def read_fully(stream: BinaryIO, count: int) -> bytes:
+    """That many bytes, or all that are left: an unbuffered stream may return fewer at a time."""
+    data = stream.read(count)
+    if len(data) == count or not data:
+        return data
+    pieces, found = [data], len(data)
+    while found < count and (data := stream.read(count - found)):
+        pieces.append(data)
+        found += len(data)
+    return b"".join(pieces)
+
+
 class Window:
     """`buffer[at]` is the next byte; the buffer begins at byte `base` of a file of `length` bytes.
 
@@ -78,6 +90,22 @@ class Window:
         self.at += 8
         return int(_I64(self.buffer, self.at - 8)[0])
 
+    def natural(self, what: str) -> int:
+        """A 64-bit number that is not negative."""
+        number = self.i64()
+        if number < 0:
+            self.at -= 8
+            self.fail(f"{what}, found {number}")
+        return number
+
+    def natural32(self, what: str) -> int:
+        """A 32-bit number that is not negative."""
+        number = self.i32()
+        if number < 0:
+            self.at -= 4
+            self.fail(f"{what}, found {number}")
+        return number
+
     def utf(self, what: str) -> bytes:
         """Modified UTF-8 behind its length, checked but not decoded."""
         if self.at + 2 > len(self.buffer):
@@ -95,10 +123,31 @@ class Window:
                 self.fail(f"{what} in modified UTF-8")
         return data
 
+    def path(self, what: str) -> int:
+        """The length of a path, which Flink's `Path` does not take empty."""
+        length = len(self.utf(what))
+        if not length:
+            self.at -= 2
+            self.fail(f"{what}, found an empty one")
+        return length
+
+    def one_of(self, values: tuple[int, ...], what: str) -> int:
+        """A byte that is one of some values."""
+        value = self.u8()
+        if value not in values:
+            self.at -= 1
+            self.fail(f"{what}, found {value}")
+        return value
+
+    def key_groups(self) -> None:
+        """A range of key groups: its first and how many they are."""
+        self.natural32("a key group")
+        self.natural32("a number of key groups")
+
     def count(self, what: str, least: int) -> int:
         """The number of things that follow, each at least `least` bytes long: as many as can fit, or an error."""
         count = self.i32()
-        if count < 0 or count * least > self.left:
+        if count < 0 or count * least > self.length - self.base - self.at:
             self.at -= 4
             self.fail(f"a number of {what} that fits the {self.left} bytes left, found {count}")
         return count
@@ -122,7 +171,7 @@ class Window:
         self._leaving(self.buffer, self.base)
         self.buffer = b""
         self._stream.seek(offset)
-        self.buffer = self._stream.read(self._size)
+        self.buffer = read_fully(self._stream, self._size)
         self.base, self.at = offset, 0
         is_last = offset + len(self.buffer) >= self.length
         self._safe = len(self.buffer) if is_last else len(self.buffer) - MARGIN

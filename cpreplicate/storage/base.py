@@ -56,7 +56,3 @@ class Storage(ABC):
     @abstractmethod
     def rmdir(self, uri: str) -> bool:
         """Delete an empty directory; False if it was not there or not empty."""
-
-    @abstractmethod
-    def mkdirs(self, uri: str) -> None:
-        """Make a directory and its parents, unless they are there."""

@@ -82,9 +82,6 @@ class LocalStorage(Storage):
             raise
         return True
 
-    def mkdirs(self, uri: str) -> None:
-        os.makedirs(_path(uri), exist_ok=True)
-
     @staticmethod
     def _make_parent(path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)

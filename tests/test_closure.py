@@ -1,0 +1,63 @@
+"""From handles to the files that a restore needs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpreplicate import uri
+from cpreplicate.closure import closure, foreign_groups
+from cpreplicate.errors import Refused
+from cpreplicate.metadata import decode
+from cpreplicate.uri import Remap
+from tests.support.corpus import RECORDED, ROOT
+from tests.support.generate import generate
+
+BASE = "hdfs://dcA/ckpt/job/chk-7"
+
+
+def corpus(folder, name):
+    place = next((ROOT / folder).glob(f"ckpt/*/{name}"))
+    return decode((place / "_metadata").read_bytes(), f"{RECORDED}/{place.relative_to(ROOT)}")
+
+
+@given(st.integers(0, 1 << 32), st.integers(2, 6))
+def test_every_file_that_a_handle_names_is_there_once_with_its_greatest_extent(seed, version):
+    metadata = decode(generate(seed, version).data, BASE)
+    remaps = (Remap("hdfs://dcA", "file:/mnt"), Remap("file:", "s3:"))
+    try:
+        places = {handle: uri.remap(uri.resolve(handle.path, BASE), remaps) for handle in metadata.handles if handle.path}
+    except Refused:
+        with pytest.raises(Refused):
+            closure(metadata, remaps)
+        return
+    found = closure(metadata, remaps)
+    extents: dict[str, int] = {}
+    for handle, place in places.items():
+        if handle.kind != "directory":
+            extent = 0 if handle.part == "delta" and handle.kind != "segment" else handle.size + (handle.position or 0)
+            extents[place] = max(extent, extents.get(place, 0))
+        assert found.place(handle) == place
+    assert {file.uri: file.extent for file in found.files.values()} == extents
+
+
+def test_segments_of_one_file_need_it_up_to_the_end_of_the_last():
+    metadata = corpus("2.3.0-filemerge", "chk-5")
+    found = closure(metadata)
+    for file in found.files.values():
+        ends = [h.position + h.size for h in metadata.handles if h.kind == "segment" and found.place(h) == file.uri]
+        assert file.extent == max(ends)
+        assert file.segment
+
+
+def test_a_changelog_file_needs_no_length_since_its_handles_tell_another():
+    found = closure(corpus("2.3.0-changelog", "chk-8"))
+    assert {file.extent for place, file in found.files.items() if "/dstl/" in place} == {0}
+    assert all(file.extent > 0 for place, file in found.files.items() if "/taskowned/" in place)
+
+
+def test_foreign_files_are_counted_by_the_job_that_they_are_of():
+    metadata = corpus("2.3.0-chain-claim", "chk-9")
+    job_root = uri.parent(metadata.base_uri)
+    groups = foreign_groups(closure(metadata).files, job_root)
+    assert all(uri.parent(group) == uri.parent(job_root) for group in groups)
+    assert foreign_groups(closure(corpus("2.3.0-rocks-incr", "chk-6")).files, "file:/elsewhere")
