@@ -6,14 +6,17 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from pyspark import SparkConf, SparkContext, TaskContext
+from pyspark import RDD, SparkConf, SparkContext, TaskContext
 
 import cpreplicate
 from cpreplicate.errors import CpreplicateError
@@ -50,8 +53,19 @@ class SparkRunner:
             self._context = self._start()
         packed = batches(actions, self._parallelism or self._context.defaultParallelism)
         last = _tries(self._master) - 1
-        rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(last)).collect()
-        return list(rows)
+        rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(last))
+        return self._collected(self._context, rows)
+
+    @staticmethod
+    def _collected(context: SparkContext, rows: RDD[Outcome]) -> list[Outcome]:
+        """Wait in this thread while another talks to the JVM: a signal must not arrive in the middle of a py4j call."""
+        with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
+            collecting = pool.submit(rows.collect)
+            try:
+                return list(collecting.result())
+            except BaseException:
+                context.cancelAllJobs()
+                raise
 
     def __enter__(self) -> SparkRunner:
         return self
@@ -63,11 +77,20 @@ class SparkRunner:
     def _start(self) -> SparkContext:
         directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
         os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take whatever `python3` is
-        with _java_stderr_aside(Path(directory)):
+        with _java_stderr_aside(Path(directory)), _own_interrupt():
             context = SparkContext(conf=_conf(self._master, Path(directory)))
         self._resources.callback(context.stop)
         context.addPyFile(_shipped(Path(directory)))
         return context
+
+
+@contextlib.contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep this process's handling of Ctrl-C: pyspark's calls the JVM from within the handler, which fails amid a call."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 class _Task:

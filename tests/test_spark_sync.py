@@ -1,0 +1,111 @@
+"""A sync that is worth Spark: chosen by itself, stopped by signals, resumed by running again."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support import checker, corpus
+from tests.support.jobs import JOB, write_checkpoint
+
+MANY = {f"shared/{number:04d}": 5000 + number for number in range(300)}
+LARGE = {f"shared/{number}": 48 << 20 for number in range(24)}
+
+
+def sync(tmp_path, number, *words):
+    source = tmp_path / "dcA" / JOB / f"chk-{number}"
+    command = [sys.executable, "-m", "cpreplicate", "sync", str(source), str(tmp_path / "dcB"), "--output", "json", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(process):
+    out, narration = process.communicate(timeout=200)
+    assert process.returncode == 0, narration
+    return json.loads(out)
+
+
+def test_much_goes_to_spark_and_the_next_checkpoint_does_not(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, MANY)
+    first = finished(sync(tmp_path, 1))
+    assert first["runner"] == "spark"
+    assert first["copy"]["files"] == 300
+    write_checkpoint(tmp_path / "dcA", 2, {**dict(list(MANY.items())[5:]), "shared/new": 70_000})
+    second = finished(sync(tmp_path, 2))
+    assert second["runner"] == "inline"
+    assert (second["copy"]["files"], second["keep"]["files"], second["delete"]["files"]) == (1, 295, 5)
+    replica = tmp_path / "dcB" / JOB
+    assert checker.faults(replica) == []
+    assert len(corpus.tree(replica)) == 296 + 1
+    assert (replica / "shared" / "new").read_bytes() == (tmp_path / "dcA" / JOB / "shared" / "new").read_bytes()
+
+
+def test_a_file_that_cannot_be_copied_ends_with_3_and_the_old_checkpoint_is_whole(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, {"shared/old": 100})
+    finished(sync(tmp_path, 1))
+    write_checkpoint(tmp_path / "dcA", 2, MANY)
+    (tmp_path / "dcB" / JOB / "shared" / "0007" / "in the way").mkdir(parents=True)
+    process = sync(tmp_path, 2, "--master", "local[2,2]")
+    narration = process.communicate(timeout=200)[1]
+    assert process.returncode == 3
+    assert "1 of 300 copies failed" in narration
+    assert "shared/0007" in narration
+    assert "Traceback" not in narration
+    replica = tmp_path / "dcB" / JOB
+    assert [each.parent.name for each in replica.glob("chk-*/_metadata")] == ["chk-1"]
+    assert checker.faults(replica) == []
+
+
+@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code, tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, LARGE)
+    process = sync(tmp_path, 1, "--runner", "spark", "--master", "local[2]")
+    shared = tmp_path / "dcB" / JOB / "shared"
+    wait_for(lambda: shared.exists() and len(whole(shared)) >= 4)
+    children = descendants(process.pid)
+    process.send_signal(name)
+    narration = process.communicate(timeout=60)[1]
+    assert process.returncode == code
+    assert "Traceback" not in narration
+    wait_for(lambda: not any(alive(child) for child in children))
+    copied = {file.name: file.stat().st_mtime_ns for file in whole(shared)}
+    assert not list((tmp_path / "dcB" / JOB).glob("chk-*/_metadata"))
+    result = finished(sync(tmp_path, 1, "--runner", "inline"))
+    assert result["keep"]["files"] == len(copied) > 0
+    assert all((shared / name).stat().st_mtime_ns == modified for name, modified in copied.items())
+    assert checker.faults(tmp_path / "dcB" / JOB) == []
+
+
+def whole(directory):
+    return [file for file in directory.iterdir() if not file.name.startswith(".")]
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def descendants(pid):
+    """Every process below one, by /proc."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
