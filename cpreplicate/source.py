@@ -14,7 +14,7 @@ from cpreplicate.metadata import Metadata, decode
 from cpreplicate.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.storage import storage_for
 
-_HELD_IN_MEMORY = 64 << 20  # bytes; a larger `_metadata` is read through a window each time it is needed
+_HELD_IN_MEMORY = 16 << 20  # bytes; a larger `_metadata` is read through a window each time it is needed
 _JOB_NAME = re.compile(r"(?!\.)[^/]+")
 
 

@@ -140,7 +140,9 @@ def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*head, box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in head:
+        table.add_column(title, overflow="fold")  # an id or path that is cut short is of no use
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console()

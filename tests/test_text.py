@@ -1,0 +1,53 @@
+"""What a person reads."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from cpreplicate.output import text
+from tests.support.corpus import RECORDED, ROOT
+
+FOLDER = ROOT / "2.3.0-chain-claim"
+CHECKPOINT = next(FOLDER.glob("ckpt/*/chk-9"))
+
+
+@pytest.mark.parametrize(("number", "told"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10 * 1024**4, "10.0 TiB")])
+def test_sizes_are_told_as_people_read_them(number, told):
+    assert text.size(number) == told
+
+
+def on_a_terminal(*words):
+    """What the command prints when its stdout is a terminal of 80 columns."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
+    command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+    process = subprocess.Popen(command, stdout=follower, stderr=subprocess.PIPE, env=environment)
+    os.close(follower)
+    printed = b""
+    try:
+        while piece := os.read(leader, 1 << 16):
+            printed += piece
+    except OSError:
+        pass  # the terminal's other side was closed: Linux tells it so
+    process.communicate(timeout=30)
+    os.close(leader)
+    assert process.returncode == 0
+    return printed.decode()
+
+
+def test_a_terminal_gets_a_table_in_which_nothing_is_cut_short():
+    remap = f"{RECORDED}/{FOLDER.name}={FOLDER}"
+    printed = on_a_terminal("inspect", CHECKPOINT, "--remap", remap)
+    assert "\x1b[1m" in printed
+    assert "…" not in printed
+    assert "2 files of file:" in printed
+
+
+def test_a_pipe_gets_plain_columns():
+    command = [sys.executable, "-m", "cpreplicate", "inspect", str(CHECKPOINT)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "\x1b" not in printed
+    assert "e7beec23fd9f6ed5e1b8395129d43728  " in printed
