@@ -34,7 +34,7 @@ class Lease:
         self._place = uri.join(replica, f"{OWN}/lease")
         self._storage = storage_for(replica)
         self._token = uuid.uuid4().hex
-        self._started = time.time()
+        self._started = self._renewed = time.time()
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
 
@@ -45,7 +45,11 @@ class Lease:
         self._renewer.start()
 
     def check(self) -> None:
-        """Raise `LeaseHeld` if another run took the lease over."""
+        """Raise `LeaseHeld` if another run took the lease over, or may at any moment."""
+        if time.time() > self._renewed + SECONDS:
+            raise LeaseHeld(
+                f"this run could not renew {self._place} for {SECONDS:.0f} s and stopped before publishing or deleting"
+            )
         held = self._read()
         if _token(held) != self._token:
             raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self._place, held))
@@ -91,7 +95,11 @@ class Lease:
         while not self._stop.wait(_HEARTBEAT):
             if _token(self._read()) != self._token:
                 return  # lost: `check` tells the run before it publishes or deletes
-            self._storage.put(self._place, [self._text()])
+            try:
+                self._storage.put(self._place, [self._text()])
+            except OSError:
+                continue  # tried again at the next beat; `check` refuses once the lease ran out
+            self._renewed = time.time()
 
 
 @contextmanager

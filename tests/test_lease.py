@@ -61,6 +61,27 @@ def test_a_holder_that_lost_its_lease_is_told_before_it_goes_on(replica):
     assert json.loads(path.read_text())["token"] == "another"
 
 
+def test_a_holder_that_could_not_renew_in_time_is_told_before_it_goes_on(replica, monkeypatch):
+    with lease.held(f"file:{replica}") as check:
+        check()
+        monkeypatch.setattr(lease, "SECONDS", -1.0)
+        with pytest.raises(LeaseHeld, match="could not renew"):
+            check()
+
+
+def test_a_lease_is_renewed_while_it_is_held(replica, monkeypatch):
+    monkeypatch.setattr(lease, "_HEARTBEAT", 0.05)
+    path = replica / ".cpreplicate" / "lease"
+    with lease.held(f"file:{replica}") as check:
+        first = json.loads(path.read_text())
+        until = time.monotonic() + 10
+        while json.loads(path.read_text())["expires"] == first["expires"]:
+            assert time.monotonic() < until, "the lease was not renewed"
+            time.sleep(0.02)
+        assert json.loads(path.read_text())["token"] == first["token"]
+        check()
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", '{"pid": "x", "started": 1e300}'])
 def test_a_damaged_lease_is_respected_and_told(replica, text):
     leave_behind(replica).write_text(text)
