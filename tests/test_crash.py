@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from tests.support import checker
+from tests.support import checker, jobs
 from tests.support.corpus import DataCentre
+from tests.support.jobs import write_checkpoint
 
 JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 KILLS = 12
@@ -53,22 +54,23 @@ def test_a_run_killed_at_any_time_leaves_the_old_checkpoint_whole_and_the_next_o
     assert died, "no run was killed in time: the test would prove nothing"
 
 
-def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(source, tmp_path):
-    for number, (name, code) in enumerate([(signal.SIGINT, 130), (signal.SIGTERM, 143)]):
-        target = tmp_path / f"dcB-{number}"
-        fifo = source.job_root(JOB) / "chk-6" / "_metadata"
-        kept = fifo.read_bytes()
-        fifo.unlink()
-        subprocess.run(["mkfifo", str(fifo)], check=True)
-        process = start(source, target, 6)
-        time.sleep(1)  # it waits for the metadata to come through the pipe
-        process.send_signal(name)
-        assert process.wait(30) == code
-        assert "interrupted" in process.stderr.read()
-        process.stderr.close()
-        fifo.unlink()
-        fifo.write_bytes(kept)
-        run(source, target, 6)
+@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, code, tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 16 << 20 for number in range(24)})
+    command = [sys.executable, "-m", "cpreplicate", "sync", str(checkpoint), str(tmp_path / "dcB"), "--runner", "inline"]
+    process = subprocess.Popen([*command, "--parallelism", "1"], stderr=subprocess.PIPE, text=True)
+    replica = tmp_path / "dcB" / jobs.JOB
+    while not list(replica.glob("shared/[0-9]*")):
+        time.sleep(0.01)
+    process.send_signal(name)
+    told = process.communicate(timeout=30)[1]
+    assert process.returncode == code
+    assert "interrupted" in told
+    assert "Traceback" not in told
+    assert not list(replica.glob("chk-*/_metadata"))
+    assert not (replica / ".cpreplicate" / "lease").exists()
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert checker.faults(replica) == []
 
 
 def test_the_checker_finds_what_is_missing_short_or_elsewhere(source, tmp_path):

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import RDD, SparkConf, SparkContext, TaskContext
 
 import cpreplicate
@@ -24,6 +25,7 @@ from cpreplicate.runners.work import Action, Outcome, batches, perform
 
 DEFAULT_MASTER = "local[*,4]"  # local[*] never retries a task; the second number is how often a task may be tried
 _TRIES = 4
+_LOST = (Py4JError, ConnectionError)  # what py4j raises when Spark gave a job up, or when its JVM is gone
 _LOCAL = re.compile(r"local(\[.*\])?")
 _QUIET = """rootLogger.level = off
 """
@@ -48,13 +50,21 @@ class SparkRunner:
         self._context: SparkContext | None = None
 
     def run(self, actions: Sequence[Action]) -> list[Outcome]:
-        """Execute all. A file that failed fails its batch, which Spark tries again; the last try tells errors as rows."""
+        """Execute all. A file that failed fails its batch, which Spark tries again; the last try tells errors as rows.
+
+        Where Spark itself gives up, as when workers die at every try, each action is told as failed: it may have been done.
+        """
         if self._context is None:
             self._context = self._start()
         packed = batches(actions, self._parallelism or self._context.defaultParallelism)
         last = _tries(self._master) - 1
         rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(last))
-        return self._collected(self._context, rows)
+        try:
+            return self._collected(self._context, rows)
+        except _LOST as error:
+            if "PythonException" in str(error) and BatchFailed.__name__ not in str(error):
+                raise  # a mistake in this program, not a failure of the machines
+            return _given_up(actions, error)
 
     @staticmethod
     def _collected(context: SparkContext, rows: RDD[Outcome]) -> list[Outcome]:
@@ -64,7 +74,8 @@ class SparkRunner:
             try:
                 return list(collecting.result())
             except BaseException:
-                context.cancelAllJobs()
+                with contextlib.suppress(*_LOST):
+                    context.cancelAllJobs()
                 raise
 
     def __enter__(self) -> SparkRunner:
@@ -79,7 +90,7 @@ class SparkRunner:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take whatever `python3` is
         with _java_stderr_aside(Path(directory)), _own_interrupt():
             context = SparkContext(conf=_conf(self._master, Path(directory)))
-        self._resources.callback(context.stop)
+        self._resources.callback(_stop, context)
         context.addPyFile(_shipped(Path(directory)))
         return context
 
@@ -91,6 +102,21 @@ def _own_interrupt() -> Iterator[None]:
     yield
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
+
+
+def _stop(context: SparkContext) -> None:
+    """Stop Spark, also where its JVM is gone, so that this process can start another session."""
+    try:
+        context.stop()
+    except _LOST:
+        context.stop()  # the first call ended at the JVM; the second tidies up on Python's side
+        SparkContext._gateway = SparkContext._jvm = None  # else the next session would call the one that is gone
+
+
+def _given_up(actions: Sequence[Action], error: Exception) -> list[Outcome]:
+    reason = re.search(r"Job aborted[^\n]*|[^\n]+", str(error))
+    text = f"Spark gave up: {reason[0][:300] if reason else type(error).__name__}"
+    return [Outcome(action.target, 0, None, 0.0, text) for action in actions]
 
 
 class _Task:

@@ -20,11 +20,14 @@ class FileStatus(NamedTuple):
 
 
 class Storage(ABC):
-    """One filesystem. Every failure but those named is an `OSError` that names the path."""
+    """One filesystem. Every failure but those named is an `OSError` that names the path.
+
+    A place whose path no filesystem could hold (a NUL, a lone surrogate) is `Refused` by every verb.
+    """
 
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
-        """A seekable stream of the file. Raises `FileNotFoundError`."""
+        """A seekable stream of the file. Raises `FileNotFoundError`; only regular files, which end, are opened."""
 
     @abstractmethod
     def stat(self, uri: str) -> FileStatus | None:
@@ -37,6 +40,8 @@ class Storage(ABC):
     @abstractmethod
     def put(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None = None) -> int:
         """Write a file so that it appears whole and durable, or not at all; replaces one that is there. Returns its length.
+
+        Directories on the way to it are made, as durably.
 
         `expect` may look at the length and raise, and `chunks` may raise: then nothing appears.
         """

@@ -5,6 +5,7 @@ replaces, and its import alone costs a quarter of the time that a run with nothi
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat as modes
 import uuid
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from cpreplicate import uri as places
+from cpreplicate.errors import Refused
 from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage
 
 
@@ -19,7 +21,7 @@ class LocalStorage(Storage):
     """Local and mounted directories. Durable by fsync of file and directory; atomic by rename(2)."""
 
     def open(self, uri: str) -> BinaryIO:
-        return open(_path(uri), "rb")
+        return open(_path(uri), "rb", opener=_open_regular)
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
@@ -36,7 +38,7 @@ class LocalStorage(Storage):
 
     def put(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None = None) -> int:
         path = _path(uri)
-        self._make_parent(path)
+        _make_directory(os.path.dirname(path))
         with _temporary(path) as temporary:
             length = _write(temporary, chunks)
             if expect is not None:
@@ -47,7 +49,7 @@ class LocalStorage(Storage):
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         path = _path(uri)
-        self._make_parent(path)
+        _make_directory(os.path.dirname(path))
         with _temporary(path) as temporary:
             _write(temporary, [data])
             try:
@@ -82,13 +84,37 @@ class LocalStorage(Storage):
             raise
         return True
 
-    @staticmethod
-    def _make_parent(path: str) -> None:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-
 
 def _path(uri: str) -> str:
-    return places.local_path(uri)
+    path = places.local_path(uri)
+    try:
+        unusable = b"\0" in os.fsencode(path) or not path.startswith("/")
+    except UnicodeEncodeError:
+        unusable = True
+    if unusable:
+        raise Refused(f"{uri!r} names no file that a filesystem could hold")
+    return path
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Only regular files, whatever a `_metadata` names: a pipe would block for ever, and a device may have no end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    mode = os.fstat(descriptor).st_mode
+    if modes.S_ISREG(mode) or modes.S_ISDIR(mode):
+        return descriptor  # open() itself tells that it is a directory
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def _make_directory(path: str) -> None:
+    """With its parents; each new name is durable too, else a power loss could take the directory with all its files."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    _make_directory(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    _sync_directory(parent)
 
 
 def _status(uri: str, found: os.stat_result) -> FileStatus:

@@ -1,15 +1,12 @@
-"""What the commit protocol asks of local storage."""
+"""What only local storage has: a disk, and files that are none."""
 
-import errno
-import threading
+import os
 from pathlib import Path
 
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import ShortSource, SourceMissing, checksum, copy_file, storage_for
-
-NAMES = ["plain", "with space", "50%", "%2e%2e", "a?b#c", "ünïcode", "semi;colon", "-dash"]
+from cpreplicate.storage import copy_file, storage_for
 
 
 @pytest.fixture
@@ -22,119 +19,63 @@ def storage(root):
     return storage_for(root)
 
 
-def read(storage, uri):
-    with storage.open(uri) as stream:
-        return stream.read()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_put_is_read_listed_and_deleted_under_its_literal_name(storage, root, name):
-    uri = f"{root}/new/{name}"
-    assert storage.put(uri, [b"ab", b"c"]) == 3
-    assert read(storage, uri) == b"abc"
-    assert [(s.uri, s.name, s.length, s.is_directory) for s in storage.list(f"{root}/new")] == [(uri, name, 3, False)]
-    assert storage.stat(uri).length == 3
-    assert storage.delete(uri)
-    assert storage.stat(uri) is None
-
-
-def test_what_is_not_there_is_told_not_raised(storage, root):
-    assert storage.stat(f"{root}/x/y") is None
-    assert storage.list(f"{root}/x") == []
-    assert storage.delete(f"{root}/x") is False
-    assert storage.rmdir(f"{root}/x") is False
-    assert storage.move(f"{root}/x", f"{root}/y") is False
-    with pytest.raises(FileNotFoundError):
-        storage.open(f"{root}/x")
-
-
-def test_a_put_that_fails_leaves_what_was_there_and_nothing_else(storage, root, tmp_path):
-    uri = f"{root}/d/file"
-    storage.put(uri, [b"old"])
-
-    def torn():
-        yield b"new, but only ha"
-        raise OSError(errno.EIO, "the disk failed")
-
-    with pytest.raises(OSError, match="the disk failed"):
-        storage.put(uri, torn())
-
-    def too_short(length):
-        raise ShortSource(f"{length} bytes")
-
-    with pytest.raises(ShortSource):
-        storage.put(uri, [b"new"], too_short)
-    assert read(storage, uri) == b"old"
-    assert [each.name for each in (tmp_path / "d").iterdir()] == ["file"]
-
-
-def test_a_put_replaces_a_file_as_a_whole_while_it_is_read(storage, root):
-    uri = f"{root}/file"
-    storage.put(uri, [b"old"])
-    with storage.open(uri) as reader:
-        storage.put(uri, [b"newer"])
-        assert reader.read() == b"old"
-    assert read(storage, uri) == b"newer"
-
-
-def test_of_many_contenders_one_creates(storage, root):
-    start, won = threading.Barrier(16), []
-
-    def contend(number):
-        start.wait()
-        if storage.create_exclusive(f"{root}/d/lease", b"%d" % number):
-            won.append(number)
-
-    threads = [threading.Thread(target=contend, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    assert read(storage, f"{root}/d/lease") == b"%d" % won[0]
-    assert len(storage.list(f"{root}/d")) == 1
-
-
-def test_of_many_contenders_one_moves_away(storage, root):
-    storage.put(f"{root}/lease", [b""])
-    moved = [storage.move(f"{root}/lease", f"{root}/aside-{n}") for n in range(3)]
-    assert moved == [True, False, False]
-
-
-def test_a_directory_is_never_deleted_with_what_it_holds(storage, root):
-    storage.put(f"{root}/d/file", [b""])
-    with pytest.raises(OSError, match="director"):
-        storage.delete(f"{root}/d")
-    assert storage.rmdir(f"{root}/d") is False
-    assert storage.stat(f"{root}/d/file") is not None
-
-
-def test_a_copy_tells_length_and_crc32c(storage, root):
-    storage.put(f"{root}/a", [b"123456789"])
-    copied = copy_file(f"{root}/a", f"{root}/new/b", 9)
-    assert copied == (9, 0xE3069283)  # the check value of CRC-32C
-    assert checksum(f"{root}/new/b") == copied
-
-
-def test_a_merged_file_is_copied_to_its_end(storage, root):
-    storage.put(f"{root}/a", [b"123456789"])
-    assert copy_file(f"{root}/a", f"{root}/b", 4).bytes == 9
-
-
-def test_a_source_that_is_missing_or_short_is_told_apart_and_publishes_nothing(storage, root):
-    with pytest.raises(SourceMissing):
-        copy_file(f"{root}/none", f"{root}/b", 0)
-    storage.put(f"{root}/a", [b"123"])
-    with pytest.raises(ShortSource, match="has 3 bytes, the checkpoint needs 4"):
-        copy_file(f"{root}/a", f"{root}/b", 4)
-    assert [status.name for status in storage.list(root)] == ["a"]
-
-
 def test_a_scheme_that_is_not_served_is_told():
     with pytest.raises(UsageError, match="hdfs"):
         storage_for("hdfs://ns/x")
+    with pytest.raises(UsageError, match="memory"):
+        storage_for("memory:/x")
 
 
 def test_the_place_of_a_file_is_where_it_lies(storage, root, tmp_path):
     storage.put(f"{root}/a/b", [b"x"])
     assert Path(tmp_path / "a" / "b").read_bytes() == b"x"
+
+
+def test_what_is_put_is_durable_with_every_directory_on_the_way(storage, root, tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def spy(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    storage.put(f"{root}/job/shared/file", [b"x"])
+    assert {tmp_path, tmp_path / "job", tmp_path / "job" / "shared"} <= set(synced)
+    assert synced[-1] == tmp_path / "job" / "shared"  # after the rename
+    synced.clear()
+    storage.put(f"{root}/job/shared/other", [b"x"])
+    assert len(synced) == 2  # the file and its directory
+
+
+def test_threads_that_need_the_same_new_directory_do_not_meet(storage, root):
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(lambda n: storage.put(f"{root}/a/b/c/{n}", [b"x"]), range(64))) == [1] * 64
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_or_a_device_is_an_error_not_an_endless_copy(root, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in (f"{root}/pipe", "file:/dev/zero"):
+        with pytest.raises(OSError, match="not a regular file"):
+            copy_file(place, f"{root}/copy", 0)
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_file_behind_a_symbolic_link_is_read(storage, root, tmp_path):
+    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with storage.open(f"{root}/link") as stream:
+        assert stream.read() == b"x"
+
+
+@pytest.mark.parametrize("verb", ["put", "create_exclusive"])
+def test_a_file_system_that_is_full_leaves_no_temporary_file(verb, storage, root, tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        storage.put(f"{root}/f", [b"x"]) if verb == "put" else storage.create_exclusive(f"{root}/f", b"x")
+    assert list(tmp_path.iterdir()) == []

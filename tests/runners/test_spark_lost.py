@@ -1,0 +1,96 @@
+"""Spark losing its workers or itself: every action is still told, in one line each, and nothing half-written is seen."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cpreplicate.runners import Copy
+from cpreplicate.runners.spark import SparkRunner
+
+SIZE = 256 << 20
+
+
+@pytest.fixture
+def copies(tmp_path):
+    (tmp_path / "source").mkdir()
+    for number in range(4):
+        with open(tmp_path / "source" / f"{number}", "wb") as file:
+            file.truncate(SIZE)
+    return [Copy(f"file:{tmp_path}/source/{n}", f"file:{tmp_path}/target/{n}", SIZE) for n in range(4)]
+
+
+def parent_and_command(pid):
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return parent, Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it ended meanwhile
+        return 0, b""
+
+
+def processes_below(pid):
+    """The processes that this test started, by their ids: none other may be ended."""
+    everyone = {int(each.name): parent_and_command(each.name) for each in Path("/proc").glob("[0-9]*")}
+    found, size = {pid}, 0
+    while len(found) > size:
+        size = len(found)
+        found |= {child for child, (parent, _) in everyone.items() if parent in found}
+    return {child: everyone[child] for child in found - {pid}}
+
+
+def workers():
+    below = processes_below(os.getpid())
+    return [
+        pid for pid, (parent, command) in below.items() if b"daemon" in command and b"daemon" in below.get(parent, (0, b""))[1]
+    ]
+
+
+def machines():
+    return [pid for pid, (parent, command) in processes_below(os.getpid()).items() if b"SparkSubmit" in command]
+
+
+def kill_when_copying(target, victims):
+    def kill():
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if target.is_dir() and (found := victims()):
+                os.kill(found[0], signal.SIGKILL)
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def run(master, copies, target, victims):
+    with SparkRunner(master) as runner:
+        killer = kill_when_copying(target, victims)
+        outcomes = runner.run(copies)
+        killer.join()
+    return outcomes
+
+
+@pytest.mark.parametrize("victims", [workers, machines])
+def test_where_spark_gives_up_every_action_is_told_as_failed_in_one_line(victims, copies, tmp_path):
+    outcomes = run("local[2]", copies, tmp_path / "target", victims)
+    assert sorted(outcome.target for outcome in outcomes) == [copy.target for copy in copies]
+    for outcome in outcomes:
+        assert outcome.error.startswith("Spark gave up: ")
+        assert "\n" not in outcome.error
+        assert not outcome.missing
+    visible = [file for file in (tmp_path / "target").iterdir() if not file.name.startswith(".")]
+    assert all(file.stat().st_size == SIZE for file in visible)
+
+
+def test_a_worker_that_dies_is_replaced_where_tasks_are_tried_again(copies, tmp_path):
+    outcomes = run("local[2,4]", copies, tmp_path / "target", workers)
+    assert [outcome.error for outcome in outcomes] == [None] * 4
+
+
+def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
+    with SparkRunner("local[2]") as runner, pytest.raises(Exception, match="PythonException"):
+        runner.run([Copy(None, copies[0].target, 1)])

@@ -1,0 +1,201 @@
+"""The commit protocol under death at every storage operation: what is committed is whole, and the next run completes."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from cpreplicate import replicate
+from cpreplicate.replicate import Request
+from cpreplicate.storage import storage_for
+from cpreplicate.storage.registry import serving
+from cpreplicate.storage.tracing import Tracing, Wrapped
+from tests.support import checker, corpus
+from tests.support.jobs import JOB, write_checkpoint
+
+FILES = {f"shared/{name}": 100 * size for size, name in enumerate("abcdefgh", start=1)}
+NEXT = {**{name: size for name, size in FILES.items() if name > "shared/c"}, "shared/x": 50, "shared/y": 60}
+
+
+class Died(BaseException):
+    """The process is gone: nothing after it happens, not even what a `finally` would do."""
+
+
+class Mortal(Wrapped):
+    """Dies before the operation of a given number, and stays dead."""
+
+    def __init__(self, inner, death):
+        super().__init__(inner)
+        self.count, self.death, self.lock = 0, death, threading.Lock()
+
+    def before(self, _verb, _uri):
+        with self.lock:
+            self.count += 1
+            if self.count > self.death:
+                raise Died
+
+
+class Scenario:
+    """A source, a replica in some state, and the sync that is to be interrupted."""
+
+    def __init__(self, root: Path, keep: int = 1) -> None:
+        self.root, self.keep = root, keep
+        self.before = root / "before"
+
+    def sync(self, number: int) -> replicate.Report:
+        source = f"file:{self.root}/dcA/{JOB}/chk-{number}"
+        request = Request(source, f"file:{self.root}/dcB", runner="inline", parallelism=1, keep=self.keep)
+        return replicate.sync(request, lambda _: None)
+
+    @property
+    def replica(self) -> Path:
+        return self.root / "dcB" / JOB
+
+    def freeze(self) -> None:
+        (self.root / "dcB").mkdir(exist_ok=True)
+        shutil.copytree(self.root / "dcB", self.before)
+
+    def reset(self) -> None:
+        shutil.rmtree(self.root / "dcB")
+        shutil.copytree(self.before, self.root / "dcB")
+
+    def committed(self) -> list[int]:
+        return sorted(int(each.parent.name[4:]) for each in self.replica.glob("chk-*/_metadata"))
+
+
+def first(root):
+    write_checkpoint(root / "dcA", 1, FILES)
+    return Scenario(root), 1
+
+
+def incremental(root, keep=1):
+    scenario = Scenario(root, keep)
+    for number, files in enumerate([FILES, {**FILES, "shared/w": 9}], start=1):
+        write_checkpoint(root / "dcA", number, files)
+        scenario.sync(number)
+    write_checkpoint(root / "dcA", 3, NEXT)
+    return scenario, 3
+
+
+def keeping_two(root):
+    return incremental(root, keep=2)
+
+
+def resumed(root):
+    scenario, number = first(root)
+    orphan = scenario.replica / "shared" / "a"
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes((root / "dcA" / JOB / "shared" / "a").read_bytes())
+    return scenario, number
+
+
+def without_manifest(root):
+    scenario, number = first(root)
+    scenario.sync(number)
+    shutil.rmtree(scenario.replica / ".cpreplicate")
+    return scenario, number
+
+
+@pytest.mark.parametrize("make", [first, incremental, keeping_two, resumed, without_manifest])
+def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole_and_the_next_run_completes(make, tmp_path):
+    scenario, number = make(tmp_path)
+    scenario.freeze()
+    newest = max(scenario.committed(), default=0)
+    scenario.sync(number)
+    complete = corpus.tree(scenario.replica)
+    local, death, deaths = storage_for("file:/"), 0, 0
+    while True:
+        scenario.reset()
+        mortal = Mortal(local, death)
+        try:
+            with serving("file", mortal):
+                scenario.sync(number)
+        except Died:
+            deaths += 1
+        else:
+            break
+        assert checker.faults(scenario.replica) == []
+        assert max(scenario.committed(), default=0) in (newest, number)
+        (scenario.replica / ".cpreplicate" / "lease").unlink(missing_ok=True)  # its process is this one, which lives
+        scenario.sync(number)
+        assert complete.items() <= corpus.tree(scenario.replica).items()  # a death between deletes leaves orphans
+        assert checker.faults(scenario.replica) == []
+        assert scenario.sync(number).plan.empty
+        death += 1
+    assert deaths == death > 10
+
+
+def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_path):
+    scenario, number = incremental(tmp_path)
+    scenario.freeze()
+    before = corpus.tree(scenario.replica)
+    trace = Tracing(storage_for("file:/"))
+    with serving("file", trace):
+        scenario.sync(number)
+    places = {uri for verb, uri in trace.calls if verb == "put" and ("/shared/" in uri or uri.endswith("/_metadata"))}
+    assert len(places) > 2
+    for place in places:
+        scenario.reset()
+        with serving("file", Failing(storage_for("file:/"), place)), pytest.raises((OSError, replicate.CopyFailed)):
+            scenario.sync(number)
+        assert before.items() <= corpus.tree(scenario.replica).items()
+        assert checker.faults(scenario.replica) == []
+
+
+class Failing(Wrapped):
+    """Cannot put one place."""
+
+    def __init__(self, inner, place):
+        super().__init__(inner)
+        self.place = place
+
+    def before(self, verb, uri):
+        if (verb, uri) == ("put", self.place):
+            raise OSError(f"no space left for {uri}")
+
+
+def test_nothing_is_written_or_deleted_outside_the_replica(tmp_path):
+    scenario, number = incremental(tmp_path)
+    trace = Tracing(storage_for("file:/"))
+    with serving("file", trace):
+        scenario.sync(number)
+    changed = {uri for _, uri in trace.changes()}
+    assert changed
+    assert all(uri.startswith(f"file:{scenario.replica}/") for uri in changed)
+
+
+def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp_path):
+    scenario, number = incremental(tmp_path)
+    trace = Tracing(storage_for("file:/"))
+    with serving("file", trace):
+        report = scenario.sync(number)
+    listed = [uri for verb, uri in trace.calls if verb == "list" and "/shared" in uri]
+    assert listed == [f"file:{scenario.replica}/shared"]
+    at_source = [(verb, uri) for verb, uri in trace.calls if f"{tmp_path}/dcA/" in uri]
+    copied = sorted(action.source for action in report.plan.copies)
+    assert sorted(uri for verb, uri in at_source if verb == "open" and "/shared/" in uri) == copied
+    assert len(at_source) == len(copied) + 2  # and one status and one open of its _metadata
+
+
+def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path, monkeypatch):
+    scenario, number = incremental(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(replicate, "_copy", lambda *_: [])
+        with pytest.raises(KeyError):
+            scenario.sync(number)
+    assert checker.faults(scenario.replica) != []
+
+
+def test_these_tests_find_a_protocol_that_deletes_before_it_commits(tmp_path, monkeypatch):
+    scenario, number = incremental(tmp_path)
+
+    def too_late(made, *_):
+        for action in made.deletes:
+            (scenario.replica / action.target).unlink()
+        raise Died
+
+    monkeypatch.setattr(replicate, "_commit", too_late)
+    with pytest.raises(Died):
+        scenario.sync(number)
+    assert checker.faults(scenario.replica) != []
