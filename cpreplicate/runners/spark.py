@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -106,11 +107,24 @@ def _own_interrupt() -> Iterator[None]:
 
 def _stop(context: SparkContext) -> None:
     """Stop Spark, also where its JVM is gone, so that this process can start another session."""
-    try:
-        context.stop()
-    except _LOST:
-        context.stop()  # the first call ended at the JVM; the second tidies up on Python's side
-        SparkContext._gateway = SparkContext._jvm = None  # else the next session would call the one that is gone
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # how pyspark tells, at times, that its JVM is gone
+        try:
+            context.stop()
+        except (*_LOST, RuntimeWarning):
+            context.stop()  # the first call ended at the JVM; the second tidies up on Python's side
+            _forget_jvm()
+
+
+def _forget_jvm() -> None:
+    """Reap the JVM that is gone; else the next session would call it."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    SparkContext._gateway = SparkContext._jvm = None
+    if process is not None:
+        process.kill()
+        with contextlib.suppress(OSError):  # the pipe is broken
+            process.stdin.close()
+        process.wait()
 
 
 def _given_up(actions: Sequence[Action], error: Exception) -> list[Outcome]:
