@@ -15,7 +15,7 @@ from cpreplicate.placement import Placement
 
 PathsMode = Literal["auto", "relative", "absolute"]
 _FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which knows no NO_CLAIM
-_FIRST_WITH_CLAIM_MODE_OPTION = 5  # Flink 2.0 renamed `-restoreMode` to `-claimMode` and dropped the old name
+_FIRST_WITH_CLAIM_MODE_OPTION = 5  # `-claimMode` came with 1.20; what wrote v4 may know `-restoreMode` only (CliFrontendParser)
 
 
 class Paths(NamedTuple):
