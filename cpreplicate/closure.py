@@ -15,11 +15,12 @@ _FILE_KINDS = frozenset({"file", "relative", "segment"})
 
 
 class File(NamedTuple):
-    """One file of the closure: where it is read, and the length that it must at least have."""
+    """One file of the closure: where it is read, the length that it must at least have, and about how long it is."""
 
     uri: str
     extent: int
     segment: bool
+    size: int
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Closure:
 
     @property
     def bytes(self) -> int:
-        """The sum of all extents."""
-        return sum(file.extent for file in self.files.values())
+        """About how many bytes it takes."""
+        return sum(file.size for file in self.files.values())
 
 
 def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
@@ -49,7 +50,7 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
             continue
         place = places[handle.path]
         if handle.kind in _FILE_KINDS:
-            _merge(files, place, needed_extent(handle), handle.kind == "segment")
+            _merge(files, place, handle)
     return Closure(files, places)
 
 
@@ -82,11 +83,13 @@ def _job_of(place: str) -> str:
     return uri.parent(place)
 
 
-def _merge(files: dict[str, File], place: str, extent: int, segment: bool) -> None:
+def _merge(files: dict[str, File], place: str, handle: Handle) -> None:
+    extent, segment = needed_extent(handle), handle.kind == "segment"
+    size = handle.size + (handle.position or 0)
     known = files.get(place)
     if known is not None:
-        extent, segment = max(extent, known.extent), segment or known.segment
-    files[place] = File(place, extent, segment)
+        extent, segment, size = max(extent, known.extent), segment or known.segment, max(size, known.size)
+    files[place] = File(place, extent, segment, size)
 
 
 class _Places(dict[str, str]):

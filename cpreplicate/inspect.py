@@ -30,7 +30,7 @@ class OperatorSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a checkpoint holds; `bytes` is the sum of its files' extents, `foreign` counts files of other jobs or roots."""
+    """What a checkpoint holds; `bytes` is about what its files take, `foreign` counts files of other jobs or roots."""
 
     checkpoint: str
     checkpoint_id: int

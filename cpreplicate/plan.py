@@ -10,10 +10,14 @@ Verb = Literal["copy", "keep", "delete"]
 
 
 class Needed(NamedTuple):
-    """A file of the new checkpoint's closure: where it is read, and the length that the replica's copy must have."""
+    """A file of the new checkpoint's closure: where it is read, the length that the replica's copy must at least have.
+
+    `size` is about how long it is, where that is more than its extent tells.
+    """
 
     source: str
     extent: int
+    size: int = 0
 
 
 class Committed(NamedTuple):
@@ -78,13 +82,13 @@ def copies_and_keeps(
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
     copies, keeps = [], []
-    for target, (source, extent) in needed.items():
+    for target, (source, extent, size) in needed.items():
         length = present.get(target)
         if length is not None and length >= extent:
             reason = f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
             keeps.append(Action("keep", source, target, length, reason))
         else:
-            copies.append(Action("copy", source, target, extent, _why_copied(length, target in holder)))
+            copies.append(Action("copy", source, target, max(extent, size), _why_copied(length, target in holder)))
     return tuple(copies), tuple(keeps)
 
 

@@ -126,7 +126,7 @@ def _want(request: Request) -> _Wanted:
     _refuse_other_roots(found, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
     placed = placement.place_all(found.files)
-    needed = {target: Needed(place, found.files[place].extent) for target, place in placed.items()}
+    needed = {target: Needed(place, found.files[place].extent, found.files[place].size) for target, place in placed.items()}
     return _Wanted(source, file, found, placement, needed)
 
 
@@ -221,7 +221,8 @@ def _copy(made: Plan, wanted: _Wanted, runner: Runner, say: Say) -> list[Outcome
     if not made.copies:
         return []
     say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
-    actions = [Copy(each.source or "", uri.join(made.replica, each.target), each.bytes) for each in made.copies]
+    needed = [(each.target, wanted.needed[each.target]) for each in made.copies]
+    actions = [Copy(file.source, uri.join(made.replica, target), file.extent, file.size) for target, file in needed]
     outcomes = runner.run(actions)
     _raise_if_missing(actions, outcomes, wanted)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -284,7 +285,7 @@ def _manifest(
     entries = {}
     for action in made.copies:
         outcome = copied[uri.join(made.replica, action.target)]
-        entries[action.target] = manifest.Entry(action.bytes, outcome.bytes, outcome.crc32c)
+        entries[action.target] = manifest.Entry(wanted.needed[action.target].extent, outcome.bytes, outcome.crc32c)
     for action in made.keeps:
         extent = wanted.needed[action.target].extent
         read = copied.get(uri.join(made.replica, action.target))

@@ -19,11 +19,12 @@ _BATCH_FILES = 2000
 
 
 class Copy(NamedTuple):
-    """Copy `source` to `target`; it must have at least `extent` bytes."""
+    """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that is more."""
 
     source: str
     target: str
     extent: int
+    size: int = 0
 
 
 class Read(NamedTuple):
@@ -70,7 +71,9 @@ def batches(actions: Sequence[Action], slots: int) -> list[tuple[Action, ...]]:
 
 def cost(action: Action) -> int:
     """What an action costs, in bytes moved in the same time."""
-    return _FILE_COST + (0 if isinstance(action, Delete) else action.extent)
+    if isinstance(action, Copy):
+        return _FILE_COST + max(action.extent, action.size)
+    return _FILE_COST + (action.extent if isinstance(action, Read) else 0)
 
 
 def perform(batch: Sequence[Action], streams: int = STREAMS, again: bool = False) -> list[Outcome]:
