@@ -154,7 +154,7 @@ def test_relative_paths_that_lose_data_are_warned_of(cli):
 
 @pytest.mark.parametrize("words", [["--help"], ["sync", "--help"]])
 def test_help_is_quick_and_needs_no_spark(words):
-    used, modules = cpu_and_modules(words)
+    used, modules = quickest(words)
     assert used < 0.3
     assert not {"pyspark", "pyarrow", "numpy", "fsspec"} & modules
 
@@ -167,9 +167,14 @@ def test_a_dry_run_needs_no_spark_however_much_there_is_to_do(cli):
 def test_a_run_with_nothing_to_do_is_quick_and_needs_no_spark(cli):
     cli.sync(6)
     words = ["sync", f"{cli.source.job_root(JOB)}/chk-6", f"{cli.directory}/dcB", *cli.remap]
-    used, modules = cpu_and_modules(words)
+    used, modules = quickest(words)
     assert "pyspark" not in modules
     assert used < 0.5
+
+
+def quickest(words: list[str]) -> tuple[float, set[str]]:
+    """Of a few runs the one that other work on this machine disturbed least."""
+    return min((cpu_and_modules(words) for _ in range(3)), key=lambda run: run[0])
 
 
 def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
