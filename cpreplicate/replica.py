@@ -94,8 +94,8 @@ class Replica:
         return self._storage.put(self.at(f"{name}/{METADATA}"), chunks)
 
     def withdraw(self, name: str) -> None:
-        """Remove the `_metadata` of a checkpoint that is no longer kept, so that nothing takes it for whole."""
-        self._storage.delete(self.at(f"{name}/{METADATA}"))
+        """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its files."""
+        self._storage.delete(self.at(f"{name}/{METADATA}"), durable=True)
 
     def forget(self, name: str) -> None:
         """Remove what is left of a withdrawn checkpoint once its files are gone: its manifest and empty directory."""

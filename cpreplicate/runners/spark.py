@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ships no types
+from py4j.protocol import Py4JError
 from pyspark import RDD, SparkConf, SparkContext, TaskContext
 
 import cpreplicate

@@ -55,8 +55,8 @@ class Storage(ABC):
         """Rename atomically; False if it was not there, so that of several contenders only one succeeds."""
 
     @abstractmethod
-    def delete(self, uri: str) -> bool:
-        """Delete one file, never a directory; False if it was not there."""
+    def delete(self, uri: str, durable: bool = False) -> bool:
+        """Delete one file, never a directory; False if it was not there. `durable`: before anything that is done later."""
 
     @abstractmethod
     def rmdir(self, uri: str) -> bool:

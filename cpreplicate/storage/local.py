@@ -66,11 +66,13 @@ class LocalStorage(Storage):
             return False
         return True
 
-    def delete(self, uri: str) -> bool:
+    def delete(self, uri: str, durable: bool = False) -> bool:
         try:
             os.unlink(_path(uri))
         except FileNotFoundError:
             return False
+        if durable:
+            _sync_directory(os.path.dirname(_path(uri)))
         return True
 
     def rmdir(self, uri: str) -> bool:

@@ -72,7 +72,7 @@ class MemoryStorage(Storage):
             self._files[new_uri] = self._files.pop(uri)
             return True
 
-    def delete(self, uri: str) -> bool:
+    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
         with self._lock:
             self._not_a_directory(uri)
             return self._files.pop(uri, None) is not None

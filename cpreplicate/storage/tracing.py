@@ -46,9 +46,9 @@ class Wrapped(Storage):
         self.before("move", new_uri)
         return self._inner.move(uri, new_uri)
 
-    def delete(self, uri: str) -> bool:
+    def delete(self, uri: str, durable: bool = False) -> bool:
         self.before("delete", uri)
-        return self._inner.delete(uri)
+        return self._inner.delete(uri, durable)
 
     def rmdir(self, uri: str) -> bool:
         self.before("rmdir", uri)
