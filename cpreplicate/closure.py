@@ -25,10 +25,14 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Closure:
-    """The files of a checkpoint by the place that they are read from, and how each recorded path resolves."""
+    """The files of a checkpoint by the place that they are read from, and how each recorded path resolves.
+
+    `directories` are those of type-17 handles: nothing is read there, but who owns the checkpoint deletes them.
+    """
 
     files: Mapping[str, File]
     places: Mapping[str, str]
+    directories: frozenset[str]
 
     def place(self, handle: Handle) -> str:
         """Where the file (or directory) of a handle is read from."""
@@ -45,13 +49,16 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     """The closure of a checkpoint. Several references of one file give the greatest extent."""
     places = _Places(metadata.base_uri, remaps)
     files: dict[str, File] = {}
+    directories = set()
     for handle in metadata.handles:
         if handle.path is None:
             continue
         place = places[handle.path]
         if handle.kind in _FILE_KINDS:
             _merge(files, place, handle)
-    return Closure(files, places)
+        else:
+            directories.add(place)
+    return Closure(files, places, frozenset(directories))
 
 
 def needed_extent(handle: Handle) -> int:

@@ -66,7 +66,8 @@ def is_replica_path(relative: str) -> bool:
     """Whether a path relative to a replica is one where a file of a closure may lie; nothing else is ever deleted."""
     first, _, rest = relative.partition("/")
     is_laid_out = first in ("shared", "taskowned", FOREIGN) or bool(CHECKPOINT_NAME.fullmatch(first))
-    return bool(rest) and is_laid_out and uri.name(relative) != METADATA and f"/{OWN}" not in relative
+    is_plain = not {"", ".", ".."}.intersection(rest.split("/"))
+    return is_laid_out and is_plain and uri.name(relative) != METADATA and f"/{OWN}" not in relative
 
 
 def _foreign(source: str) -> str:

@@ -18,7 +18,7 @@ _MANIFEST_WORTH = 16 << 20  # bytes of `_metadata` above which reading the manif
 
 @dataclass(frozen=True)
 class Held:
-    """A committed checkpoint of a replica: `files` is path to extent, `outside` what it references elsewhere."""
+    """A committed checkpoint of a replica: `files` is path to extent, `outside` the places that it names elsewhere."""
 
     name: str
     checkpoint_id: int
@@ -56,7 +56,7 @@ class Replica:
         """What a committed checkpoint references: from its manifest where that saves reading gigabytes, else decoded."""
         if metadata_length > _MANIFEST_WORTH:
             known = manifest.read(self.root, name, metadata_length)
-            if known is not None:
+            if known is not None and all(map(is_replica_path, known.entries)):
                 files = {path: entry.extent for path, entry in known.entries.items()}
                 return Held(name, known.checkpoint_id, metadata_length, files, ())
         return self.read(name)
@@ -64,15 +64,14 @@ class Replica:
     def read(self, name: str) -> Held:
         """What a committed checkpoint references, from its `_metadata`."""
         metadata = read_metadata(self.at(name)).metadata
-        inside: dict[str, int] = {}
-        outside = []
-        for place, file in closure(metadata).files.items():
-            relative = uri.below(place, self.root)
-            if relative is not None and is_replica_path(relative):
-                inside[relative] = file.extent
-            else:
-                outside.append(place)
+        found = closure(metadata)
+        inside = {path: file.extent for place, file in found.files.items() if (path := self._inside(place)) is not None}
+        outside = [place for place in (*found.files, *sorted(found.directories)) if self._inside(place) is None]
         return Held(name, metadata.checkpoint_id, metadata.length, inside, tuple(outside))
+
+    def _inside(self, place: str) -> str | None:
+        relative = uri.below(place, self.root)
+        return relative if relative is not None and is_replica_path(relative) else None
 
     def present(self, targets: Iterable[str]) -> dict[str, int]:
         """Path to length of the files that lie in the directories of `targets`; each directory is listed once."""

@@ -84,6 +84,19 @@ def test_merge_directories_of_the_job_lie_as_at_the_source_but_never_a_whole_sha
     assert PLACEMENT.place_directory(JOB).startswith("foreign/")
 
 
-@pytest.mark.parametrize("path", ["_metadata", "shared", "other/x", ".cpreplicate/lease", "chk-x/y", "chk-7/_metadata"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "_metadata",
+        "shared",
+        "other/x",
+        ".cpreplicate/lease",
+        "chk-x/y",
+        "chk-7/_metadata",
+        "shared/../../x",
+        "shared//x",
+        "shared/.",
+    ],
+)
 def test_only_places_of_closure_files_may_be_deleted(path):
     assert not is_replica_path(path)

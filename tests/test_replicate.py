@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import lease, replicate
+from cpreplicate import lease, manifest, replicate
+from cpreplicate import replica as replica_module
 from cpreplicate.closure import closure
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn
+from cpreplicate.metadata import Absolute, rewrite
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Request
 from cpreplicate.source import read_metadata
@@ -297,6 +299,46 @@ def test_a_moved_replica_with_absolute_paths_is_refused_before_anything_is_delet
     assert corpus.tree(pair.replica) == before
 
 
+def test_verify_finds_a_merge_directory_left_at_the_source(tmp_path):
+    """Flink deletes such a directory recursively once it owns the checkpoint: with it, the source's files."""
+    pair = Pair("2.3.0-filemerge", tmp_path)
+    number = pair.source.numbers(pair.job)[-1]
+    pair.sync(number)
+    assert pair.verified().restorable
+    place = pair.replica / f"chk-{number}" / "_metadata"
+    data = place.read_bytes()
+    metadata = read_metadata(f"file:{place.parent}").metadata
+    first = next(handle for handle in metadata.handles if handle.kind == "directory")
+    left = f"file:{pair.source.path}/ckpt/{pair.job}/shared/left"
+    place.write_bytes(b"".join(rewrite(data, metadata, lambda h: Absolute(left) if h.start == first.start else None)))
+    found = pair.verified()
+    assert found.outside == (left,)
+    assert not found.restorable
+
+
+def test_paths_of_a_tampered_manifest_are_not_believed(pair, monkeypatch):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(first)
+    monkeypatch.setattr(replica_module, "_MANIFEST_WORTH", 0)
+    root = f"file:{pair.replica}"
+    length = (pair.replica / f"chk-{first}" / "_metadata").stat().st_size
+    entries = {"shared/../../victim": manifest.Entry(1, 1, 0)}
+    manifest.write(root, f"chk-{first}", manifest.Manifest(first, length, entries))
+    victim = pair.target / "victim"
+    victim.write_text("precious")
+    pair.sync(second)
+    assert victim.read_text() == "precious"
+
+
+def test_a_large_metadata_is_known_by_its_manifest(pair, monkeypatch):
+    first, second, _ = pair.source.numbers(pair.job)
+    pair.sync(first)
+    expected = replicate.diff(pair.request(second)).plan
+    monkeypatch.setattr(replica_module, "_MANIFEST_WORTH", 0)
+    monkeypatch.setattr(Replica, "read", None)
+    assert replicate.diff(pair.request(second)).plan == expected
+
+
 def test_a_second_run_is_told_who_holds_the_lease(pair):
     number = pair.source.numbers(pair.job)[0]
     with lease.held(f"file:{pair.replica}"), pytest.raises(LeaseHeld, match=r"held by .*, process \d+, since 20"):
@@ -317,10 +359,10 @@ def test_the_lease_is_given_back_after_a_failure(pair):
 def test_a_lost_manifest_is_written_again(pair):
     number = pair.source.numbers(pair.job)[0]
     pair.sync(number)
-    manifest = pair.replica / ".cpreplicate" / f"chk-{number}.parquet"
-    manifest.unlink()
+    lost = pair.replica / ".cpreplicate" / f"chk-{number}.parquet"
+    lost.unlink()
     assert pair.sync(number).plan.empty
-    assert manifest.exists()
+    assert lost.exists()
     assert pair.verified().restorable
 
 
