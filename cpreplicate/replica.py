@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from cpreplicate import manifest, uri
 from cpreplicate.closure import closure
-from cpreplicate.errors import NotThere
-from cpreplicate.placement import CHECKPOINT_NAME, METADATA, is_replica_path
+from cpreplicate.placement import METADATA, is_replica_path
 from cpreplicate.plan import Committed
 from cpreplicate.source import newest_first, read_metadata
 from cpreplicate.storage import storage_for
@@ -26,8 +25,7 @@ class Held:
     files: Mapping[str, int]
     outside: tuple[str, ...]
 
-    @property
-    def committed(self) -> Committed:
+    def as_committed(self) -> Committed:
         """As the plan wants it."""
         return Committed(self.name, self.checkpoint_id, self.files)
 
@@ -52,7 +50,11 @@ class Replica:
         }
         return {name: status.length for name, status in lengths.items() if status is not None}
 
-    def held(self, name: str, metadata_length: int) -> Held:
+    def committed(self) -> list[Held]:
+        """What each committed checkpoint references, newest first."""
+        return [self._held(name, length) for name, length in self.committed_names().items()]
+
+    def _held(self, name: str, metadata_length: int) -> Held:
         """What a committed checkpoint references: from its manifest where that saves reading gigabytes, else decoded."""
         if metadata_length > _MANIFEST_WORTH:
             known = manifest.read(self.root, name, metadata_length)
@@ -100,16 +102,3 @@ class Replica:
         """Remove what is left of a withdrawn checkpoint once its files are gone: its manifest and empty directory."""
         manifest.remove(self.root, name)
         self._storage.rmdir(self.at(name))
-
-
-def newest(replica: Replica) -> str:
-    """The newest committed checkpoint of a replica. Raises `NotThere` when it has none."""
-    names = replica.committed_names()
-    if not names:
-        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
-    return next(iter(names))
-
-
-def is_checkpoint_name(name: str) -> bool:
-    """Whether `name` is `chk-N`."""
-    return CHECKPOINT_NAME.fullmatch(name) is not None

@@ -66,8 +66,8 @@ def diff(request: Request) -> Report:
     """The plan, nothing done. Reads the source's `_metadata` and lists the replica's directories."""
     started = time.monotonic()
     wanted = _want(request)
-    made = make_plan(wanted, _replica(wanted, request), request)
-    return _report(made, wanted, started)
+    replica = _replica(wanted, request)
+    return _report(make_plan(wanted, replica, replica.committed(), request), wanted, started)
 
 
 def sync(request: Request, say: Say) -> Report:
@@ -76,26 +76,28 @@ def sync(request: Request, say: Say) -> Report:
     wanted = _want(request)
     replica = _replica(wanted, request)
     with lease.held(replica.root) as check_lease:
-        made = make_plan(wanted, replica, request)
+        held = replica.committed()
+        made = make_plan(wanted, replica, held, request)
         if made.empty and manifest.exists(replica.root, made.checkpoint):
             return _report(made, wanted, started)
-        unread = _without_crc(made, replica)
+        crcs = _known_crcs(replica, held)
+        unread = [action for action in made.keeps if (action.target, action.bytes) not in crcs]
         with _runner(made, unread, request, say) as runner:
             outcomes = _copy(made, wanted, runner, say) + _read_back(unread, replica, runner, say)
             check_lease()
-            _commit(made, wanted, replica, outcomes, say)
+            length = _publish(made, wanted, replica, say) if made.publish else _published_length(made, held)
+            manifest.write(replica.root, made.checkpoint, _manifest(made, wanted, outcomes, length, crcs))
             check_lease()
             undeleted = _delete(made, replica, runner, say)
     done = replace(_report(made, wanted, started), committed=made.publish, runner=runner.name)
     return replace(done, warnings=done.warnings + undeleted)
 
 
-def make_plan(wanted: _Wanted, replica: Replica, request: Request) -> Plan:
+def make_plan(wanted: _Wanted, replica: Replica, held: Sequence[Held], request: Request) -> Plan:
     """Compare what the source's checkpoint needs with what the replica's committed checkpoints reference and hold."""
-    held = [replica.held(name, length) for name, length in replica.committed_names().items()]
     _refuse_to_go_back(held, wanted, replica)
     _refuse_outside(held, replica)
-    committed = [each.committed for each in held]
+    committed = [each.as_committed() for each in held]
     present = replica.present([*wanted.needed, *(target for each in held for target in each.files)])
     copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present)
     chosen = paths.choose(wanted.file.metadata, request.paths)
@@ -186,16 +188,8 @@ def _rewritten(wanted: _Wanted, replica: Replica, mode: str) -> Iterator[Iterato
         yield rewrite(wanted.file.open(stack), wanted.file.metadata, speller)
 
 
-def _without_crc(made: Plan, replica: Replica) -> list[plan.Action]:
-    """Kept files that no manifest vouches for: copied by a run that died before it could commit."""
-    if not made.keeps:
-        return []
-    known = _known_crcs(replica)
-    return [action for action in made.keeps if (action.target, action.bytes) not in known]
-
-
 def _read_back(unread: Sequence[plan.Action], replica: Replica, runner: Runner, say: Say) -> list[Outcome]:
-    """The CRC32C of kept files that no manifest vouches for, so that the new manifest is whole."""
+    """The CRC32C of kept files that no manifest vouches for (a run died after it copied them): the new one is whole."""
     if not unread:
         return []
     say(f"reading back {len(unread)} files copied by an earlier run, {plan.total(unread)} bytes")
@@ -261,20 +255,21 @@ def _is_subsumed(metadata_place: str) -> bool:
     return storage.stat(metadata_place) is None
 
 
-def _commit(made: Plan, wanted: _Wanted, replica: Replica, outcomes: Sequence[Outcome], say: Say) -> None:
-    """Step 5. The manifest follows the commit, and one of an earlier `chk-N` goes before it: it never describes another."""
-    earlier = _known_crcs(replica)
+def _publish(made: Plan, wanted: _Wanted, replica: Replica, say: Say) -> int:
+    """Step 5: commit. A manifest of an earlier `chk-N` goes before, so that none ever describes another checkpoint."""
     manifest.remove(replica.root, made.checkpoint)
-    if made.publish:
-        with _rewritten(wanted, replica, made.paths) as chunks:
-            replica.publish(made.checkpoint, chunks)
-        say(f"committed {replica.at(made.checkpoint)}")
-    length = replica.committed_names()[made.checkpoint]
-    manifest.write(replica.root, made.checkpoint, _manifest(made, wanted, outcomes, length, earlier))
+    with _rewritten(wanted, replica, made.paths) as chunks:
+        length = replica.publish(made.checkpoint, chunks)
+    say(f"committed {replica.at(made.checkpoint)}")
+    return length
 
 
-def _known_crcs(replica: Replica) -> dict[tuple[str, int], int]:
-    found = [manifest.read(replica.root, name, length) for name, length in replica.committed_names().items()]
+def _published_length(made: Plan, held: Sequence[Held]) -> int:
+    return next(each.metadata_length for each in held if each.name == made.checkpoint)
+
+
+def _known_crcs(replica: Replica, held: Sequence[Held]) -> dict[tuple[str, int], int]:
+    found = [manifest.read(replica.root, each.name, each.metadata_length) for each in held]
     return manifest.crcs(each for each in found if each is not None)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from cpreplicate import manifest
 from cpreplicate.errors import NotThere, UsageError
-from cpreplicate.replica import Held, Replica, is_checkpoint_name, newest
+from cpreplicate.placement import CHECKPOINT_NAME
+from cpreplicate.replica import Held, Replica
 from cpreplicate.storage import checksum
 
 _STREAMS = 8
@@ -39,12 +40,14 @@ class Verification:
 def verify(replica_root: str, checkpoint: str | None, content: bool, say: Say) -> Verification:
     """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`, `MetadataError`."""
     replica = Replica(replica_root)
-    name = _asked(replica, checkpoint)
+    committed = replica.committed_names()
+    name = _asked(replica, committed, checkpoint)
     held = replica.read(name)
-    recorded = _manifest(replica, name, held.metadata_length)
+    manifests = _manifests(replica, committed)
+    recorded = manifests[name].entries if name in manifests else {}
     present = replica.present(held.files)
     short = tuple(path for path, extent in held.files.items() if path in present and _is_short(path, extent, present, recorded))
-    corrupt, uncompared = _compared(replica, held, present, say) if content else ((), ())
+    corrupt, uncompared = _compared(replica, held, present, manifest.crcs(manifests.values()), say) if content else ((), ())
     return Verification(
         replica=replica.root,
         checkpoint_id=held.checkpoint_id,
@@ -59,19 +62,22 @@ def verify(replica_root: str, checkpoint: str | None, content: bool, say: Say) -
     )
 
 
-def _asked(replica: Replica, checkpoint: str | None) -> str:
+def _asked(replica: Replica, committed: Mapping[str, int], checkpoint: str | None) -> str:
+    if not committed:
+        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
     if checkpoint is None:
-        return newest(replica)
-    if not is_checkpoint_name(checkpoint):
+        return next(iter(committed))
+    if not CHECKPOINT_NAME.fullmatch(checkpoint):
         raise UsageError(f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as chk-42")
-    if checkpoint not in replica.committed_names():
+    if checkpoint not in committed:
         raise NotThere(f"{replica.root} holds no committed {checkpoint}")
     return checkpoint
 
 
-def _manifest(replica: Replica, name: str, metadata_length: int) -> Mapping[str, manifest.Entry]:
-    known = manifest.read(replica.root, name, metadata_length)
-    return known.entries if known is not None else {}
+def _manifests(replica: Replica, committed: Mapping[str, int]) -> dict[str, manifest.Manifest]:
+    """All of them: a merged file that grew is described by a later checkpoint's."""
+    read = {name: manifest.read(replica.root, name, length) for name, length in committed.items()}
+    return {name: found for name, found in read.items() if found is not None}
 
 
 def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapping[str, manifest.Entry]) -> bool:
@@ -83,19 +89,14 @@ def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapp
     return present[path] < max(extent, entry.length if entry else 0)
 
 
-def _compared(replica: Replica, held: Held, present: Mapping[str, int], say: Say) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compared(
+    replica: Replica, held: Held, present: Mapping[str, int], crcs: Mapping[tuple[str, int], int], say: Say
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(corrupt, uncompared): every present file is read and its CRC32C compared with the one of when it was copied."""
-    known = _expected_crcs(replica, held, present)
+    lengths = {path: present[path] for path in held.files if path in present}
+    known = {path: crcs[path, length] for path, length in lengths.items() if (path, length) in crcs}
     say(f"reading {len(known)} files, {sum(present[path] for path in known)} bytes")
     with ThreadPoolExecutor(_STREAMS) as pool:
         found = dict(zip(known, pool.map(lambda path: checksum(replica.at(path))[1], known), strict=True))
     corrupt = tuple(path for path, crc32c in found.items() if crc32c != known[path])
-    return corrupt, tuple(path for path in held.files if path in present and path not in known)
-
-
-def _expected_crcs(replica: Replica, held: Held, present: Mapping[str, int]) -> dict[str, int]:
-    """By any committed checkpoint's manifest: a merged file that grew is described by the later one."""
-    read = (manifest.read(replica.root, name, length) for name, length in replica.committed_names().items())
-    crcs = manifest.crcs(each for each in read if each is not None)
-    lengths = {path: present[path] for path in held.files if path in present}
-    return {path: crcs[path, length] for path, length in lengths.items() if (path, length) in crcs}
+    return corrupt, tuple(path for path in lengths if path not in known)

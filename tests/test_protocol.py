@@ -172,6 +172,9 @@ def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp
         report = scenario.sync(number)
     listed = [uri for verb, uri in trace.calls if verb == "list" and "/shared" in uri]
     assert listed == [f"file:{scenario.replica}/shared"]
+    assert [uri for verb, uri in trace.calls if verb == "list"].count(f"file:{scenario.replica}") == 1
+    opened = [uri for verb, uri in trace.calls if verb == "open" and uri.endswith((".parquet", "/_metadata"))]
+    assert len(opened) == len(set(opened))
     at_source = [(verb, uri) for verb, uri in trace.calls if f"{tmp_path}/dcA/" in uri]
     copied = sorted(action.source for action in report.plan.copies)
     assert sorted(uri for verb, uri in at_source if verb == "open" and "/shared/" in uri) == copied
@@ -195,7 +198,7 @@ def test_these_tests_find_a_protocol_that_deletes_before_it_commits(tmp_path, mo
             (scenario.replica / action.target).unlink()
         raise Died
 
-    monkeypatch.setattr(replicate, "_commit", too_late)
+    monkeypatch.setattr(replicate, "_publish", too_late)
     with pytest.raises(Died):
         scenario.sync(number)
     assert checker.faults(scenario.replica) != []
