@@ -93,9 +93,9 @@ class Lease:
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
-            if _token(self._read()) != self._token:
-                return  # lost: `check` tells the run before it publishes or deletes
             try:
+                if _token(self._read()) != self._token:
+                    return  # lost: `check` tells the run before it publishes or deletes
                 self._storage.put(self._place, [self._text()])
             except OSError:
                 continue  # tried again at the next beat; `check` refuses once the lease ran out

@@ -82,15 +82,17 @@ def _unless_same(handle: Handle, spelling: str) -> Relative | None:
 
 
 class Restore(NamedTuple):
-    """How to start a job from a replica: the claim mode that is safe, the command, and why."""
+    """How to start a job from a replica: the claim mode that is safe, the command, and why; None where no mode is safe."""
 
-    claim_mode: str
-    command: str
+    claim_mode: str | None
+    command: str | None
     reason: str
 
 
 def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
     """The way to restore the checkpoint at `checkpoint`, spelled in `mode`, that loses nothing."""
+    if metadata.changelog and mode == "relative":
+        return Restore(None, None, "no claim mode is safe for changelog state with relative paths: sync with --paths absolute")
     claim_mode, reason = _claim_mode(metadata, mode)
     if metadata.version < _FIRST_WITH_NO_CLAIM and mode == "absolute":
         return Restore(claim_mode, f"flink run -s {_quoted(checkpoint)} …", reason)

@@ -31,8 +31,7 @@ def resolve(text: str, base: str) -> str:
     would ask the default filesystem, which this tool never consults. Raises `Refused` for what names no place.
     """
     text = text.strip(_JAVA_WHITESPACE)
-    scheme = _SCHEME.match(text)
-    if scheme and "/" not in scheme.group():
+    if _SCHEME.match(text):
         filesystem, path = _split(text)
     else:
         filesystem, base_path = _split(base)

@@ -144,12 +144,24 @@ def test_flags_win_over_the_environment_and_that_over_the_file(cli):
     assert json.loads(flagged.stdout)["paths"] == "absolute"
 
 
+def test_every_option_has_its_environment_variable_and_key_in_the_file(cli):
+    words = ("sync", "--dry-run", f"dcA/ckpt/{JOB}/chk-6", "dcB", "--output", "json")
+    elsewhere = cli(*words, *cli.remap, CPREPLICATE_SYNC_SOURCE_ROOT="/elsewhere")
+    assert elsewhere.returncode == 0  # --remap names where the files are
+    assert cli(*words, CPREPLICATE_SYNC_SOURCE_ROOT="/elsewhere").returncode == 6
+    assert json.loads(cli(*words, CPREPLICATE_SYNC_REMAP=cli.remap[1]).stdout)["copy"]["files"] == 28
+    (cli.directory / "c.toml").write_text(f'[sync]\nremap = ["{cli.remap[1]}"]\nsource-root = ["/elsewhere"]\n')
+    assert cli("--config", "c.toml", *words).returncode == 0
+
+
 def test_relative_paths_that_lose_data_are_warned_of(cli):
     folder = ROOT / "2.3.0-changelog"
     remap = f"file:/srv/flink/datacenter/2.3.0-changelog={folder}"
     source = next((folder / "ckpt").glob("*/chk-8"))
     done = cli("diff", source, "dcB", "--remap", remap, "--paths", "relative")
     assert "warning: relative paths with changelog state" in done.stdout
+    assert "do not restore it" in done.stdout
+    assert "flink run" not in done.stdout
 
 
 @pytest.mark.parametrize("words", [["--help"], ["sync", "--help"]])

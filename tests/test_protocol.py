@@ -9,6 +9,7 @@ import pytest
 from cpreplicate import replicate
 from cpreplicate.replicate import Request
 from cpreplicate.storage import storage_for
+from cpreplicate.storage.faults import Faulty
 from cpreplicate.storage.registry import serving
 from cpreplicate.storage.tracing import Tracing, Wrapped
 from tests.support import checker, corpus
@@ -137,22 +138,14 @@ def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_pa
     assert len(places) > 2
     for place in places:
         scenario.reset()
-        with serving("file", Failing(storage_for("file:/"), place)), pytest.raises((OSError, replicate.CopyFailed)):
+        full = OSError(f"no space left for {place}")
+        failing = Faulty(
+            storage_for("file:/"), lambda verb, uri, place=place, full=full: full if (verb, uri) == ("put", place) else None
+        )
+        with serving("file", failing), pytest.raises((OSError, replicate.CopyFailed)):
             scenario.sync(number)
         assert before.items() <= corpus.tree(scenario.replica).items()
         assert checker.faults(scenario.replica) == []
-
-
-class Failing(Wrapped):
-    """Cannot put one place."""
-
-    def __init__(self, inner, place):
-        super().__init__(inner)
-        self.place = place
-
-    def before(self, verb, uri):
-        if (verb, uri) == ("put", self.place):
-            raise OSError(f"no space left for {uri}")
 
 
 def test_nothing_is_written_or_deleted_outside_the_replica(tmp_path):

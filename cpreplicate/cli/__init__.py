@@ -54,7 +54,8 @@ def _failed(error: Exception) -> int:
     if isinstance(error, OSError):
         complain(f"{error}; nothing half-written is visible, running again resumes")
     else:
-        complain(f"unexpected {type(error).__name__}: {error}; run again with --debug and report what it prints")
+        first = str(error).partition("\n")[0]
+        complain(f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report what it prints")
     return 1
 
 

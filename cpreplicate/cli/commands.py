@@ -51,7 +51,7 @@ def _config(context: click.Context, _parameter: click.Parameter, value: str | No
 
 
 _remap_option = click.option(
-    "--remap", "remaps", multiple=True, metavar="FROM=TO", callback=_remaps,
+    "--remap", multiple=True, metavar="FROM=TO", callback=_remaps,
     help="Read files recorded below FROM from TO: a renamed nameservice, `s3a=s3`, a mounted copy. Repeatable.",
 )  # fmt: skip
 _output_option = click.option(
@@ -71,7 +71,7 @@ def _replicate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N",
                      help="Checkpoints that the replica holds."),
         _remap_option,
-        click.option("--source-root", "source_roots", multiple=True, metavar="URI", callback=_places,
+        click.option("--source-root", multiple=True, metavar="URI", callback=_places,
                      help="Read only below these roots, the job's own directory and what --remap names. Default: the"
                      " filesystem of SOURCE. Repeatable."),
         click.option("--actions", is_flag=True, help="Tell every file, not only sums."),
@@ -99,15 +99,15 @@ def cli() -> None:
 @click.option("--refs", is_flag=True, help="Tell every state handle instead of the summary.")
 @_remap_option
 @_output_option
-def inspect(checkpoint: str, refs: bool, remaps: tuple[uri.Remap, ...], output: Any) -> None:
+def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any) -> None:
     """What a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate import inspect as verb
     from cpreplicate.output import show_inspection, show_references
 
     if refs:
-        show_references(list(verb.references(checkpoint, remaps)), output)
+        show_references(list(verb.references(checkpoint, remap)), output)
     else:
-        show_inspection(verb.inspect(checkpoint, remaps), output)
+        show_inspection(verb.inspect(checkpoint, remap), output)
 
 
 @cli.command(epilog=_REPLICATE_CODES + "\n  20  --exit-code: there are differences")
@@ -168,4 +168,4 @@ def verify(replica: str, checkpoint: str | None, content: bool, output: Any) -> 
 def _request(options: dict[str, Any]) -> Request:
     from cpreplicate.replicate import Request
 
-    return Request(**options)
+    return Request(remaps=options.pop("remap"), source_roots=options.pop("source_root"), **options)

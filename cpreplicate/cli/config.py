@@ -12,8 +12,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_PARAMETERS = {"remap": "remaps", "source-root": "source_roots", "source_root": "source_roots"}
-
 
 def defaults(path: str) -> dict[str, Any]:
     """The tables of a TOML file: command to option to value, options spelled as on the command line or with `_`."""
@@ -28,4 +26,4 @@ def defaults(path: str) -> dict[str, Any]:
 def _options(path: str, command: str, table: object) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise click.UsageError(f"--config {path}: {command} must be a table of options, such as [sync]")
-    return {_PARAMETERS.get(str(name), str(name)).replace("-", "_"): value for name, value in table.items()}
+    return {str(name).replace("-", "_"): value for name, value in table.items()}

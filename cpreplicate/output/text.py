@@ -58,7 +58,8 @@ def report(done: Report, every_action: bool) -> str:
         parts.append(listed)
     parts += [f"warning: {warning}" for warning in done.warnings]
     verb = "restore it with" if done.committed or plan.empty else "once synced, restore it with"
-    parts.append(f"{verb} ({done.restore.reason}):\n    {done.restore.command}")
+    how = f"{verb} ({done.restore.reason}):\n    {done.restore.command}"
+    parts.append(how if done.restore.command else f"do not restore it: {done.restore.reason}")
     return "\n\n".join(parts)
 
 
