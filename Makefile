@@ -37,4 +37,4 @@ bench: setup maven ## decode speed against Flink's own loader
 	$(BIN)/python scripts/bench_decode.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv .demo tests/flink/target-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo tests/flink/target-* tests/hdfs/target scripts/bench/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

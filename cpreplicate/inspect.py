@@ -11,6 +11,7 @@ from cpreplicate import uri
 from cpreplicate.closure import closure, foreign_groups
 from cpreplicate.metadata import Handle, Metadata
 from cpreplicate.source import find, read_metadata
+from cpreplicate.storage import Site
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class ReferenceRow(NamedTuple):
     position: int | None
 
 
-def inspect(place: str, remaps: Sequence[uri.Remap]) -> Inspection:
+def inspect(place: str, site: Site, remaps: Sequence[uri.Remap]) -> Inspection:
     """Summarise the checkpoint that `place` means. Raises `NotThere`, `MetadataError`."""
-    source = find(place)
-    metadata = read_metadata(source.checkpoint).metadata
+    source = find(place, site)
+    metadata = read_metadata(source.checkpoint, site).metadata
     found = closure(metadata, remaps)
     handles = [handle for handle in metadata.handles if handle.kind != "directory"]
     return Inspection(
@@ -75,9 +76,9 @@ def inspect(place: str, remaps: Sequence[uri.Remap]) -> Inspection:
     )
 
 
-def references(place: str, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
+def references(place: str, site: Site, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
     """Every state handle of the checkpoint, in the order of the file."""
-    metadata = read_metadata(find(place).checkpoint).metadata
+    metadata = read_metadata(find(place, site).checkpoint, site).metadata
     places = closure(metadata, remaps).places
     for handle in metadata.handles:
         if handle.kind != "directory":

@@ -1,7 +1,7 @@
 """The lease: one run at a time writes to a replica.
 
 `.cpreplicate/lease` is created exclusively and tells who holds it. A heartbeat renews it; one whose holder died on
-this host, or whose time ran out, is taken over by moving it away, which only one contender can do.
+this host, or whose time ran out, is taken over, by one contender only: by moving it away, or by a conditional put.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from typing import Any
 from cpreplicate import uri
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.placement import OWN
-from cpreplicate.storage import storage_for
+from cpreplicate.storage import Site
 
 SECONDS = 120.0  # a holder that could not renew for so long has lost it
 _HEARTBEAT = 20.0
+_LONGEST = 1 << 16  # bytes; no lease is near
 
 
 class Lease:
     """A lease that this process took; `check` before anything that cannot be taken back."""
 
-    def __init__(self, replica: str) -> None:
+    def __init__(self, replica: str, site: Site) -> None:
         self._place = uri.join(replica, f"{OWN}/lease")
-        self._storage = storage_for(replica)
+        self._storage = site.storage(replica)
         self._token = uuid.uuid4().hex
         self._started = self._renewed = time.time()
         self._stop = threading.Event()
@@ -40,8 +41,8 @@ class Lease:
 
     def take(self) -> None:
         """Take it, or raise `LeaseHeld` naming who holds it since when."""
-        if not self._create() and not (self._move_stale_away() and self._create()):
-            raise LeaseHeld(_refusal(self._place, self._read()))
+        if not self._create() and not self._take_over_stale():
+            raise LeaseHeld(_refusal(self._place, _held(self._read())))
         self._renewer.start()
 
     def check(self) -> None:
@@ -50,7 +51,7 @@ class Lease:
             raise LeaseHeld(
                 f"this run could not renew {self._place} for {SECONDS:.0f} s and stopped before publishing or deleting"
             )
-        held = self._read()
+        held = _held(self._read())
         if _token(held) != self._token:
             raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self._place, held))
 
@@ -59,7 +60,7 @@ class Lease:
         self._stop.set()
         if self._renewer.is_alive():
             self._renewer.join()
-        if _token(self._read()) == self._token:
+        if _token(_held(self._read())) == self._token:
             self._storage.delete(self._place)
 
     def _create(self) -> bool:
@@ -71,46 +72,50 @@ class Lease:
             "started": self._started, "expires": time.time() + SECONDS,
         }).encode()  # fmt: skip
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> bytes | None:
         try:
             with self._storage.open(self._place) as stream:
-                held = json.loads(stream.read(1 << 16))
+                return stream.read(_LONGEST)
         except FileNotFoundError:
             return None
-        except ValueError:
-            return {}
-        return held if isinstance(held, dict) else {}
 
-    def _move_stale_away(self) -> bool:
-        held = self._read()
-        if held is not None and not _is_stale(held):
-            return False
-        aside = f"{self._place}-{self._token}"
-        if not self._storage.move(self._place, aside):
-            return True
-        self._storage.delete(aside)
-        return True
+    def _take_over_stale(self) -> bool:
+        seen = self._read()
+        if seen is None:
+            return self._create()
+        return _is_stale(_held(seen) or {}) and self._storage.take_over(self._place, seen, self._text())
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
             try:
-                if _token(self._read()) != self._token:
+                if _token(_held(self._read())) != self._token:
                     return  # lost: `check` tells the run before it publishes or deletes
-                self._storage.put(self._place, [self._text()])
+                self._storage.put(self._place, lambda: [self._text()])
             except OSError:
                 continue  # tried again at the next beat; `check` refuses once the lease ran out
             self._renewed = time.time()
 
 
 @contextmanager
-def held(replica: str) -> Iterator[Callable[[], None]]:
+def held(replica: str, site: Site) -> Iterator[Callable[[], None]]:
     """Hold the lease of a replica; yields the check to be made before each irrevocable step."""
-    lease = Lease(replica)
+    lease = Lease(replica, site)
     lease.take()
     try:
         yield lease.check
     finally:
         lease.give_back()
+
+
+def _held(text: bytes | None) -> dict[str, Any] | None:
+    """What a lease tells of its holder; nothing if it is damaged, None if it is gone."""
+    if text is None:
+        return None
+    try:
+        held = json.loads(text)
+    except ValueError:
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def _token(held: dict[str, Any] | None) -> object:

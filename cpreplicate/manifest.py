@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cpreplicate import uri
 from cpreplicate.placement import OWN
-from cpreplicate.storage import storage_for
+from cpreplicate.storage import Storage
 
 
 class Entry(NamedTuple):
@@ -37,18 +37,19 @@ def place(replica: str, checkpoint: str) -> str:
     return uri.join(replica, f"{OWN}/{checkpoint}.parquet")
 
 
-def write(replica: str, checkpoint: str, manifest: Manifest) -> None:
+def write(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -> None:
     """Write it, atomically."""
-    storage_for(replica).put(place(replica, checkpoint), [_encoded(manifest)])
+    data = _encoded(manifest)
+    storage.put(place(replica, checkpoint), lambda: [data])
 
 
-def read(replica: str, checkpoint: str, metadata_length: int) -> Manifest | None:
+def read(storage: Storage, replica: str, checkpoint: str, metadata_length: int) -> Manifest | None:
     """The manifest, or None where there is none that fits a `_metadata` of this length."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        with storage_for(replica).open(place(replica, checkpoint)) as stream:
+        with storage.open(place(replica, checkpoint)) as stream:
             table = parquet.read_table(io.BytesIO(stream.read()))
             manifest = _decoded(table)
     except (FileNotFoundError, pa.ArrowException, KeyError, ValueError):
@@ -56,14 +57,14 @@ def read(replica: str, checkpoint: str, metadata_length: int) -> Manifest | None
     return manifest if manifest.metadata_length == metadata_length else None
 
 
-def exists(replica: str, checkpoint: str) -> bool:
+def exists(storage: Storage, replica: str, checkpoint: str) -> bool:
     """Whether there is one, readable or not."""
-    return storage_for(replica).stat(place(replica, checkpoint)) is not None
+    return storage.stat(place(replica, checkpoint)) is not None
 
 
-def remove(replica: str, checkpoint: str) -> None:
+def remove(storage: Storage, replica: str, checkpoint: str) -> None:
     """Remove it, if it is there."""
-    storage_for(replica).delete(place(replica, checkpoint))
+    storage.delete(place(replica, checkpoint))
 
 
 def crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:

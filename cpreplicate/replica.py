@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from cpreplicate import manifest, uri
 from cpreplicate.closure import closure
+from cpreplicate.manifest import Manifest
 from cpreplicate.placement import METADATA, is_replica_path
 from cpreplicate.plan import Committed
 from cpreplicate.source import newest_first, read_metadata
-from cpreplicate.storage import storage_for
+from cpreplicate.storage import Site
+from cpreplicate.storage.base import Content
 
 _MANIFEST_WORTH = 16 << 20  # bytes of `_metadata` above which reading the manifest instead saves time
 
@@ -33,9 +35,10 @@ class Held:
 class Replica:
     """`<target root>/<job-id>/`; every path told or asked here is relative to it."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, site: Site) -> None:
         self.root = root
-        self._storage = storage_for(root)
+        self.site = site
+        self._storage = site.storage(root)
 
     def at(self, relative: str) -> str:
         """The place of a path in this replica."""
@@ -57,7 +60,7 @@ class Replica:
     def _held(self, name: str, metadata_length: int) -> Held:
         """What a committed checkpoint references: from its manifest where that saves reading gigabytes, else decoded."""
         if metadata_length > _MANIFEST_WORTH:
-            known = manifest.read(self.root, name, metadata_length)
+            known = self.manifest(name, metadata_length)
             if known is not None and all(map(is_replica_path, known.entries)):
                 files = {path: entry.extent for path, entry in known.entries.items()}
                 return Held(name, known.checkpoint_id, metadata_length, files, ())
@@ -65,7 +68,7 @@ class Replica:
 
     def read(self, name: str) -> Held:
         """What a committed checkpoint references, from its `_metadata`."""
-        metadata = read_metadata(self.at(name)).metadata
+        metadata = read_metadata(self.at(name), self.site).metadata
         found = closure(metadata)
         inside = {path: file.extent for place, file in found.files.items() if (path := self._inside(place)) is not None}
         outside = [place for place in (*found.files, *sorted(found.directories)) if self._inside(place) is None]
@@ -90,9 +93,9 @@ class Replica:
         with self._storage.open(self.at(f"{name}/{METADATA}")) as stream:
             return all(stream.read(len(chunk)) == chunk for chunk in chunks) and not stream.read(1)
 
-    def publish(self, name: str, chunks: Iterable[bytes]) -> int:
+    def publish(self, name: str, content: Content) -> int:
         """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its length."""
-        return self._storage.put(self.at(f"{name}/{METADATA}"), chunks)
+        return self._storage.put(self.at(f"{name}/{METADATA}"), content)
 
     def withdraw(self, name: str) -> None:
         """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its files."""
@@ -100,5 +103,21 @@ class Replica:
 
     def forget(self, name: str) -> None:
         """Remove what is left of a withdrawn checkpoint once its files are gone: its manifest and empty directory."""
-        manifest.remove(self.root, name)
+        self.forget_manifest(name)
         self._storage.rmdir(self.at(name))
+
+    def manifest(self, name: str, metadata_length: int) -> Manifest | None:
+        """The manifest of a checkpoint whose `_metadata` has this length, if there is one that fits."""
+        return manifest.read(self._storage, self.root, name, metadata_length)
+
+    def has_manifest(self, name: str) -> bool:
+        """Whether there is one, readable or not."""
+        return manifest.exists(self._storage, self.root, name)
+
+    def record(self, name: str, made: Manifest) -> None:
+        """Write the manifest of a checkpoint, after the commit that it describes."""
+        manifest.write(self._storage, self.root, name, made)
+
+    def forget_manifest(self, name: str) -> None:
+        """Remove the manifest of a checkpoint, before another takes its name."""
+        manifest.remove(self._storage, self.root, name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 from cpreplicate import lease, manifest, paths, plan, uri
 from cpreplicate.closure import Closure, closure
@@ -17,7 +17,7 @@ from cpreplicate.plan import Needed, Plan
 from cpreplicate.replica import Held, Replica
 from cpreplicate.runners import Copy, Delete, Outcome, Read, Runner, choose_runner
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
-from cpreplicate.storage import storage_for
+from cpreplicate.storage import Site, Sites
 
 Say = Callable[[str], None]
 _SHOWN = 5  # names in a message; the rest are counted
@@ -37,6 +37,7 @@ class Request:
     runner: str = "auto"
     master: str | None = None
     parallelism: int | None = None
+    sites: Sites = field(default=Sites())
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,18 @@ def sync(request: Request, say: Say) -> Report:
     started = time.monotonic()
     wanted = _want(request)
     replica = _replica(wanted, request)
-    with lease.held(replica.root) as check_lease:
+    with lease.held(replica.root, replica.site) as check_lease:
         held = replica.committed()
         made = make_plan(wanted, replica, held, request)
-        if made.empty and manifest.exists(replica.root, made.checkpoint):
+        if made.empty and replica.has_manifest(made.checkpoint):
             return _report(made, wanted, started)
         crcs = _known_crcs(replica, held)
         unread = [action for action in made.keeps if (action.target, action.bytes) not in crcs]
         with _runner(made, unread, request, say) as runner:
-            outcomes = _copy(made, wanted, runner, say) + _read_back(unread, replica, runner, say)
+            outcomes = _copy(made, wanted, replica, runner, say) + _read_back(unread, replica, runner, say)
             check_lease()
             length = _publish(made, wanted, replica, say) if made.publish else _published_length(made, held)
-            manifest.write(replica.root, made.checkpoint, _manifest(made, wanted, outcomes, length, crcs))
+            replica.record(made.checkpoint, _manifest(made, wanted, outcomes, length, crcs))
             check_lease()
             undeleted = _delete(made, replica, runner, say)
     done = replace(_report(made, wanted, started), committed=made.publish, runner=runner.name)
@@ -122,8 +123,9 @@ def make_plan(wanted: _Wanted, replica: Replica, held: Sequence[Held], request: 
 
 
 def _want(request: Request) -> _Wanted:
-    source = find(request.source)
-    file = read_metadata(source.checkpoint)
+    site = request.sites.source
+    source = find(request.source, site)
+    file = read_metadata(source.checkpoint, site)
     found = closure(file.metadata, request.remaps)
     _refuse_other_roots(found, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
@@ -134,10 +136,15 @@ def _want(request: Request) -> _Wanted:
 
 def _replica(wanted: _Wanted, request: Request) -> Replica:
     root = uri.join(request.target_root, wanted.source.job)
+    here, there = request.sites.source.identity(wanted.source.checkpoint), request.sites.target.identity(root)
     for place in (wanted.source.checkpoint, wanted.source.job_root):
-        if place is not None and (place == root or uri.below(place, root) or uri.below(root, place)):
+        if place is not None and here == there and _overlap(uri.local_path(place), uri.local_path(root)):
             raise Refused(f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT")
-    return Replica(root)
+    return Replica(root, request.sites.target)
+
+
+def _overlap(place: str, other: str) -> bool:
+    return place == other or uri.below(place, other) is not None or uri.below(other, place) is not None
 
 
 def _refuse_other_roots(found: Closure, source: Source, request: Request) -> None:
@@ -177,15 +184,13 @@ def _refuse_outside(held: Sequence[Held], replica: Replica) -> None:
 def _is_published(wanted: _Wanted, replica: Replica, held: Sequence[Held], mode: str) -> bool:
     if all(each.name != wanted.placement.name for each in held):
         return False
-    with _rewritten(wanted, replica, mode) as chunks:
-        return replica.holds(wanted.placement.name, chunks)
+    return replica.holds(wanted.placement.name, _rewritten(wanted, replica, mode))
 
 
-@contextmanager
-def _rewritten(wanted: _Wanted, replica: Replica, mode: str) -> Iterator[Iterator[bytes]]:
+def _rewritten(wanted: _Wanted, replica: Replica, mode: str) -> Iterator[bytes]:
     speller = paths.speller(wanted.closure, wanted.placement, replica.root, mode)
     with ExitStack() as stack:
-        yield rewrite(wanted.file.open(stack), wanted.file.metadata, speller)
+        yield from rewrite(wanted.file.open(stack), wanted.file.metadata, speller)
 
 
 def _read_back(unread: Sequence[plan.Action], replica: Replica, runner: Runner, say: Say) -> list[Outcome]:
@@ -205,12 +210,12 @@ def _read_back(unread: Sequence[plan.Action], replica: Replica, runner: Runner, 
 def _runner(made: Plan, unread: Sequence[plan.Action], request: Request, say: Say) -> Runner:
     files = len(made.copies) + len(made.deletes) + len(unread)
     size = plan.total(made.copies) + plan.total(unread)
-    runner = choose_runner(request.runner, files, size, request.master, request.parallelism)
+    runner = choose_runner(request.runner, files, size, request.sites, request.master, request.parallelism)
     say(f"runner: {runner.name} ({runner.reason})")
     return runner
 
 
-def _copy(made: Plan, wanted: _Wanted, runner: Runner, say: Say) -> list[Outcome]:
+def _copy(made: Plan, wanted: _Wanted, replica: Replica, runner: Runner, say: Say) -> list[Outcome]:
     """Steps 2 to 4: copy what the replica lacks; on any failure raise, so that nothing is committed or deleted."""
     if not made.copies:
         return []
@@ -226,7 +231,22 @@ def _copy(made: Plan, wanted: _Wanted, runner: Runner, say: Say) -> list[Outcome
             " deleted. Running again copies only what is missing. "
             + _some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
+    _check_lengths(made, replica, outcomes)
     return outcomes
+
+
+def _check_lengths(made: Plan, replica: Replica, outcomes: Sequence[Outcome]) -> None:
+    """Each copy has at the target the length that was written: by a listing a directory, for a stat a file costs more."""
+    present = replica.present([each.target for each in made.copies])
+    lengths = {outcome.target: outcome.bytes for outcome in outcomes}
+    wrong = [
+        f"{place} has {present.get(each.target)} bytes after {lengths[place]} were written"
+        for each in made.copies
+        if present.get(each.target) != lengths[place := replica.at(each.target)]
+    ]
+    if wrong:
+        raise CopyFailed(f"{len(wrong)} files of the replica are not as they were written; nothing was committed or deleted."
+                         f" Remove them and run again. {_some(wrong)}")  # fmt: skip
 
 
 def _raise_if_missing(actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: _Wanted) -> None:
@@ -236,7 +256,7 @@ def _raise_if_missing(actions: Sequence[Copy], outcomes: Sequence[Outcome], want
     if not missing:
         return
     place = wanted.file.uri
-    if _is_subsumed(place):
+    if _is_subsumed(place, wanted.file.site):
         raise SourceMovedOn(
             f"{wanted.source.checkpoint} was subsumed while it was copied; nothing was committed or deleted. Run again with"
             " the job's directory to take its newest checkpoint: what was copied stays useful"
@@ -247,8 +267,8 @@ def _raise_if_missing(actions: Sequence[Copy], outcomes: Sequence[Outcome], want
     )
 
 
-def _is_subsumed(metadata_place: str) -> bool:
-    storage = storage_for(metadata_place)
+def _is_subsumed(metadata_place: str, site: Site) -> bool:
+    storage = site.storage(metadata_place)
     if storage.stat(metadata_place) is None:
         return True
     time.sleep(_SUBSUMPTION_SETTLES)
@@ -257,9 +277,8 @@ def _is_subsumed(metadata_place: str) -> bool:
 
 def _publish(made: Plan, wanted: _Wanted, replica: Replica, say: Say) -> int:
     """Step 5: commit. A manifest of an earlier `chk-N` goes before, so that none ever describes another checkpoint."""
-    manifest.remove(replica.root, made.checkpoint)
-    with _rewritten(wanted, replica, made.paths) as chunks:
-        length = replica.publish(made.checkpoint, chunks)
+    replica.forget_manifest(made.checkpoint)
+    length = replica.publish(made.checkpoint, lambda: _rewritten(wanted, replica, made.paths))
     say(f"committed {replica.at(made.checkpoint)}")
     return length
 
@@ -269,7 +288,7 @@ def _published_length(made: Plan, held: Sequence[Held]) -> int:
 
 
 def _known_crcs(replica: Replica, held: Sequence[Held]) -> dict[tuple[str, int], int]:
-    found = [manifest.read(replica.root, each.name, each.metadata_length) for each in held]
+    found = [replica.manifest(each.name, each.metadata_length) for each in held]
     return manifest.crcs(each for each in found if each is not None)
 
 

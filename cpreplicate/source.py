@@ -12,7 +12,7 @@ from cpreplicate import uri
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
 from cpreplicate.metadata import Metadata, decode
 from cpreplicate.placement import CHECKPOINT_NAME, METADATA
-from cpreplicate.storage import storage_for
+from cpreplicate.storage import Site
 
 _HELD_IN_MEMORY = 16 << 20  # bytes; a larger `_metadata` is read through a window each time it is needed
 _JOB_NAME = re.compile(r"(?!\.)[^/]+")
@@ -27,17 +27,17 @@ class Source:
     job_root: str | None
 
 
-def find(place: str) -> Source:
+def find(place: str, site: Site) -> Source:
     """The checkpoint at `place`: itself, or the newest completed one of a job's directory.
 
     Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more. Raises `NotThere`.
     """
     place = uri.parent(place) if uri.name(place) == METADATA else place
     if CHECKPOINT_NAME.fullmatch(uri.name(place)):
-        return _completed(place)
-    if _has_metadata(place):
+        return _completed(place, site)
+    if _has_metadata(place, site):
         return Source(place, _job_name(place), None)
-    return _newest(place)
+    return _newest(place, site)
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
@@ -46,24 +46,24 @@ def newest_first(names: Iterable[str]) -> list[str]:
     return [name for _, name in sorted(numbered, reverse=True)]
 
 
-def _completed(place: str) -> Source:
-    if not _has_metadata(place):
+def _completed(place: str, site: Site) -> Source:
+    if not _has_metadata(place, site):
         raise NotThere(f"{place} has no {METADATA}: it is not there, was subsumed, or has not completed; give the job's"
                        " directory to take its newest completed checkpoint")  # fmt: skip
     return Source(place, _job_name(uri.parent(place)), uri.parent(place))
 
 
-def _newest(job_root: str) -> Source:
-    children = storage_for(job_root).list(job_root)
+def _newest(job_root: str, site: Site) -> Source:
+    children = site.storage(job_root).list(job_root)
     for name in newest_first(child.name for child in children if child.is_directory):
-        if _has_metadata(uri.join(job_root, name)):
-            return _completed(uri.join(job_root, name))
+        if _has_metadata(uri.join(job_root, name), site):
+            return _completed(uri.join(job_root, name), site)
     what = "holds no completed checkpoint (no chk-N with a _metadata)" if children else "is not there or is empty"
     raise NotThere(f"{job_root} {what}; SOURCE is a checkpoint, a job's directory or a savepoint")
 
 
-def _has_metadata(place: str) -> bool:
-    return storage_for(place).stat(uri.join(place, METADATA)) is not None
+def _has_metadata(place: str, site: Site) -> bool:
+    return site.storage(place).stat(uri.join(place, METADATA)) is not None
 
 
 def _job_name(place: str) -> str:
@@ -80,33 +80,38 @@ class MetadataFile:
     uri: str
     metadata: Metadata
     held: bytes | None
+    site: Site
 
     def open(self, stack: ExitStack) -> bytes | BinaryIO:
         """The bytes again, to be spliced; a stream is closed with `stack`. Raises `SourceMovedOn` if they are gone."""
         if self.held is not None:
             return self.held
         try:
-            return stack.enter_context(storage_for(self.uri).open(self.uri))
+            return stack.enter_context(self.site.storage(self.uri).open(self.uri))
         except FileNotFoundError as error:
             raise SourceMovedOn(f"{self.uri} was subsumed meanwhile; run again to take the newest checkpoint") from error
 
 
-def read_metadata(checkpoint: str) -> MetadataFile:
+def read_metadata(checkpoint: str, site: Site) -> MetadataFile:
     """Read and decode the `_metadata` of a checkpoint's directory; touches no other file and no other filesystem.
 
     Raises `NotThere` and, with the file's place in front, `MetadataError`.
     """
     place = uri.join(checkpoint, METADATA)
+    storage = site.storage(place)
     try:
-        stream = storage_for(place).open(place)
+        return storage.around("open", place, lambda: _read(storage.unwrapped.open(place), checkpoint, place, site))
     except FileNotFoundError as error:
         raise NotThere(f"{place} is not there; the checkpoint was subsumed or never completed") from error
+
+
+def _read(stream: BinaryIO, checkpoint: str, place: str, site: Site) -> MetadataFile:
     with stream:
         held = stream.read(_HELD_IN_MEMORY + 1)
         data: bytes | BinaryIO = held if len(held) <= _HELD_IN_MEMORY else stream
         if data is stream:
             stream.seek(0)
-        return MetadataFile(place, _decoded(data, checkpoint, place), held if data is held else None)
+        return MetadataFile(place, _decoded(data, checkpoint, place), held if data is held else None, site)
 
 
 def _decoded(data: bytes | BinaryIO, checkpoint: str, place: str) -> Metadata:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cpreplicate import manifest
 from cpreplicate.errors import NotThere, UsageError
 from cpreplicate.placement import CHECKPOINT_NAME
-from cpreplicate.replica import Held, Replica
-from cpreplicate.storage import checksum
+from cpreplicate.replica import Replica
+from cpreplicate.storage import Site, checksum
 
 _STREAMS = 8
 Say = Callable[[str], None]
@@ -18,7 +20,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found. `uncompared` are files whose content was to be compared and could not: no CRC32C is known."""
+    """What was found. Of `compared` files the content was; `uncompared` ones were to be, but no CRC32C is known of them."""
 
     replica: str
     checkpoint_id: int
@@ -29,6 +31,7 @@ class Verification:
     corrupt: tuple[str, ...]
     outside: tuple[str, ...]
     content: bool = False
+    compared: int = 0
     uncompared: tuple[str, ...] = ()
 
     @property
@@ -37,9 +40,28 @@ class Verification:
         return not (self.missing or self.short or self.corrupt or self.outside or self.uncompared)
 
 
-def verify(replica_root: str, checkpoint: str | None, content: bool, say: Say) -> Verification:
-    """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`, `MetadataError`."""
-    replica = Replica(replica_root)
+class Sample(NamedTuple):
+    """Which files' content is compared: a `share` of them, the same ones for the same `seed`."""
+
+    share: float = 1.0
+    seed: int = 0
+
+    def takes(self, path: str) -> bool:
+        """Whether a file belongs to it."""
+        digest = hashlib.blake2b(f"{self.seed} {path}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") < self.share * 2**64
+
+
+NOTHING = Sample(0.0)
+ALL = Sample()
+
+
+def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say, site: Site) -> Verification:
+    """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`, `MetadataError`.
+
+    `content` is what to read and compare with the CRC32C of when it was copied.
+    """
+    replica = Replica(replica_root, site)
     committed = replica.committed_names()
     name = _asked(replica, committed, checkpoint)
     held = replica.read(name)
@@ -47,7 +69,8 @@ def verify(replica_root: str, checkpoint: str | None, content: bool, say: Say) -
     recorded = manifests[name].entries if name in manifests else {}
     present = replica.present(held.files)
     short = tuple(path for path, extent in held.files.items() if path in present and _is_short(path, extent, present, recorded))
-    corrupt, uncompared = _compared(replica, held, present, manifest.crcs(manifests.values()), say) if content else ((), ())
+    lengths = {path: present[path] for path in held.files if path in present and content.takes(path)}
+    compared, uncompared = _compare(replica, lengths, manifest.crcs(manifests.values()), say) if content.share else ({}, ())
     return Verification(
         replica=replica.root,
         checkpoint_id=held.checkpoint_id,
@@ -55,9 +78,10 @@ def verify(replica_root: str, checkpoint: str | None, content: bool, say: Say) -
         bytes=sum(present.get(path, 0) for path in held.files),
         missing=tuple(path for path in held.files if path not in present),
         short=short,
-        corrupt=tuple(path for path in corrupt if path not in short),
+        corrupt=tuple(path for path, equal in compared.items() if not equal and path not in short),
         outside=held.outside,
-        content=content,
+        content=content.share > 0,
+        compared=len(compared),
         uncompared=uncompared,
     )
 
@@ -76,7 +100,7 @@ def _asked(replica: Replica, committed: Mapping[str, int], checkpoint: str | Non
 
 def _manifests(replica: Replica, committed: Mapping[str, int]) -> dict[str, manifest.Manifest]:
     """All of them: a merged file that grew is described by a later checkpoint's."""
-    read = {name: manifest.read(replica.root, name, length) for name, length in committed.items()}
+    read = {name: replica.manifest(name, length) for name, length in committed.items()}
     return {name: found for name, found in read.items() if found is not None}
 
 
@@ -89,14 +113,12 @@ def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapp
     return present[path] < max(extent, entry.length if entry else 0)
 
 
-def _compared(
-    replica: Replica, held: Held, present: Mapping[str, int], crcs: Mapping[tuple[str, int], int], say: Say
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(corrupt, uncompared): every present file is read and its CRC32C compared with the one of when it was copied."""
-    lengths = {path: present[path] for path in held.files if path in present}
+def _compare(
+    replica: Replica, lengths: Mapping[str, int], crcs: Mapping[tuple[str, int], int], say: Say
+) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """(whether each file has the CRC32C of when it was copied, the files of which none is known)."""
     known = {path: crcs[path, length] for path, length in lengths.items() if (path, length) in crcs}
-    say(f"reading {len(known)} files, {sum(present[path] for path in known)} bytes")
+    say(f"comparing {len(known)} files, {sum(lengths[path] for path in known)} bytes")
     with ThreadPoolExecutor(_STREAMS) as pool:
-        found = dict(zip(known, pool.map(lambda path: checksum(replica.at(path))[1], known), strict=True))
-    corrupt = tuple(path for path, crc32c in found.items() if crc32c != known[path])
-    return corrupt, tuple(path for path in lengths if path not in known)
+        found = pool.map(lambda path: checksum(replica.at(path), replica.site).crc32c == known[path], known)
+        return dict(zip(known, found, strict=True)), tuple(path for path in lengths if path not in known)

@@ -14,9 +14,11 @@ from cpreplicate.metadata import Absolute, rewrite
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Request
 from cpreplicate.source import read_metadata
-from cpreplicate.verify import verify
+from cpreplicate.storage import Site
+from cpreplicate.verify import ALL, Sample, verify
 from tests.support import corpus
 from tests.support.corpus import DataCentre
+from tests.support.jobs import JOB, write_checkpoint
 
 FOLDERS = sorted(each.name for each in corpus.ROOT.iterdir())
 INCREMENTAL = "2.3.0-rocks-incr"
@@ -49,7 +51,7 @@ class Pair:
         shutil.rmtree(self.source.path)
 
     def verified(self, checkpoint: str | None = None):
-        return verify(f"file:{self.replica}", checkpoint, True, silent)
+        return verify(f"file:{self.replica}", checkpoint, ALL, silent, Site())
 
 
 @pytest.fixture
@@ -258,7 +260,7 @@ def test_a_savepoint_is_replicated_under_its_own_name(tmp_path):
     savepoint = next((pair.source.path / "sp").iterdir())
     report = replicate.sync(Request(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent)
     assert report.plan.replica == f"file:{pair.target}/{savepoint.name}"
-    assert verify(report.plan.replica, None, True, silent).restorable
+    assert verify(report.plan.replica, None, ALL, silent, Site()).restorable
 
 
 def test_what_is_not_there_is_told(pair):
@@ -307,7 +309,7 @@ def test_verify_finds_a_merge_directory_left_at_the_source(tmp_path):
     assert pair.verified().restorable
     place = pair.replica / f"chk-{number}" / "_metadata"
     data = place.read_bytes()
-    metadata = read_metadata(f"file:{place.parent}").metadata
+    metadata = read_metadata(f"file:{place.parent}", Site()).metadata
     first = next(handle for handle in metadata.handles if handle.kind == "directory")
     left = f"file:{pair.source.path}/ckpt/{pair.job}/shared/left"
     place.write_bytes(b"".join(rewrite(data, metadata, lambda h: Absolute(left) if h.start == first.start else None)))
@@ -323,7 +325,7 @@ def test_paths_of_a_tampered_manifest_are_not_believed(pair, monkeypatch):
     root = f"file:{pair.replica}"
     length = (pair.replica / f"chk-{first}" / "_metadata").stat().st_size
     entries = {"shared/../../victim": manifest.Entry(1, 1, 0)}
-    manifest.write(root, f"chk-{first}", manifest.Manifest(first, length, entries))
+    manifest.write(Site().storage(root), root, f"chk-{first}", manifest.Manifest(first, length, entries))
     victim = pair.target / "victim"
     victim.write_text("precious")
     pair.sync(second)
@@ -341,7 +343,7 @@ def test_a_large_metadata_is_known_by_its_manifest(pair, monkeypatch):
 
 def test_a_second_run_is_told_who_holds_the_lease(pair):
     number = pair.source.numbers(pair.job)[0]
-    with lease.held(f"file:{pair.replica}"), pytest.raises(LeaseHeld, match=r"held by .*, process \d+, since 20"):
+    with lease.held(f"file:{pair.replica}", Site()), pytest.raises(LeaseHeld, match=r"held by .*, process \d+, since 20"):
         pair.sync(number)
     assert pair.sync(number).committed
 
@@ -372,7 +374,7 @@ def test_one_file_has_one_spelling_and_no_source_path_is_left(folder, paths, tmp
     pair = Pair(folder, tmp_path)
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number, paths=paths)
-    metadata = read_metadata(f"file:{pair.replica}/chk-{number}").metadata
+    metadata = read_metadata(f"file:{pair.replica}/chk-{number}", Site()).metadata
     places = closure(metadata).places
     spelled: dict[str, set[tuple[str, str]]] = {}
     for handle in metadata.handles:
@@ -381,3 +383,25 @@ def test_one_file_has_one_spelling_and_no_source_path_is_left(folder, paths, tmp
             assert not handle.path.startswith(corpus.RECORDED)
     assert all(len(each) == 1 for each in spelled.values())
     assert all(place.startswith(f"file:{pair.replica}/") for place in spelled)
+
+
+class TestASampleOfTheContent:
+    """`verify --sample`: a seeded part is read, and what is told is what was read."""
+
+    def test_is_the_same_for_the_same_seed_and_another_for_another(self):
+        paths = [f"shared/{number}" for number in range(1000)]
+        first, again, other = ({path for path in paths if Sample(0.05, seed).takes(path)} for seed in (1, 1, 2))
+        assert first == again != other
+        assert 20 < len(first) < 90
+
+    def test_finds_a_flipped_bit_only_in_what_it_reads(self, tmp_path):
+        write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number:03}": 50 for number in range(100)})
+        replicate.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), silent)
+        replica = tmp_path / "dcB" / JOB
+        for victim in (replica / "shared").iterdir():
+            victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
+        sample = Sample(0.2, seed=7)
+        found = verify(f"file:{replica}", None, sample, silent, Site())
+        assert len(found.corrupt) == found.compared == sum(sample.takes(f"shared/{n:03}") for n in range(100))
+        assert 5 < found.compared < 40
+        assert not found.restorable

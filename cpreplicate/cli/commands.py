@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cpreplicate import __version__, uri
+from cpreplicate.cli import sites
 
 if TYPE_CHECKING:
     from cpreplicate.replicate import Request
+    from cpreplicate.storage import Limits, Site
 
+_STORAGES = "cpreplicate.storages"
 _REPLICATE_CODES = """\b
 EXIT STATUS
    0  done, or nothing to do
@@ -23,6 +26,7 @@ EXIT STATUS
   10  the source is not there, or files that it references are missing
   11  lease held by another run
   12  source moved on; run again to take the newest checkpoint"""
+_ACCESS = ("hdfs_client", "max_rps", "bandwidth", "retry_for", "replication", "block_size")
 _READ_CODES = """\b
 EXIT STATUS
    0  done
@@ -45,9 +49,9 @@ def _remaps(_context: click.Context, _parameter: click.Parameter, values: tuple[
 def _config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     """Options of a TOML file, a table a command, become the defaults that flags and environment override."""
     if value is not None:
-        from cpreplicate.cli.config import defaults
+        from cpreplicate.cli.config import load
 
-        context.default_map = defaults(value)
+        context.default_map, context.meta[_STORAGES] = load(value)
 
 
 _remap_option = click.option(
@@ -62,7 +66,7 @@ _output_option = click.option(
 
 def _replicate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """SOURCE, TARGET_ROOT and what shapes the plan: the same for `diff` and `sync`."""
-    for decorate in reversed([
+    decorators: list[Callable[..., Any]] = [
         click.argument("source", callback=_place),
         click.argument("target_root", callback=_place),
         click.option("--paths", type=click.Choice(["auto", "relative", "absolute"]), default="auto", show_default=True,
@@ -74,9 +78,13 @@ def _replicate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--source-root", multiple=True, metavar="URI", callback=_places,
                      help="Read only below these roots, the job's own directory and what --remap names. Default: the"
                      " filesystem of SOURCE. Repeatable."),
+        sites.source_conf,
+        sites.target_conf,
+        sites.access,
         click.option("--actions", is_flag=True, help="Tell every file, not only sums."),
         _output_option,
-    ]):  # fmt: skip
+    ]  # fmt: skip
+    for decorate in reversed(decorators):
         command = decorate(command)
     return command
 
@@ -98,16 +106,19 @@ def cli() -> None:
 @click.argument("checkpoint", callback=_place)
 @click.option("--refs", is_flag=True, help="Tell every state handle instead of the summary.")
 @_remap_option
+@sites.source_conf
+@sites.access
 @_output_option
-def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any) -> None:
+def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any) -> None:
     """What a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate import inspect as verb
     from cpreplicate.output import show_inspection, show_references
 
+    site = _site(options.pop("source_conf"), options)
     if refs:
-        show_references(list(verb.references(checkpoint, remap)), output)
+        show_references(list(verb.references(checkpoint, site, remap)), output)
     else:
-        show_inspection(verb.inspect(checkpoint, remap), output)
+        show_inspection(verb.inspect(checkpoint, site, remap), output)
 
 
 @cli.command(epilog=_REPLICATE_CODES + "\n  20  --exit-code: there are differences")
@@ -139,6 +150,7 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
     metavar="N",
     help="Slots to fill with batches (spark), or files copied at once (inline).",
 )
+@sites.writing
 @click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
 def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
     """Replicate: copy what is new, commit, delete what only the old checkpoint needed."""
@@ -154,18 +166,37 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
 @click.argument("replica", callback=_place)
 @click.option("--checkpoint", metavar="chk-N", help="Default: the newest committed one.")
 @click.option("--content", is_flag=True, help="Read every file and compare the CRC32C recorded when it was copied.")
+@click.option("--sample", metavar="SHARE", callback=sites.parsed(sites.share), help="Read a part only, as in 5%.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Which part: another seed reads other files.")
+@sites.target_conf
+@sites.access
 @_output_option
-def verify(replica: str, checkpoint: str | None, content: bool, output: Any) -> int:
+def verify(
+    replica: str, checkpoint: str | None, content: bool, sample: float | None, seed: int, output: Any, **options: Any
+) -> int:
     """Prove that a replica can be restored: presence and extent of every file, nothing outside it."""
     from cpreplicate.output import narrate, show_verification
+    from cpreplicate.verify import Sample
     from cpreplicate.verify import verify as verb
 
-    found = verb(replica, checkpoint, content, narrate)
+    part = Sample(sample if sample is not None else float(content), seed)
+    found = verb(replica, checkpoint, part, narrate, _site(options.pop("target_conf"), options))
     show_verification(found, output)
     return 0 if found.restorable else 4
 
 
 def _request(options: dict[str, Any]) -> Request:
     from cpreplicate.replicate import Request
+    from cpreplicate.storage import Sites
 
-    return Request(remaps=options.pop("remap"), source_roots=options.pop("source_root"), **options)
+    limits = sites.limits_of(options)
+    source = _site(options.pop("source_conf"), options, limits)
+    target = _site(options.pop("target_conf"), options, limits)
+    both = Sites(source, target, options.pop("preserve", False))
+    rest = {name: value for name, value in options.items() if name not in _ACCESS}
+    return Request(remaps=rest.pop("remap"), source_roots=rest.pop("source_root"), sites=both, **rest)
+
+
+def _site(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Site:
+    storages = click.get_current_context().meta.get(_STORAGES, {})
+    return sites.site(words, storages, options, limits or sites.limits_of(options))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
+
+from cpreplicate.storage.hadoop_conf import read
+from cpreplicate.storage.site import Options
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -13,14 +17,34 @@ else:
     import tomli as tomllib
 
 
-def defaults(path: str) -> dict[str, Any]:
-    """The tables of a TOML file: command to option to value, options spelled as on the command line or with `_`."""
+STORAGE = "storage"
+
+
+def load(path: str) -> tuple[dict[str, Any], dict[str, Options]]:
+    """The tables of a TOML file: command to option to value, and filesystem to its options.
+
+    Options are spelled as on the command line or with `_`.
+    """
     try:
         with open(path, "rb") as file:
             tables = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"--config {path}: {error}") from error
-    return {command: _options(path, command, table) for command, table in tables.items()}
+    storages = {name: _storage(path, table) for name, table in tables.pop(STORAGE, {}).items()}
+    return {command: _options(path, command, table) for command, table in tables.items()}, storages
+
+
+def _storage(path: str, table: object) -> Options:
+    """A table `[storage."hdfs://dcA"]`: `conf-dir` and single options."""
+    if not isinstance(table, dict):
+        raise click.UsageError(f'--config {path}: storage must hold tables, such as [storage."hdfs://dcA"]')
+    directory = table.pop("conf-dir", None)
+    options = read(Path(directory)) if directory is not None else {}
+    return tuple({**options, **{str(name): _text(value) for name, value in table.items()}}.items())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _options(path: str, command: str, table: object) -> dict[str, Any]:

@@ -65,10 +65,11 @@ def report(done: Report, every_action: bool) -> str:
 
 def verification(found: Verification) -> str:
     """Whether a replica can be restored, and what it wants if not."""
+    content = f", content of {found.compared} files (CRC32C)" if found.content else "; not the content (--content)"
     facts = [
         ("replica", found.replica),
         ("checkpoint", f"chk-{found.checkpoint_id}, {found.files} files, {size(found.bytes)}"),
-        ("checked", "presence, extents, places" + (", content (CRC32C)" if found.content else "; not the content (--content)")),
+        ("checked", f"presence, extents, places{content}"),
         ("restorable", "yes" if found.restorable else "NO"),
     ]
     wants = [

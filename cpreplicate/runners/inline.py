@@ -6,30 +6,32 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from cpreplicate.runners.work import STREAMS, Action, Outcome, perform
+from cpreplicate.runners.work import Action, Outcome, perform
+from cpreplicate.storage import Sites
 
 _TRIES = 3
 _PAUSE = 0.2  # seconds before the second try, doubled before the next
 
 
 class InlineRunner:
-    """Copies `parallelism` files at once."""
+    """Copies `parallelism` files at once, by default as many as the storages like."""
 
     name = "inline"
 
-    def __init__(self, parallelism: int | None = None, reason: str = "asked for") -> None:
+    def __init__(self, sites: Sites, parallelism: int | None = None, reason: str = "asked for") -> None:
         self.reason = reason
-        self._streams = parallelism or STREAMS
+        self._sites = sites
+        self._streams = parallelism
 
     def run(self, actions: Sequence[Action]) -> list[Outcome]:
         """Execute all; what failed is tried again, except a copy whose source is not there."""
-        outcomes = {outcome.target: outcome for outcome in perform(actions, self._streams)}
+        outcomes = {outcome.target: outcome for outcome in perform(actions, self._sites, self._streams)}
         for again in range(1, _TRIES):
             failed = [action for action in actions if _is_worth_a_try(outcomes[action.target])]
             if not failed:
                 break
             time.sleep(_PAUSE * 2 ** (again - 1))
-            outcomes.update((outcome.target, outcome) for outcome in perform(failed, self._streams, again=True))
+            outcomes.update((outcome.target, outcome) for outcome in perform(failed, self._sites, self._streams, again=True))
         return list(outcomes.values())
 
     def __enter__(self) -> InlineRunner:

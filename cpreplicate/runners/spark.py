@@ -14,6 +14,7 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -23,6 +24,8 @@ from pyspark import RDD, SparkConf, SparkContext, TaskContext
 import cpreplicate
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.work import Action, Outcome, batches, perform
+from cpreplicate.storage import Sites
+from cpreplicate.storage.limits import served
 
 DEFAULT_MASTER = "local[*,4]"  # local[*] never retries a task; the second number is how often a task may be tried
 _TRIES = 4
@@ -41,10 +44,13 @@ class SparkRunner:
 
     name = "spark"
 
-    def __init__(self, master: str | None = None, parallelism: int | None = None, reason: str = "asked for") -> None:
+    def __init__(
+        self, sites: Sites, master: str | None = None, parallelism: int | None = None, reason: str = "asked for"
+    ) -> None:
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
             raise CpreplicateError("Spark needs Java 17 or later and none was found; install it, or use --runner inline")
         self.reason = reason
+        self._sites = sites
         self._master = master or DEFAULT_MASTER
         self._parallelism = parallelism
         self._resources = contextlib.ExitStack()
@@ -59,7 +65,7 @@ class SparkRunner:
             self._context = self._start()
         packed = batches(actions, self._parallelism or self._context.defaultParallelism)
         last = _tries(self._master) - 1
-        rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(last))
+        rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(self._sites, last))
         try:
             return self._collected(self._context, rows)
         except _LOST as error:
@@ -93,7 +99,15 @@ class SparkRunner:
             context = SparkContext(conf=_conf(self._master, Path(directory)))
         self._resources.callback(_stop, context)
         context.addPyFile(_shipped(Path(directory)))
+        self._sites = self._resources.enter_context(_served(self._sites, str(context.getConf().get("spark.driver.host"))))
         return context
+
+
+@contextlib.contextmanager
+def _served(sites: Sites, host: str) -> Iterator[Sites]:
+    """The sites as executors are to see them: they ask the driver how fast they may go."""
+    with served(sites.target.limits, host) as limits:
+        yield sites._replace(source=replace(sites.source, limits=limits), target=replace(sites.target, limits=limits))
 
 
 @contextlib.contextmanager
@@ -136,14 +150,15 @@ def _given_up(actions: Sequence[Action], error: Exception) -> list[Outcome]:
 class _Task:
     """One batch on an executor."""
 
-    def __init__(self, last_attempt: int) -> None:
+    def __init__(self, sites: Sites, last_attempt: int) -> None:
+        self._sites = sites
         self._last_attempt = last_attempt
 
     def __call__(self, partition: Iterable[tuple[Action, ...]]) -> Iterator[Outcome]:
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         for batch in partition:
-            outcomes = perform(batch, again=attempt > 0)
+            outcomes = perform(batch, self._sites, again=attempt > 0)
             failed = [outcome for outcome in outcomes if outcome.error is not None and not outcome.missing]
             if failed and attempt < self._last_attempt:
                 raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")

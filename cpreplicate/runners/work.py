@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.storage import SourceMissing, checksum, copy_file, storage_for
+from cpreplicate.storage import Sites, SourceMissing, Storage, checksum, copy_file
 
-STREAMS = 8  # files that a task has in flight at once
+_SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
+_LARGE_STREAMS = 4
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 _FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
 _BATCH_FILES = 2000
@@ -76,21 +79,33 @@ def cost(action: Action) -> int:
     return _FILE_COST + (action.extent if isinstance(action, Read) else 0)
 
 
-def perform(batch: Sequence[Action], streams: int = STREAMS, again: bool = False) -> list[Outcome]:
-    """Execute a batch, several files at once; each failure becomes the outcome of its file.
+def perform(batch: Sequence[Action], sites: Sites, streams: int | None = None, again: bool = False) -> list[Outcome]:
+    """Execute a batch, several files at once (by default as many as its storages like); each failure becomes an outcome.
 
     `again` tells that an earlier try may have done part of it: a file that is there whole is then read back for its CRC32C
     instead of being copied again.
     """
-    with ThreadPoolExecutor(min(streams, max(1, len(batch))), thread_name_prefix="copy") as pool:
-        return list(pool.map(lambda action: attempt(action, again), batch))
+    if not batch:
+        return []
+    large = [action for action in batch if cost(action) - _FILE_COST > _SMALL]
+    small = [action for action in batch if cost(action) - _FILE_COST <= _SMALL]
+    many = streams or max(storage.streams for storage in _storages(batch[0], sites))
+    few = min(many, max(_LARGE_STREAMS, streams or 0))
+    with ThreadPoolExecutor(few, "copy-large") as large_pool, ThreadPoolExecutor(many, "copy-small") as small_pool:
+        run = functools.partial(attempt, sites=sites, again=again)
+        return [*chain(large_pool.map(run, large), small_pool.map(run, small))]
 
 
-def attempt(action: Action, again: bool = False) -> Outcome:
+def _storages(action: Action, sites: Sites) -> list[Storage]:
+    places = [sites.target.storage(action.target)]
+    return [*places, sites.source.storage(action.source)] if isinstance(action, Copy) else places
+
+
+def attempt(action: Action, sites: Sites, again: bool = False) -> Outcome:
     """Execute one action; failures that belong to the file or its storage are told, any other is raised."""
     started = time.monotonic()
     try:
-        length, crc32c = _do(action, again)
+        length, crc32c = _do(action, sites, again)
     except (OSError, CpreplicateError) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         missing = isinstance(error, SourceMissing)
@@ -98,16 +113,17 @@ def attempt(action: Action, again: bool = False) -> Outcome:
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
 
 
-def _do(action: Action, again: bool) -> tuple[int, int | None]:
+def _do(action: Action, sites: Sites, again: bool) -> tuple[int, int | None]:
     if isinstance(action, Delete):
-        storage_for(action.target).delete(action.target)
+        sites.target.storage(action.target).delete(action.target)
         return 0, None
-    if isinstance(action, Read) or (again and _is_done(action)):
-        return checksum(action.target)
-    return copy_file(action.source, action.target, action.extent)
+    if isinstance(action, Read) or (again and _is_done(action, sites)):
+        return checksum(action.target, sites.target)
+    return copy_file(action.source, action.target, action.extent, sites)
 
 
-def _is_done(action: Copy) -> bool:
+def _is_done(action: Copy, sites: Sites) -> bool:
     """Present with the source's length: files appear under their names only when whole."""
-    copied, source = storage_for(action.target).stat(action.target), storage_for(action.source).stat(action.source)
+    copied = sites.target.storage(action.target).stat(action.target)
+    source = sites.source.storage(action.source).stat(action.source)
     return copied is not None and source is not None and copied.length == source.length >= action.extent

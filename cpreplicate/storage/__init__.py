@@ -1,17 +1,24 @@
 """Places and what can be done there; see `base.Storage` for the verbs and their guarantees."""
 
-from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage
+from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage, Transient
 from cpreplicate.storage.copy import Copied, ShortSource, SourceMissing, checksum, copy_file
-from cpreplicate.storage.registry import storage_for
+from cpreplicate.storage.limits import Limits
+from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.site import HDFS_CLIENTS, Site, Sites
 
 __all__ = [
+    "HDFS_CLIENTS",
     "TEMPORARY",
     "Copied",
     "FileStatus",
+    "Limits",
     "ShortSource",
+    "Site",
+    "Sites",
     "SourceMissing",
     "Storage",
+    "Transient",
+    "WriteSettings",
     "checksum",
     "copy_file",
-    "storage_for",
 ]

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar
 
+from cpreplicate.errors import Refused
+
+T = TypeVar("T")
 TEMPORARY = ".cpreplicate-tmp-"
+CHUNK = 4 << 20  # bytes; single reads over 8 MiB cost memory and gain nothing on HDFS
+
+Content: TypeAlias = Callable[[], Iterable[bytes]]
+"""The bytes of a file, from their beginning each time it is called: a put that failed can be tried again."""
+
+
+class Transient(OSError):
+    """A failure that may pass by itself: a lost connection, a node that died, a server that is busy or starting."""
+
+
+class Attributes(NamedTuple):
+    """What `--preserve` carries over: permission bits, or None where the storage has none, and seconds since the epoch."""
+
+    permission: int | None
+    modified: float
 
 
 class FileStatus(NamedTuple):
@@ -17,13 +35,32 @@ class FileStatus(NamedTuple):
     length: int
     is_directory: bool
     modified: float
+    permission: int | None = None
+
+    @property
+    def attributes(self) -> Attributes:
+        """What another file can be given of it."""
+        return Attributes(self.permission, self.modified)
 
 
 class Storage(ABC):
-    """One filesystem. Every failure but those named is an `OSError` that names the path.
+    """One filesystem. Every failure but those named is an `OSError` that names the path; `Transient` if it may pass.
 
     A place whose path no filesystem could hold (a NUL, a lone surrogate) is `Refused` by every verb.
     """
+
+    streams = 8  # small files that are worth having in flight at once from one process
+    copies_its_own = False  # whether `copy_from` works between two storages of this class
+    put_calls = 1  # metadata operations that a `put` costs; every other verb counts as one
+
+    @property
+    def unwrapped(self) -> Storage:
+        """The storage itself, without what limits, retries or traces it."""
+        return self
+
+    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # what wraps a storage looks at them
+        """Carry out a call as one verb at a place."""
+        return call()
 
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
@@ -35,15 +72,20 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, uri: str) -> list[FileStatus]:
-        """The direct children of a directory, none if it is not there. One call, however many children."""
+        """The direct children of a directory, none if it is not there. One call (a page), however many children."""
 
     @abstractmethod
-    def put(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None = None) -> int:
+    def put(
+        self,
+        uri: str,
+        content: Content,
+        expect: Callable[[int], None] | None = None,
+        attributes: Attributes | None = None,
+    ) -> int:
         """Write a file so that it appears whole and durable, or not at all; replaces one that is there. Returns its length.
 
-        Directories on the way to it are made, as durably.
-
-        `expect` may look at the length and raise, and `chunks` may raise: then nothing appears.
+        Directories on the way to it are made, as durably. `expect` may look at the length and raise, and `content` may
+        raise: then nothing appears. `attributes` are set before the file appears, where the storage has them.
         """
 
     @abstractmethod
@@ -51,13 +93,31 @@ class Storage(ABC):
         """Create a file with these bytes unless one is there; False if it is. Never seen half-written."""
 
     @abstractmethod
-    def move(self, uri: str, new_uri: str) -> bool:
-        """Rename atomically; False if it was not there, so that of several contenders only one succeeds."""
+    def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
+        """Replace a file that still holds `seen`; False if it does not, or is gone. Of several contenders one succeeds."""
 
     @abstractmethod
     def delete(self, uri: str, durable: bool = False) -> bool:
-        """Delete one file, never a directory; False if it was not there. `durable`: before anything that is done later."""
+        """Delete one file, never what a directory holds; False if it was not there. `durable`: before all that follows."""
 
     @abstractmethod
     def rmdir(self, uri: str) -> bool:
         """Delete an empty directory; False if it was not there or not empty."""
+
+    def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
+        """The CRC32C of the whole file where the storage tells it without the file being read, else None."""
+        return None
+
+    def copy_from(self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]) -> tuple[int, int]:
+        """Copy from another storage of this class by its own means: (bytes, CRC32C). The guarantees are those of `put`."""
+        raise NotImplementedError
+
+
+def refuse_unusable(uri: str) -> None:
+    """Raise `Refused` for a place that no filesystem could hold."""
+    try:
+        unusable = b"\0" in uri.encode()
+    except UnicodeEncodeError:
+        unusable = True
+    if unusable:
+        raise Refused(f"{uri!r} names no file that a filesystem could hold")

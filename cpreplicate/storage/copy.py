@@ -1,13 +1,13 @@
-"""Copying one file from one storage to another, with CRC32C computed on the way."""
+"""Copying one file from one site to another, with CRC32C computed on the way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from cpreplicate.storage.registry import storage_for
-
-CHUNK = 4 << 20  # bytes; single reads over 8 MiB cost memory and gain nothing on HDFS
+from cpreplicate.storage import limits
+from cpreplicate.storage.base import CHUNK, Storage
+from cpreplicate.storage.site import Site, Sites
 
 
 class Copied(NamedTuple):
@@ -25,47 +25,59 @@ class ShortSource(OSError):
     """The file to be copied is shorter than the extent that the checkpoint needs."""
 
 
-def copy_file(source: str, target: str, extent: int) -> Copied:
+def copy_file(source: str, target: str, extent: int, sites: Sites) -> Copied:
     """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all."""
-    crc = _Crc()
+    reading, writing = sites.source.storage(source), sites.target.storage(target)
 
     def check(length: int) -> None:
         if length < extent:
             raise ShortSource(f"{source} has {length} bytes, the checkpoint needs {extent}")
 
-    try:
-        stream = storage_for(source).open(source)
-    except FileNotFoundError as error:
-        raise SourceMissing(f"{source} is not there") from error
-    storage = storage_for(target)
-    with stream:
-        length = storage.put(target, crc.over(_chunks(stream)), check)
-    written = storage.stat(target)
-    if written is None or written.length != length:
-        raise OSError(f"{target} has {written and written.length} bytes after {length} were written to it")
+    if writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped) and not sites.preserve:
+        limits.wait(sites.target.limits, "bytes", extent)
+        own = reading.around("copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, check))
+        return Copied(*own)
+    crc = _Crc(sites.target)
+    status = reading.stat(source) if sites.preserve else None
+    length = writing.put(target, lambda: crc.over(_opened(reading, source)), check, status.attributes if status else None)
     return Copied(length, crc.value)
 
 
-def checksum(uri: str) -> Copied:
-    """Read a file to its end: its length and CRC32C. Raises `FileNotFoundError`."""
-    crc = _Crc()
-    with storage_for(uri).open(uri) as stream:
-        length = sum(len(chunk) for chunk in crc.over(_chunks(stream)))
-    return Copied(length, crc.value)
+def checksum(uri: str, site: Site) -> Copied:
+    """The length of a file and its CRC32C, read to its end unless the storage knows them. Raises `FileNotFoundError`."""
+    storage = site.storage(uri)
+    known, status = storage.known_crc32c(uri), None
+    if known is not None and (status := storage.stat(uri)) is not None:
+        return Copied(status.length, known)
+
+    def read() -> Copied:
+        crc = _Crc(site)
+        with storage.unwrapped.open(uri) as stream:
+            return Copied(sum(map(len, crc.over(stream))), crc.value)
+
+    return storage.around("open", uri, read)
 
 
 class _Crc:
-    def __init__(self) -> None:
+    """Computes the CRC32C of what passes, at the pace that the run allows; anew for each try."""
+
+    def __init__(self, site: Site) -> None:
+        self._limits = site.limits
         self.value = 0
 
-    def over(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def over(self, stream: BinaryIO) -> Iterator[bytes]:
         from google_crc32c import extend
 
-        for chunk in chunks:
-            self.value = extend(self.value, chunk)
-            yield chunk
+        self.value = 0
+        with stream:
+            while chunk := stream.read(CHUNK):
+                limits.wait(self._limits, "bytes", len(chunk))
+                self.value = extend(self.value, chunk)
+                yield chunk
 
 
-def _chunks(stream: BinaryIO) -> Iterator[bytes]:
-    while chunk := stream.read(CHUNK):
-        yield chunk
+def _opened(storage: Storage, source: str) -> BinaryIO:
+    try:
+        return storage.open(source)
+    except FileNotFoundError as error:
+        raise SourceMissing(f"{source} is not there") from error

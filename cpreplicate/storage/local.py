@@ -8,17 +8,17 @@ import contextlib
 import errno
 import os
 import stat as modes
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from cpreplicate import uri as places
 from cpreplicate.errors import Refused
-from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage
+from cpreplicate.storage.base import Attributes, Content, FileStatus
+from cpreplicate.storage.renaming import RenamingStorage
 
 
-class LocalStorage(Storage):
-    """Local and mounted directories. Durable by fsync of file and directory; atomic by rename(2)."""
+class LocalStorage(RenamingStorage):
+    """Local and mounted directories. Durable by fsync of file and directory; atomic by rename(2) and link(2)."""
 
     def open(self, uri: str) -> BinaryIO:
         return open(_path(uri), "rb", opener=_open_regular)
@@ -36,35 +36,35 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return []
 
-    def put(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None = None) -> int:
+    def write_new(self, uri: str, content: Content) -> int:
         path = _path(uri)
+        chunks = content()
         _make_directory(os.path.dirname(path))
-        with _temporary(path) as temporary:
-            length = _write(temporary, chunks)
-            if expect is not None:
-                expect(length)
-            os.replace(temporary, path)
-        _sync_directory(os.path.dirname(path))
-        return length
+        with open(path, "xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
 
-    def create_exclusive(self, uri: str, data: bytes) -> bool:
-        path = _path(uri)
-        _make_directory(os.path.dirname(path))
-        with _temporary(path) as temporary:
-            _write(temporary, [data])
-            try:
-                os.link(temporary, path)  # link(2) fails if the name is taken, and shows only the whole file
-            except FileExistsError:
-                return False
-        _sync_directory(os.path.dirname(path))
-        return True
-
-    def move(self, uri: str, new_uri: str) -> bool:
+    def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
+        path, new_path = _path(uri), _path(new_uri)
         try:
-            os.rename(_path(uri), _path(new_uri))
+            if replace:
+                os.replace(path, new_path)
+            else:
+                os.link(path, new_path)  # link(2) fails if the name is taken, which rename(2) does not
+                os.unlink(path)
         except FileNotFoundError:
             return False
+        _sync_directory(os.path.dirname(new_path))
         return True
+
+    def set_attributes(self, uri: str, attributes: Attributes) -> None:
+        path = _path(uri)
+        if attributes.permission is not None:
+            os.chmod(path, attributes.permission)
+        os.utime(path, (attributes.modified, attributes.modified))
 
     def delete(self, uri: str, durable: bool = False) -> bool:
         try:
@@ -120,33 +120,14 @@ def _make_directory(path: str) -> None:
 
 
 def _status(uri: str, found: os.stat_result) -> FileStatus:
-    return FileStatus(uri, places.name(uri), found.st_size, modes.S_ISDIR(found.st_mode), found.st_mtime)
+    mode = found.st_mode
+    return FileStatus(uri, places.name(uri), found.st_size, modes.S_ISDIR(mode), found.st_mtime, modes.S_IMODE(mode))
 
 
 def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStatus]:
     for entry in entries:
         with contextlib.suppress(FileNotFoundError):  # deleted between the listing and the look at it
             yield _status(places.join(uri, entry.name), entry.stat())
-
-
-@contextlib.contextmanager
-def _temporary(path: str) -> Iterator[str]:
-    """A name beside `path` for a file that is not whole yet; gone afterwards, unless renamed."""
-    temporary = os.path.join(os.path.dirname(path), TEMPORARY + uuid.uuid4().hex)
-    try:
-        yield temporary
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _write(path: str, chunks: Iterable[bytes]) -> int:
-    with open(path, "xb") as file:
-        for chunk in chunks:
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell()
 
 
 def _sync_directory(path: str) -> None:

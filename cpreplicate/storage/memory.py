@@ -6,12 +6,11 @@ import errno
 import io
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import BinaryIO
 
 from cpreplicate import uri as places
-from cpreplicate.errors import Refused
-from cpreplicate.storage.base import FileStatus, Storage
+from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage, refuse_unusable
 
 
 class MemoryStorage(Storage):
@@ -30,7 +29,7 @@ class MemoryStorage(Storage):
             return io.BytesIO(self._files[uri][0])
 
     def stat(self, uri: str) -> FileStatus | None:
-        _usable(uri)
+        refuse_unusable(uri)
         with self._lock:
             if uri in self._directories:
                 return FileStatus(uri, places.name(uri), 0, True, 0.0)
@@ -40,36 +39,40 @@ class MemoryStorage(Storage):
             return FileStatus(uri, places.name(uri), len(data), False, modified)
 
     def list(self, uri: str) -> list[FileStatus]:
-        _usable(uri)
+        refuse_unusable(uri)
         with self._lock:
             children = [each for each in (*self._files, *self._directories) if places.parent(each) == uri]
             return [status for status in map(self.stat, children) if status is not None]
 
-    def put(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None = None) -> int:
-        _usable(uri)
-        data = b"".join(chunks)
+    def put(
+        self,
+        uri: str,
+        content: Content,
+        expect: Callable[[int], None] | None = None,
+        attributes: Attributes | None = None,
+    ) -> int:
+        refuse_unusable(uri)
+        data = b"".join(content())
         if expect is not None:
             expect(len(data))
         with self._lock:
-            self._store(uri, data)
+            self._store(uri, data, attributes.modified if attributes else None)
         return len(data)
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        _usable(uri)
+        refuse_unusable(uri)
         with self._lock:
             if uri in self._files or uri in self._directories:
                 return False
             self._store(uri, data)
             return True
 
-    def move(self, uri: str, new_uri: str) -> bool:
-        _usable(new_uri)
+    def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         with self._lock:
             self._not_a_directory(uri)
-            self._not_a_directory(new_uri)
-            if uri not in self._files:
+            if uri not in self._files or self._files[uri][0] != seen:
                 return False
-            self._files[new_uri] = self._files.pop(uri)
+            self._store(uri, data)
             return True
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
@@ -84,24 +87,15 @@ class MemoryStorage(Storage):
             self._directories.remove(uri)
             return True
 
-    def _store(self, uri: str, data: bytes) -> None:
+    def _store(self, uri: str, data: bytes, modified: float | None = None) -> None:
         self._not_a_directory(uri)
         parent = places.parent(uri)
         while "/" in parent:
             self._directories.add(parent)
             parent = places.parent(parent)
-        self._files[uri] = (data, time.time())
+        self._files[uri] = (data, time.time() if modified is None else modified)
 
     def _not_a_directory(self, uri: str) -> None:
-        _usable(uri)
+        refuse_unusable(uri)
         if uri in self._directories:
             raise IsADirectoryError(errno.EISDIR, "is a directory", uri)
-
-
-def _usable(uri: str) -> None:
-    try:
-        unusable = b"\0" in uri.encode()
-    except UnicodeEncodeError:
-        unusable = True
-    if unusable:
-        raise Refused(f"{uri!r} names no file that a filesystem could hold")

@@ -15,7 +15,7 @@ from cpreplicate.runners import Copy, Delete, Read, choose_runner
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import SparkRunner
 from cpreplicate.runners.work import batches, cost
-from cpreplicate.storage import checksum
+from cpreplicate.storage import Site, Sites, checksum
 
 FILES = 40
 
@@ -27,7 +27,7 @@ def failures(outcomes):
 def test_spark_tries_a_failed_batch_again(copies, tmp_path):
     """First in this file: one process has one Spark context at a time."""
     blocked = tmp_path / "target" / "3"
-    with SparkRunner("local[2,40]") as runner:
+    with SparkRunner(Sites(), "local[2,40]") as runner:
         runner.run(copies[:1])
         (blocked / "in the way").mkdir(parents=True)
         timer = threading.Timer(1.0, lambda: shutil.rmtree(blocked))
@@ -40,7 +40,7 @@ def test_spark_tries_a_failed_batch_again(copies, tmp_path):
 
 @pytest.fixture(scope="module", params=["inline", "local[2,3]", "local[2]", "local-cluster[2,1,1024]"])
 def runner(request):
-    made = InlineRunner(4) if request.param == "inline" else SparkRunner(request.param)
+    made = InlineRunner(Sites(), 4) if request.param == "inline" else SparkRunner(Sites(), request.param)
     with made as runner:
         yield runner
 
@@ -60,7 +60,7 @@ def test_every_file_is_copied_read_and_deleted_and_told_as_a_row(runner, copies)
     assert {target: row.bytes for target, row in copied.items()} == {copy.target: copy.extent for copy in copies}
     read = runner.run([Read(copy.target, copy.extent) for copy in copies])
     assert {row.target: row.crc32c for row in read} == {target: row.crc32c for target, row in copied.items()}
-    assert copied[copies[7].target].crc32c == checksum(copies[7].source).crc32c
+    assert copied[copies[7].target].crc32c == checksum(copies[7].source, Site()).crc32c
     deleted = runner.run([Delete(copy.target) for copy in copies])
     assert failures(deleted) == {}
     assert len(runner.run([Delete(copy.target) for copy in copies])) == FILES
@@ -86,7 +86,7 @@ def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path):
     (blocked / "in the way").mkdir(parents=True)
     timer = threading.Timer(0.1, lambda: shutil.rmtree(blocked))
     timer.start()
-    with InlineRunner(4) as runner:
+    with InlineRunner(Sites(), 4) as runner:
         assert failures(runner.run(copies)) == {}
     timer.join()
 
@@ -114,17 +114,17 @@ def test_a_great_many_files_make_more_batches():
 
 
 def test_auto_starts_no_spark_for_little_and_spark_for_more():
-    little = choose_runner("auto", 10, 1 << 20, None, None)
+    little = choose_runner("auto", 10, 1 << 20, Sites(), None, None)
     assert little.name == "inline"
     assert "not worth" in little.reason
-    assert choose_runner("auto", 10_000, 1 << 20, None, None).name == "spark"
-    assert choose_runner("auto", 10, 1 << 30, None, None).name == "spark"
+    assert choose_runner("auto", 10_000, 1 << 20, Sites(), None, None).name == "spark"
+    assert choose_runner("auto", 10, 1 << 30, Sites(), None, None).name == "spark"
 
 
 def test_little_to_do_imports_no_pyspark():
     code = (
-        "import sys; from cpreplicate.runners import choose_runner as c; "
-        "c('auto', 1, 1, None, None); print('pyspark' in sys.modules)"
+        "import sys; from cpreplicate.runners import choose_runner as c; from cpreplicate.storage import Sites; "
+        "c('auto', 1, 1, Sites(), None, None); print('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
@@ -133,13 +133,14 @@ def test_where_java_is_missing_the_error_says_so_before_anything_is_done(monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(CpreplicateError, match="Java 17"):
-        SparkRunner()
+        SparkRunner(Sites())
 
 
 def test_spark_says_nothing_of_its_own(copies):
     code = (
         "from cpreplicate.runners.spark import SparkRunner; from cpreplicate.runners import Copy\n"
-        f"with SparkRunner('local[2]') as r: r.run([Copy({copies[1].source!r}, {copies[1].target!r}, 1)])"
+        "from cpreplicate.storage import Sites\n"
+        f"with SparkRunner(Sites(), 'local[2]') as r: r.run([Copy({copies[1].source!r}, {copies[1].target!r}, 1)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
@@ -147,6 +148,6 @@ def test_spark_says_nothing_of_its_own(copies):
 
 def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
     started = time.monotonic()
-    with pytest.raises(CpreplicateError, match="Spark did not start"), SparkRunner("nonsense://x") as runner:
+    with pytest.raises(CpreplicateError, match="Spark did not start"), SparkRunner(Sites(), "nonsense://x") as runner:
         runner.run(copies)
     assert time.monotonic() - started < 60

@@ -10,6 +10,7 @@ import pytest
 
 from cpreplicate.runners import Copy
 from cpreplicate.runners.spark import SparkRunner
+from cpreplicate.storage import Sites
 
 SIZE = 256 << 20
 
@@ -67,7 +68,7 @@ def kill_when_copying(target, victims):
 
 
 def run(master, copies, target, victims):
-    with SparkRunner(master) as runner:
+    with SparkRunner(Sites(), master) as runner:
         killer = kill_when_copying(target, victims)
         outcomes = runner.run(copies)
         killer.join()
@@ -92,5 +93,5 @@ def test_a_worker_that_dies_is_replaced_where_tasks_are_tried_again(copies, tmp_
 
 
 def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
-    with SparkRunner("local[2]") as runner, pytest.raises(Exception, match="PythonException"):
+    with SparkRunner(Sites(), "local[2]") as runner, pytest.raises(Exception, match="PythonException"):
         runner.run([Copy(None, copies[0].target, 1)])

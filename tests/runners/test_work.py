@@ -9,7 +9,7 @@ import pytest
 from cpreplicate.runners import Copy, Delete
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.work import perform
-from cpreplicate.storage import storage_for
+from cpreplicate.storage import Site, Sites
 from cpreplicate.storage.faults import Faulty
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.registry import serving
@@ -21,7 +21,7 @@ SOURCE, TARGET = "memory:/source/f", "memory:/target/f"
 @pytest.fixture
 def memory():
     storage = MemoryStorage()
-    storage.put(SOURCE, [b"123456789"])
+    storage.put(SOURCE, lambda: [b"123456789"])
     with serving("memory", storage):
         yield storage
 
@@ -31,25 +31,25 @@ def puts(tracing):
 
 
 def test_a_retry_reads_back_what_an_earlier_try_finished(memory):
-    [first] = perform([Copy(SOURCE, TARGET, 9)])
+    [first] = perform([Copy(SOURCE, TARGET, 9)], Sites())
     tracing = Tracing(memory)
     with serving("memory", tracing):
-        [second] = perform([Copy(SOURCE, TARGET, 9)], again=True)
+        [second] = perform([Copy(SOURCE, TARGET, 9)], Sites(), again=True)
     assert puts(tracing) == []
     assert (second.bytes, second.crc32c) == (first.bytes, first.crc32c) == (9, 0xE3069283)
 
 
 @pytest.mark.parametrize("there", [b"1234", b"1234567890"])
 def test_a_retry_copies_what_is_not_as_long_as_its_source(memory, there):
-    memory.put(TARGET, [there])
-    [outcome] = perform([Copy(SOURCE, TARGET, 3)], again=True)
+    memory.put(TARGET, lambda: [there])
+    [outcome] = perform([Copy(SOURCE, TARGET, 3)], Sites(), again=True)
     assert outcome.bytes == 9
     assert memory.stat(TARGET).length == 9
 
 
 def test_a_first_try_trusts_nothing_that_is_there(memory):
-    memory.put(TARGET, [b"987654321"])
-    [outcome] = perform([Copy(SOURCE, TARGET, 9)])
+    memory.put(TARGET, lambda: [b"987654321"])
+    [outcome] = perform([Copy(SOURCE, TARGET, 9)], Sites())
     assert outcome.crc32c == 0xE3069283
     with memory.open(TARGET) as stream:
         assert stream.read() == b"123456789"
@@ -57,16 +57,17 @@ def test_a_first_try_trusts_nothing_that_is_there(memory):
 
 def test_a_source_that_is_missing_is_not_tried_again(memory):
     tracing = Tracing(memory)
-    with serving("memory", tracing), InlineRunner() as runner:
+    with serving("memory", tracing), InlineRunner(Sites()) as runner:
         [outcome] = runner.run([Copy("memory:/source/gone", TARGET, 1)])
     assert outcome.missing
-    assert tracing.calls == [("open", "memory:/source/gone")]
+    assert tracing.calls == [("put", TARGET), ("open", "memory:/source/gone")]
+    assert memory.stat(TARGET) is None
 
 
 def test_a_file_missing_at_the_target_is_not_taken_for_a_missing_source(memory):
     error = FileNotFoundError(errno.ENOENT, "the directory went", TARGET)
     with serving("memory", Faulty(memory, lambda verb, _uri: error if verb == "put" else None)):
-        [outcome] = perform([Copy(SOURCE, TARGET, 9)])
+        [outcome] = perform([Copy(SOURCE, TARGET, 9)], Sites())
     assert not outcome.missing
     assert outcome.error.startswith("FileNotFoundError: ")
 
@@ -75,7 +76,8 @@ def test_an_error_is_one_line_and_spares_the_other_files(memory):
     error = OSError(errno.EIO, "first line\nsecond line")
     faulty = Faulty(memory, lambda verb, uri: error if (verb, uri) == ("put", TARGET) else None)
     with serving("memory", faulty):
-        failed, copied, deleted = perform([Copy(SOURCE, TARGET, 9), Copy(SOURCE, TARGET + "2", 9), Delete("memory:/none")])
+        actions = [Copy(SOURCE, TARGET, 9), Copy(SOURCE, TARGET + "2", 9), Delete("memory:/none")]
+        failed, copied, deleted = perform(actions, Sites())
     assert failed.error == f"OSError: [Errno {errno.EIO}] first line second line"
     assert (copied.error, copied.bytes) == (None, 9)
     assert (deleted.error, deleted.bytes, deleted.missing) == (None, 0, False)
@@ -83,26 +85,26 @@ def test_an_error_is_one_line_and_spares_the_other_files(memory):
 
 def test_a_failure_that_lasts_is_told_after_three_tries(memory):
     tracing = Tracing(Faulty(memory, lambda verb, _uri: OSError(errno.EIO, "broken") if verb == "put" else None))
-    with serving("memory", tracing), InlineRunner() as runner:
+    with serving("memory", tracing), InlineRunner(Sites()) as runner:
         [outcome] = runner.run([Copy(SOURCE, TARGET, 9)])
     assert "broken" in outcome.error
     assert puts(tracing) == [TARGET] * 3
 
 
 def test_a_mistake_in_the_program_is_not_taken_for_a_failed_file(memory, monkeypatch):
-    def mistaken(_uri, _chunks, _expect=None):
+    def mistaken(*_):
         raise TypeError("a mistake")
 
     monkeypatch.setattr(memory, "put", mistaken)
     with pytest.raises(TypeError, match="a mistake"):
-        perform([Copy(SOURCE, TARGET, 9)])
+        perform([Copy(SOURCE, TARGET, 9)], Sites())
 
 
 def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
     lock, flying, most = threading.Lock(), 0, 0
-    plain = storage_for(SOURCE).put
+    plain = Site().storage(SOURCE).put
 
-    def slow(uri, chunks, expect=None):
+    def slow(*words):
         nonlocal flying, most
         with lock:
             flying += 1
@@ -110,8 +112,8 @@ def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
         time.sleep(0.05)
         with lock:
             flying -= 1
-        return plain(uri, chunks, expect)
+        return plain(*words)
 
     memory.put = slow
-    perform([Copy(SOURCE, f"{TARGET}{n}", 9) for n in range(12)], streams=4)
+    perform([Copy(SOURCE, f"{TARGET}{n}", 9) for n in range(12)], Sites(), streams=4)
     assert most == 4

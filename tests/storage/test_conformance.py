@@ -1,32 +1,82 @@
-"""What the commit protocol asks of every storage, be it local or, for tests, in memory."""
+"""What the commit protocol asks of every storage: local, HDFS by each of its clients, object stores, and, for tests, memory."""
 
 import contextlib
 import errno
 import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cpreplicate.errors import Refused
-from cpreplicate.storage import ShortSource, SourceMissing, checksum, copy_file, storage_for
-from cpreplicate.storage.base import TEMPORARY
+from cpreplicate.storage import ShortSource, Site, Sites, SourceMissing, WriteSettings, checksum, copy_file
+from cpreplicate.storage.base import TEMPORARY, Attributes
 from cpreplicate.storage.faults import Faulty
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.registry import serving
 
-NAMES = ["plain", "with space", "50%", "%2e%2e", "a?b#c", "ünïcode", "semi;colon", "-dash"]
+NAMES = ["plain", "with space", "50%", "%2e%2e", "a?b#c", "ünïcode", "semi;colon", "-dash", "a+b&c=d"]
+STORAGES = ["file", "memory", "hdfs", "hdfs-hadoop", "hdfs-ha", "hdfs-ha-hadoop", "viewfs", "webhdfs", "s3"]
 
 
-@pytest.fixture(params=["file", "memory"])
-def root(request, tmp_path):
+class Place:
+    """A directory of a storage, and the site by which it is reached."""
+
+    def __init__(self, root: str, site: Site) -> None:
+        self.root, self.site = root, site
+        self.sites = Sites(site, site)
+        self.storage = site.storage(root)
+        self.has_directories = not root.startswith("s3")
+
+
+def hdfs(cluster, client: str = "native", uri: str | None = None, **more: str) -> Place:
+    options = (("", tuple({**cluster.conf, "hadoop.user.name": cluster.superuser, **more}.items())),)
+    return Place(f"{uri or cluster.uri}/conformance/{uuid.uuid4().hex}", Site(options, client, WriteSettings()))
+
+
+def s3_site(endpoint: str) -> Site:
+    options = {"key": "testing", "secret": "testing", "endpoint_url": endpoint, "region": "us-east-1"}
+    return Site((("s3:", tuple(options.items())),))
+
+
+def make(name: str, request, tmp_path) -> Place:
+    if name in ("file", "memory"):
+        return Place(f"{name}:{tmp_path}", Site())
+    if name == "s3":
+        server = request.getfixturevalue("s3")
+        server.make_bucket("conformance")
+        return Place(f"s3://conformance/{uuid.uuid4().hex}", s3_site(server.endpoint))
+    cluster = request.getfixturevalue("ha_cluster" if "ha" in name.split("-") else "clusters")
+    cluster = getattr(cluster, "a", cluster)
+    if name == "viewfs":
+        links = {"linkFallback": f"{cluster.uri}/", "link./jobs": f"{cluster.uri}/mnt"}
+        mounts = {f"fs.viewfs.mounttable.all.{name}": target for name, target in links.items()}
+        return hdfs(cluster, uri="viewfs://all/jobs", **mounts)
+    if name == "webhdfs":
+        return hdfs(cluster, uri=cluster.webhdfs_uri)
+    return hdfs(cluster, "hadoop" if name.endswith("hadoop") else "native")
+
+
+@pytest.fixture(params=STORAGES)
+def place(request, tmp_path):
     with contextlib.ExitStack() as stack:
         if request.param == "memory":
             stack.enter_context(serving("memory", MemoryStorage()))
-        yield f"{request.param}:{tmp_path}"
+        yield make(request.param, request, tmp_path)
 
 
 @pytest.fixture
-def storage(root):
-    return storage_for(root)
+def root(place):
+    return place.root
+
+
+@pytest.fixture
+def storage(place):
+    return place.storage
+
+
+def put(storage, uri, data=b"", **words):
+    return storage.put(uri, lambda: [data], **words)
 
 
 def read(storage, uri):
@@ -34,10 +84,15 @@ def read(storage, uri):
         return stream.read()
 
 
+def torn():
+    yield b"new, but only ha"
+    raise OSError(errno.EIO, "the disk failed")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_put_is_read_listed_and_deleted_under_its_literal_name(storage, root, name):
     uri = f"{root}/new/{name}"
-    assert storage.put(uri, [b"ab", b"c"]) == 3
+    assert storage.put(uri, lambda: [b"ab", b"c"]) == 3
     assert read(storage, uri) == b"abc"
     assert [(s.uri, s.name, s.length, s.is_directory) for s in storage.list(f"{root}/new")] == [(uri, name, 3, False)]
     assert storage.stat(uri).length == 3
@@ -50,38 +105,58 @@ def test_what_is_not_there_is_told_not_raised(storage, root):
     assert storage.list(f"{root}/x") == []
     assert storage.delete(f"{root}/x") is False
     assert storage.rmdir(f"{root}/x") is False
-    assert storage.move(f"{root}/x", f"{root}/y") is False
+    assert storage.take_over(f"{root}/x", b"", b"mine") is False
     with pytest.raises(FileNotFoundError):
         storage.open(f"{root}/x")
 
 
 def test_a_put_that_fails_leaves_what_was_there_and_nothing_else(storage, root):
     uri = f"{root}/d/file"
-    storage.put(uri, [b"old"])
-
-    def torn():
-        yield b"new, but only ha"
-        raise OSError(errno.EIO, "the disk failed")
-
+    put(storage, uri, b"old")
     with pytest.raises(OSError, match="the disk failed"):
-        storage.put(uri, torn())
+        storage.put(uri, torn)
 
     def too_short(length):
         raise ShortSource(f"{length} bytes")
 
     with pytest.raises(ShortSource):
-        storage.put(uri, [b"new"], too_short)
+        put(storage, uri, b"new", expect=too_short)
     assert read(storage, uri) == b"old"
     assert [each.name for each in storage.list(f"{root}/d")] == ["file"]
 
 
-def test_a_put_replaces_a_file_as_a_whole_while_it_is_read(storage, root):
+def test_a_large_put_that_fails_in_the_middle_leaves_nothing(storage, root):
+    def torn_late():
+        yield from [bytes(8 << 20)] * 5
+        raise OSError(errno.EIO, "the disk failed")
+
+    with pytest.raises(OSError, match="the disk failed"):
+        storage.put(f"{root}/d/file", torn_late)
+    assert storage.stat(f"{root}/d/file") is None
+    assert storage.list(f"{root}/d") == []
+
+
+def test_a_large_file_is_read_back_in_order_and_from_any_position(storage, root):
+    uri = f"{root}/large"
+    chunks = [bytes([number]) * (3 << 20) for number in range(12)]
+    assert storage.put(uri, lambda: chunks) == 36 << 20
+    with storage.open(uri) as stream:
+        for chunk in chunks:
+            assert stream.read(3 << 20) == chunk
+        assert stream.read(1) == b""
+        stream.seek((30 << 20) - 1)
+        assert stream.read(2) == b"\x09\x0a"
+        assert stream.seek(0, 2) == 36 << 20
+        stream.seek(5)
+        assert stream.read(1) == b"\x00"
+
+
+def test_a_put_replaces_a_file_as_a_whole(storage, root):
     uri = f"{root}/file"
-    storage.put(uri, [b"old"])
-    with storage.open(uri) as reader:
-        storage.put(uri, [b"newer"])
-        assert reader.read() == b"old"
+    put(storage, uri, b"old")
+    put(storage, uri, b"newer")
     assert read(storage, uri) == b"newer"
+    assert [each.name for each in storage.list(root)] == ["file"]
 
 
 def test_of_many_contenders_one_creates(storage, root):
@@ -92,60 +167,81 @@ def test_of_many_contenders_one_creates(storage, root):
         if storage.create_exclusive(f"{root}/d/lease", b"%d" % number):
             won.append(number)
 
-    threads = [threading.Thread(target=contend, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(contend)
     assert len(won) == 1
     assert read(storage, f"{root}/d/lease") == b"%d" % won[0]
     assert len(storage.list(f"{root}/d")) == 1
 
 
-def test_of_many_contenders_one_moves_away(storage, root):
-    storage.put(f"{root}/lease", [b""])
-    moved = [storage.move(f"{root}/lease", f"{root}/aside-{n}") for n in range(3)]
-    assert moved == [True, False, False]
+def run_all(contend, count=16):
+    threads = [threading.Thread(target=contend, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
-def test_a_directory_is_never_deleted_with_what_it_holds(storage, root):
-    storage.put(f"{root}/d/file", [b""])
-    with pytest.raises(OSError, match="director"):
-        storage.delete(f"{root}/d")
+def test_of_many_contenders_one_takes_over(storage, root):
+    put(storage, f"{root}/d/lease", b"stale")
+    start, won = threading.Barrier(16), []
+
+    def contend(number):
+        start.wait()
+        if storage.take_over(f"{root}/d/lease", b"stale", b"%d" % number):
+            won.append(number)
+
+    run_all(contend)
+    assert len(won) <= 1
+    held = read(storage, f"{root}/d/lease")
+    assert held == (b"%d" % won[0])
+    assert len(storage.list(f"{root}/d")) == 1
+
+
+def test_only_what_was_seen_is_taken_over(storage, root):
+    put(storage, f"{root}/d/lease", b"renewed")
+    assert storage.take_over(f"{root}/d/lease", b"stale", b"mine") is False
+    assert storage.take_over(f"{root}/d/lease", b"", b"mine") is False
+    assert read(storage, f"{root}/d/lease") == b"renewed"
+    assert len(storage.list(f"{root}/d")) == 1
+
+
+def test_what_a_directory_holds_is_never_deleted_with_it(place, storage, root):
+    put(storage, f"{root}/d/file")
+    if place.has_directories:
+        with pytest.raises(OSError, match="director"):
+            storage.delete(f"{root}/d")
+    else:
+        with contextlib.suppress(IsADirectoryError):
+            storage.delete(f"{root}/d")
     assert storage.rmdir(f"{root}/d") is False
     assert storage.stat(f"{root}/d/file") is not None
 
 
-def test_a_copy_tells_length_and_crc32c(storage, root):
-    storage.put(f"{root}/a", [b"123456789"])
-    copied = copy_file(f"{root}/a", f"{root}/new/b", 9)
+def test_a_copy_tells_length_and_crc32c(place, storage, root):
+    put(storage, f"{root}/a", b"123456789")
+    copied = copy_file(f"{root}/a", f"{root}/new/b", 9, place.sites)
     assert copied == (9, 0xE3069283)  # the check value of CRC-32C
-    assert checksum(f"{root}/new/b") == copied
+    assert checksum(f"{root}/new/b", place.site) == copied
 
 
-def test_a_merged_file_is_copied_to_its_end(storage, root):
-    storage.put(f"{root}/a", [b"123456789"])
-    assert copy_file(f"{root}/a", f"{root}/b", 4).bytes == 9
+def test_an_empty_file_is_copied(place, storage, root):
+    put(storage, f"{root}/a", b"")
+    assert copy_file(f"{root}/a", f"{root}/b", 0, place.sites) == (0, 0)
+    assert storage.stat(f"{root}/b").length == 0
 
 
-def test_a_source_that_is_missing_or_short_is_told_apart_and_publishes_nothing(storage, root):
+def test_a_merged_file_is_copied_to_its_end(place, storage, root):
+    put(storage, f"{root}/a", b"123456789")
+    assert copy_file(f"{root}/a", f"{root}/b", 4, place.sites).bytes == 9
+
+
+def test_a_source_that_is_missing_or_short_is_told_apart_and_publishes_nothing(place, storage, root):
     with pytest.raises(SourceMissing):
-        copy_file(f"{root}/none", f"{root}/b", 0)
-    storage.put(f"{root}/a", [b"123"])
+        copy_file(f"{root}/none", f"{root}/b", 0, place.sites)
+    put(storage, f"{root}/a", b"123")
     with pytest.raises(ShortSource, match="has 3 bytes, the checkpoint needs 4"):
-        copy_file(f"{root}/a", f"{root}/b", 4)
+        copy_file(f"{root}/a", f"{root}/b", 4, place.sites)
     assert [status.name for status in storage.list(root)] == ["a"]
-
-
-def test_a_new_file_whose_bytes_fail_never_appears(storage, root):
-    def torn():
-        yield b"half"
-        raise OSError(errno.EIO, "the disk failed")
-
-    with pytest.raises(OSError, match="the disk failed"):
-        storage.put(f"{root}/d/file", torn())
-    assert storage.stat(f"{root}/d/file") is None
-    assert storage.list(f"{root}/d") == []
 
 
 def test_a_file_being_written_is_not_there_yet(storage, root):
@@ -156,48 +252,62 @@ def test_a_file_being_written_is_not_there_yet(storage, root):
         seen.append(storage.stat(f"{root}/d/file"))
         yield b"second"
 
-    storage.put(f"{root}/d/file", chunks())
+    storage.put(f"{root}/d/file", chunks)
     assert seen == [None]
 
 
 def test_a_listing_hides_nothing(storage, root):
     names = {"file", ".hidden", TEMPORARY + "left-by-a-run-that-died"}
     for name in names:
-        storage.put(f"{root}/d/{name}", [b""])
-    storage.put(f"{root}/d/directory/file", [b""])
+        put(storage, f"{root}/d/{name}")
+    put(storage, f"{root}/d/directory/file")
     assert {(each.name, each.is_directory) for each in storage.list(f"{root}/d")} == {
         *((name, False) for name in names),
         ("directory", True),
     }
 
 
-def test_an_empty_directory_goes_when_asked(storage, root):
-    storage.put(f"{root}/d/file", [b""])
+def test_a_listing_of_more_than_a_page_is_complete(storage, root):
+    """A page is 1,000 objects on S3, and 100 files on the clusters of these tests."""
+    names = {f"{number:04}" for number in range(1100 if root.startswith("s3") else 220)}
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(lambda name: put(storage, f"{root}/d/{name}"), names))
+    assert {each.name for each in storage.list(f"{root}/d")} == names
+
+
+def test_an_empty_directory_goes_when_asked(place, storage, root):
+    put(storage, f"{root}/d/file")
     storage.delete(f"{root}/d/file")
-    assert storage.rmdir(f"{root}/d") is True
+    assert storage.rmdir(f"{root}/d") is place.has_directories
     assert storage.stat(f"{root}/d") is None
 
 
-def test_a_file_is_never_put_over_a_directory(storage, root):
-    storage.put(f"{root}/d/file", [b"x"])
-    with pytest.raises(OSError, match="director"):
-        storage.put(f"{root}/d", [b"y"])
+def test_a_file_is_never_put_over_a_directory(place, storage, root):
+    put(storage, f"{root}/d/file", b"x")
+    if place.has_directories:
+        with pytest.raises(OSError, match="director"):
+            put(storage, f"{root}/d", b"y")
+        assert [each.name for each in storage.list(root)] == ["d"]
     assert read(storage, f"{root}/d/file") == b"x"
-    assert [each.name for each in storage.list(root)] == ["d"]
+
+
+def test_attributes_are_set_where_there_are_any(storage, root):
+    put(storage, f"{root}/file", b"x", attributes=Attributes(0o640, 1_500_000_000.0))
+    status = storage.stat(f"{root}/file")
+    if status.permission is not None:
+        assert (status.permission, status.modified) == (0o640, 1_500_000_000.0)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
 def test_a_name_that_no_filesystem_could_hold_is_refused_by_every_verb(storage, root, name):
-    bad, good = f"{root}/{name}", f"{root}/good"
-    storage.put(good, [b""])
+    bad = f"{root}/{name}"
     verbs = [
         lambda: storage.open(bad),
         lambda: storage.stat(bad),
         lambda: storage.list(bad),
-        lambda: storage.put(bad, [b""]),
+        lambda: put(storage, bad),
         lambda: storage.create_exclusive(bad, b""),
-        lambda: storage.move(bad, good),
-        lambda: storage.move(good, bad),
+        lambda: storage.take_over(bad, b"", b""),
         lambda: storage.delete(bad),
         lambda: storage.rmdir(bad),
     ]
@@ -206,10 +316,10 @@ def test_a_name_that_no_filesystem_could_hold_is_refused_by_every_verb(storage, 
             verb()
 
 
-def test_a_fault_at_the_target_is_not_taken_for_a_missing_source(storage, root):
-    storage.put(f"{root}/a", [b"x"])
+def test_a_fault_at_the_target_is_not_taken_for_a_missing_source(place, storage, root):
+    put(storage, f"{root}/a", b"x")
     error = FileNotFoundError(errno.ENOENT, "the directory went", f"{root}/b")
     faulty = Faulty(storage, lambda verb, _uri: error if verb == "put" else None)
     with serving(root.partition(":")[0], faulty), pytest.raises(FileNotFoundError) as raised:
-        copy_file(f"{root}/a", f"{root}/b", 1)
+        copy_file(f"{root}/a", f"{root}/b", 1, place.sites)
     assert not isinstance(raised.value, SourceMissing)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import copy_file, storage_for
+from cpreplicate.storage import Site, Sites, copy_file
 
 
 @pytest.fixture
@@ -16,18 +16,18 @@ def root(tmp_path):
 
 @pytest.fixture
 def storage(root):
-    return storage_for(root)
+    return Site().storage(root)
 
 
 def test_a_scheme_that_is_not_served_is_told():
     with pytest.raises(UsageError, match="hdfs"):
-        storage_for("hdfs://ns/x")
+        Site().storage("hdfs://ns/x")
     with pytest.raises(UsageError, match="memory"):
-        storage_for("memory:/x")
+        Site().storage("memory:/x")
 
 
 def test_the_place_of_a_file_is_where_it_lies(storage, root, tmp_path):
-    storage.put(f"{root}/a/b", [b"x"])
+    storage.put(f"{root}/a/b", lambda: [b"x"])
     assert Path(tmp_path / "a" / "b").read_bytes() == b"x"
 
 
@@ -39,11 +39,11 @@ def test_what_is_put_is_durable_with_every_directory_on_the_way(storage, root, t
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", spy)
-    storage.put(f"{root}/job/shared/file", [b"x"])
+    storage.put(f"{root}/job/shared/file", lambda: [b"x"])
     assert {tmp_path, tmp_path / "job", tmp_path / "job" / "shared"} <= set(synced)
     assert synced[-1] == tmp_path / "job" / "shared"  # after the rename
     synced.clear()
-    storage.put(f"{root}/job/shared/other", [b"x"])
+    storage.put(f"{root}/job/shared/other", lambda: [b"x"])
     assert len(synced) == 2  # the file and its directory
 
 
@@ -51,7 +51,7 @@ def test_threads_that_need_the_same_new_directory_do_not_meet(storage, root):
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(lambda n: storage.put(f"{root}/a/b/c/{n}", [b"x"]), range(64))) == [1] * 64
+        assert list(pool.map(lambda n: storage.put(f"{root}/a/b/c/{n}", lambda: [b"x"]), range(64))) == [1] * 64
 
 
 @pytest.mark.timeout(20)
@@ -59,7 +59,7 @@ def test_a_pipe_or_a_device_is_an_error_not_an_endless_copy(root, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (f"{root}/pipe", "file:/dev/zero"):
         with pytest.raises(OSError, match="not a regular file"):
-            copy_file(place, f"{root}/copy", 0)
+            copy_file(place, f"{root}/copy", 0, Sites())
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
 
 
@@ -77,5 +77,5 @@ def test_a_file_system_that_is_full_leaves_no_temporary_file(verb, storage, root
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        storage.put(f"{root}/f", [b"x"]) if verb == "put" else storage.create_exclusive(f"{root}/f", b"x")
+        storage.put(f"{root}/f", lambda: [b"x"]) if verb == "put" else storage.create_exclusive(f"{root}/f", b"x")
     assert list(tmp_path.iterdir()) == []

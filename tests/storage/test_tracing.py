@@ -2,7 +2,7 @@
 
 from cpreplicate import replicate
 from cpreplicate.replicate import Request
-from cpreplicate.storage import storage_for
+from cpreplicate.storage import Site
 from cpreplicate.storage.registry import serving
 from cpreplicate.storage.tracing import Tracing
 from tests.support.corpus import DataCentre
@@ -11,7 +11,7 @@ from tests.support.corpus import DataCentre
 def test_syncs_change_nothing_but_the_replica(tmp_path):
     source = DataCentre("2.3.0-rocks-incr", tmp_path)
     job = source.jobs()[-1]
-    tracing = Tracing(storage_for("file:/"))
+    tracing = Tracing(Site().storage("file:/"))
     with serving("file", tracing):
         for number in source.numbers(job):
             place = f"file:{source.job_root(job)}/chk-{number}"
@@ -28,7 +28,7 @@ def test_a_run_with_nothing_to_do_copies_nothing(tmp_path):
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
     request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline")
     replicate.sync(request, lambda _line: None)
-    tracing = Tracing(storage_for("file:/"))
+    tracing = Tracing(Site().storage("file:/"))
     with serving("file", tracing):
         replicate.sync(request, lambda _line: None)
     assert {uri for _verb, uri in tracing.changes()} == {f"file:{tmp_path}/dcB/{job}/.cpreplicate/lease"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cpreplicate.storage import Site
 from tests.support.encoder import File, Incremental, OperatorEntry, Subtask, Tree, encode
 
 JOB = "0123456789abcdef0123456789abcdef"
@@ -16,14 +18,34 @@ def write_checkpoint(root: Path, number: int, files: Mapping[str, int], version:
         place = root / JOB / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.exists():
-            pattern = (name.encode() * (length // len(name.encode()) + 1))[:length]
-            place.write_bytes(pattern)
-    shared = tuple(
-        (f"{index:06d}.sst", File(f"file:{root}/{JOB}/{name}", size)) for index, (name, size) in enumerate(files.items())
-    )
-    state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
-    tree = Tree(version, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), number)
+            place.write_bytes(pattern(name, length))
     directory = root / JOB / f"chk-{number}"
     directory.mkdir(parents=True)
-    (directory / "_metadata").write_bytes(encode(tree).data)
+    (directory / "_metadata").write_bytes(metadata(f"file:{root}", number, files, version))
     return directory
+
+
+def put_checkpoint(site: Site, root: str, number: int, files: Mapping[str, int]) -> str:
+    """The same on any storage; its place. Files that are there are kept."""
+    storage = site.storage(root)
+    directories = sorted({f"{root}/{JOB}/{name}".rpartition("/")[0] for name in files})
+    there = {status.uri for directory in directories for status in storage.list(directory)}
+    places = {f"{root}/{JOB}/{name}": pattern(name, length) for name, length in files.items()}
+    missing = [place for place in places if place not in there]
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(lambda place: storage.put(place, lambda: [places[place]]), missing))
+    checkpoint = f"{root}/{JOB}/chk-{number}"
+    storage.put(f"{checkpoint}/_metadata", lambda: [metadata(root, number, files)])
+    return checkpoint
+
+
+def pattern(name: str, length: int) -> bytes:
+    """What a file of that name holds."""
+    return (name.encode() * (length // len(name.encode()) + 1))[:length]
+
+
+def metadata(root: str, number: int, files: Mapping[str, int], version: int = 6) -> bytes:
+    """The `_metadata` of a checkpoint whose one subtask has these files as incremental state."""
+    shared = tuple((f"{index:06d}.sst", File(f"{root}/{JOB}/{name}", size)) for index, (name, size) in enumerate(files.items()))
+    state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
+    return encode(Tree(version, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), number)).data

@@ -1,0 +1,469 @@
+"""`hdfs:` and `viewfs:` through Apache Hadoop's own client, in a JVM beside the process: `--hdfs-client hadoop`.
+
+It goes on where hdfs-native fails: DataNodes that died, encryption zones, and whatever else a cluster asks of its clients.
+From one cluster to another no byte passes through Python. The environment (HADOOP_CONF_DIR) is not consulted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from cpreplicate import uri as places
+from cpreplicate.errors import UsageError
+from cpreplicate.storage import gateway
+from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage, Transient, refuse_unusable
+from cpreplicate.storage.gateway import Exchange, Jvm
+from cpreplicate.storage.hdfs_errors import translated
+from cpreplicate.storage.renaming import RenamingStorage
+from cpreplicate.storage.settings import WriteSettings
+
+_FS = "org.apache.hadoop.fs"
+_WRITABLE = "org.apache.hadoop.io.Writable"
+_DEFAULTS = ("core-default.xml", "hdfs-default.xml")
+_OPTIONS = {
+    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",  # 400 otherwise; see `streams`
+    "dfs.client.block.write.locateFollowingBlock.retries": "11",  # each twice as long: 20 s in all
+    "dfs.checksum.combine.mode": "COMPOSITE_CRC",
+    "dfs.client.write.max-packets-in-flight": "32",  # 2 MiB a file; 80 otherwise, and many files share the heap
+    "dfs.client.socket-timeout": "30000",
+    "ipc.client.connect.timeout": "5000",
+    "ipc.client.connect.max.retries": "3",
+    "ipc.client.connect.max.retries.on.timeouts": "2",
+    "ipc.client.rpc-timeout.ms": "60000",
+    "dfs.client.failover.max.attempts": "8",
+    "dfs.client.failover.sleep.max.millis": "2000",
+    "fs.viewfs.mount.links.as.symlinks": "false",  # but as the directories that they are
+    "fs.automatic.close": "false",  # else the JVM, when it ends, waits for a NameNode that is down
+}
+_DIRECTORY = 1  # FileStatusProto.FileType.FT_DIR
+_THROWN = re.compile(r"([\w.$]+)(?:\(([\w.$]+)\))?(?:: (.*))?", re.DOTALL)
+_WRAPPERS = ("UndeclaredThrowableException", "InvocationTargetException", "ExecutionException", "RuntimeException")
+_ADVICE = "; For more details see:"  # in Hadoop's wiki
+_SECURITY = ("SaslException", "GSSException", "KerberosAuthException", "LoginException")
+_UNAUTHENTICATED = ("Client cannot authenticate", "GSS initiate failed")
+
+
+class HadoopStorage(RenamingStorage):
+    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement; atomic by `rename2`.
+
+    `DistributedFileSystem.rename(Path, Path, Options.Rename...)` is that call; the other `rename` moves into a directory.
+    """
+
+    streams = 64  # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in flight
+    copies_its_own = True
+    put_calls = 4  # create, addBlock, complete, rename2
+
+    def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
+        self._filesystem = filesystem
+        self._options = {**_OPTIONS, **options}
+        self._write = write
+        self._lock = threading.Lock()
+        self._cluster: _Cluster | None = None
+        with self.telling(filesystem):  # what would fail at every call is told now
+            pass
+
+    def open(self, uri: str) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(_Reader(self, uri), Exchange.size))
+
+    def stat(self, uri: str) -> FileStatus | None:
+        try:
+            with self.telling(uri) as cluster:
+                return cluster.status(uri).of(uri)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list(self, uri: str) -> list[FileStatus]:
+        try:
+            with self.telling(uri) as cluster:
+                found = cluster.statuses(uri)
+        except FileNotFoundError:
+            return []
+        if len(found) == 1 and not found[0].is_directory and places.local_path(found[0].path) == places.local_path(uri):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
+        return [each.of(places.join(uri, places.name(each.path))) for each in found]
+
+    def write_new(self, uri: str, content: Content) -> int:
+        length = 0
+        with self._created(uri) as (cluster, out):
+            for chunk in content():  # outside of `telling`: what the source says is not of this place
+                with self.telling(uri):
+                    _write(cluster.jvm, out, memoryview(chunk))
+                length += len(chunk)
+        return length
+
+    def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
+        try:
+            with self.telling(new_uri) as cluster:
+                cluster.rename(uri, new_uri, replace)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def set_attributes(self, uri: str, attributes: Attributes) -> None:
+        milliseconds = int(attributes.modified * 1000)
+        with self.telling(uri) as cluster:
+            path = cluster.path(uri)
+            if attributes.permission is not None:
+                permission = cluster.jvm.new(f"{_FS}.permission.FsPermission", f"{attributes.permission:o}")
+                cluster.call("setPermission", path, permission)
+            cluster.call("setTimes", path, milliseconds, milliseconds)
+
+    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
+        try:
+            with self.telling(uri) as cluster:
+                return bool(cluster.call("delete", cluster.path(uri), False))
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise IsADirectoryError(errno.EISDIR, "is a directory", uri) from error
+            raise
+
+    def rmdir(self, uri: str) -> bool:
+        status = self.stat(uri)
+        if status is None or not status.is_directory:
+            return False
+        try:
+            return self.delete(uri)
+        except IsADirectoryError:
+            return False
+
+    def known_crc32c(self, uri: str) -> int | None:
+        """What the checksums that the DataNodes keep amount to (`CompositeCrcFileChecksum`); the bytes are not read."""
+        with self.telling(uri) as cluster:
+            found = cluster.call("getFileChecksum", cluster.path(uri))
+            if found is None or cluster.jvm.call(found, "getAlgorithmName") != "COMPOSITE-CRC32C":
+                return None
+            return int.from_bytes(cluster.jvm.call(found, "getBytes"), "big")
+
+    def copy_from(self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]) -> tuple[int, int]:
+        """Within the JVM, from another cluster, whatever that one's client is configured with."""
+        assert isinstance(source, HadoopStorage), source
+        with self.temporary(uri) as temporary:
+            length, crc = self._streamed(source, source_uri, temporary)
+            check(length)
+            if not self.rename(temporary, uri, replace=True):
+                raise FileNotFoundError(f"{temporary} went before it could be renamed; did a sweep run beside this run?")
+        return length, crc
+
+    def _streamed(self, source: HadoopStorage, source_uri: str, uri: str) -> tuple[int, int]:
+        with source.opened(source_uri) as stream, self._created(uri) as (cluster, out), self.telling(uri):
+            jvm = cluster.jvm
+            crc = jvm.new("java.util.zip.CRC32C")
+            checked = jvm.new("java.util.zip.CheckedInputStream", stream, crc)
+            jvm.copy(checked, out)
+            return jvm.call(out, "getPos"), jvm.call(crc, "getValue")
+
+    @contextlib.contextmanager
+    def opened(self, uri: str) -> Iterator[Any]:
+        """The `FSDataInputStream` of a file to be copied. Raises `SourceMissing`."""
+        from cpreplicate.storage.copy import SourceMissing
+
+        try:
+            with self.telling(uri) as cluster:
+                stream = cluster.call("open", cluster.path(uri))
+        except FileNotFoundError as error:
+            raise SourceMissing(f"{uri} is not there") from error
+        try:
+            yield stream
+        finally:
+            cluster.close_quietly(stream)
+
+    @contextlib.contextmanager
+    def _created(self, uri: str) -> Iterator[tuple[_Cluster, Any]]:
+        """An `FSDataOutputStream`; the file is whole when the block has ended without an exception."""
+        with self.telling(uri) as cluster:
+            out = cluster.create(uri, self._write)
+        try:
+            yield cluster, out
+            with self.telling(uri):
+                cluster.jvm.call(out, "close")
+        except BaseException:
+            cluster.close_quietly(out)  # else the client goes on renewing its lease
+            raise
+
+    @contextlib.contextmanager
+    def telling(self, uri: str) -> Iterator[_Cluster]:
+        """The cluster as it is reached now; turns what Java throws meanwhile into the errors of the seam."""
+        refuse_unusable(uri)
+        jvm = gateway.jvm()
+        try:
+            yield self._reached(jvm)
+        except gateway.Thrown as error:
+            raise _told(jvm, error.java_exception, uri) from None
+        except gateway.Gone as error:
+            gateway.forget(jvm)
+            raise Transient(errno.EIO, "the JVM of Hadoop's client is gone", uri) from error
+
+    def _reached(self, jvm: Jvm) -> _Cluster:
+        cluster = self._cluster
+        if cluster is not None and cluster.jvm is jvm:
+            return cluster
+        with self._lock:
+            if self._cluster is None or self._cluster.jvm is not jvm:
+                self._cluster = _reached(jvm, self._filesystem, self._options)
+            return self._cluster
+
+
+class _Found(NamedTuple):
+    """A `FileStatus` of Java; its path is spelled with the filesystem that it lies on."""
+
+    path: str
+    length: int
+    is_directory: bool
+    modified: float
+    permission: int
+
+    def of(self, uri: str) -> FileStatus:
+        """As the seam has it, under the name that was asked for."""
+        return FileStatus(uri, places.name(uri), self.length, self.is_directory, self.modified, self.permission)
+
+
+class _Cluster:
+    """A `FileSystem` of our own in a JVM, and what its calls need."""
+
+    def __init__(self, jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> None:
+        self.jvm = jvm
+        self._options = options
+        self._scheme, _, self._authority = filesystem.partition("://")
+        self._files = _file_system(jvm, filesystem, options)
+        self._permission = jvm.static(f"{_FS}.permission.FsPermission", "getFileDefault")
+        self._renames = {replace: _rename_options(jvm, replace) for replace in (True, False)}
+        self._defaults: tuple[int, int] | None = None
+        self._mounts = _mounts(jvm, self._files, filesystem, options) if self._scheme == "viewfs" else {}
+        self._mounted: dict[str, _Cluster] = {}
+
+    def call(self, method: str, *arguments: object) -> Any:
+        """A method of the `FileSystem`."""
+        return self.jvm.call(self._files, method, *arguments)
+
+    def path(self, uri: str) -> Any:
+        """A `Path`, of three parts: one string would be taken apart again, and a colon in it mean a scheme."""
+        return self.jvm.new(f"{_FS}.Path", self._scheme, self._authority, places.local_path(uri))
+
+    def create(self, uri: str, write: WriteSettings) -> Any:
+        """The stream of a new file; its directories are made."""
+        path = self.path(uri)
+        replication, block_size = self._defaults or self._found_defaults(path, write)
+        return self.call("create", path, self._permission, False, 4096, replication, block_size, None)
+
+    def rename(self, uri: str, new_uri: str, replace: bool) -> None:
+        """`rename2`; of a view the mount's own, as `ViewFileSystem` inherits one that is several steps."""
+        if self._scheme != "viewfs":
+            self.call("rename", self.path(uri), self.path(new_uri), self._renames[replace])
+            return
+        mount = max((each for each in self._mounts if places.within(uri, each)), key=len, default=None)
+        if mount is None:
+            raise OSError(errno.ENOTSUP, "no link of the mount table leads there, so nothing can be renamed in one step", uri)
+        target = self._mounts[mount]
+        self._mounted_at(target).rename(target + uri[len(mount) :], target + new_uri[len(mount) :], replace)
+
+    def status(self, uri: str) -> _Found:
+        """Of one place."""
+        array = self.jvm.array(_WRITABLE, 1)
+        array[0] = self.call("getFileStatus", self.path(uri))
+        return self._carried_over(array, 1)[0]
+
+    def statuses(self, uri: str) -> list[_Found]:
+        """Of what lies in a directory, or of a file itself."""
+        found = self.call("listStatus", self.path(uri))
+        count = len(found)
+        array = self.jvm.array(_WRITABLE, count)
+        self.jvm.static("java.lang.System", "arraycopy", found, 0, array, 0, count)  # py4j takes an array for its class only
+        return self._carried_over(array, count)
+
+    def _carried_over(self, array: Any, count: int) -> list[_Found]:
+        """All of them in one call, as bytes; more than they are, as `toByteArray` returns its whole buffer."""
+        data = memoryview(self.jvm.static("org.apache.hadoop.io.WritableUtils", "toByteArray", array))
+        return list(itertools.islice(_found(data), count))
+
+    def close_quietly(self, closeable: Any) -> None:
+        """Close what may be broken."""
+        with contextlib.suppress(gateway.Failed):
+            self.jvm.call(closeable, "close")
+
+    def _found_defaults(self, path: Any, write: WriteSettings) -> tuple[int, int]:
+        """Replication and block size: as asked, else as configured, else the cluster's own; a client asks it once."""
+        found = (
+            write.replication or self._default("dfs.replication", "getDefaultReplication", "getReplication", path),
+            write.block_size or self._default("dfs.blocksize", "getDefaultBlockSize", "getBlockSize", path),
+        )
+        if self._scheme != "viewfs":
+            self._defaults = found
+        return found
+
+    def _default(self, option: str, configured: str, served: str, path: Any) -> int:
+        if option in self._options:
+            return int(self.call(configured, path))
+        return int(self.jvm.call(self.call("getServerDefaults", path), served))
+
+    def _mounted_at(self, target: str) -> _Cluster:
+        filesystem = places.filesystem(target)
+        if filesystem not in self._mounted:
+            self._mounted[filesystem] = _Cluster(self.jvm, filesystem, self._options)
+        return self._mounted[filesystem]
+
+
+class _Reader(io.RawIOBase):
+    """An `FSDataInputStream`, which is moved to the position only when bytes are asked for."""
+
+    def __init__(self, storage: HadoopStorage, uri: str) -> None:
+        self._storage, self._uri = storage, uri
+        self._position = self._moved_to = 0
+        self._end: int | None = None  # once it was met
+        with storage.telling(uri) as cluster:
+            self._cluster = cluster
+            self._stream = cluster.call("open", cluster.path(uri))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        bases = {io.SEEK_SET: lambda: 0, io.SEEK_CUR: lambda: self._position, io.SEEK_END: self._length}
+        self._position = bases[whence]() + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        if self._position == self._end or not view:
+            return 0
+        with self._storage.telling(self._uri):
+            count = self._next(view)
+        self._position = self._moved_to = self._position + count
+        if count < min(len(view), Exchange.size):
+            self._end = self._position
+        return count
+
+    def readall(self) -> bytes:
+        return b"".join(iter(lambda: self.read(Exchange.size) or b"", b""))  # the inherited one reads by 8 KiB
+
+    def close(self) -> None:
+        if not self.closed and hasattr(self, "_stream"):
+            self._cluster.close_quietly(self._stream)
+        super().close()
+
+    def _next(self, buffer: memoryview) -> int:
+        jvm = self._cluster.jvm
+        if self._position != self._moved_to:
+            if self._position >= self._length():
+                return 0
+            jvm.call(self._stream, "seek", self._position)
+        with jvm.exchange() as exchange:
+            return exchange.read(self._stream, buffer)
+
+    def _length(self) -> int:
+        with self._storage.telling(self._uri) as cluster:
+            return cluster.status(self._uri).length
+
+
+def _write(jvm: Jvm, out: Any, data: memoryview) -> None:
+    for start in range(0, len(data), Exchange.size):
+        with jvm.exchange() as exchange:
+            exchange.write(data[start : start + Exchange.size], out)
+
+
+def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
+    try:
+        return _Cluster(jvm, filesystem, options)
+    except gateway.Thrown as error:
+        raise UsageError(
+            f"{filesystem}: {': '.join(_thrown(jvm, error.java_exception))}; name the directory of its hdfs-site.xml with"
+            " --source-conf or --target-conf, or a NameNode with its port"
+        ) from None
+
+
+def _file_system(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Any:
+    """By `newInstance`: `get` tells those that it has made apart by name only, and two clusters may have one name."""
+    conf = jvm.new("org.apache.hadoop.conf.Configuration", False)  # without core-site.xml and hdfs-site.xml
+    for resource in _DEFAULTS:
+        jvm.call(conf, "addResource", resource)
+    for key, value in options.items():
+        jvm.call(conf, "set", key, value)
+    place = jvm.static("java.net.URI", "create", filesystem)
+    if options.get("hadoop.security.authentication", "simple") != "simple":
+        jvm.static("org.apache.hadoop.security.UserGroupInformation", "setConfiguration", conf)  # holds for the whole JVM
+    elif "hadoop.user.name" in options:
+        return jvm.static(f"{_FS}.FileSystem", "newInstance", place, conf, options["hadoop.user.name"])
+    return jvm.static(f"{_FS}.FileSystem", "newInstance", place, conf)
+
+
+def _rename_options(jvm: Jvm, replace: bool) -> Any:
+    options = jvm.array(f"{_FS}.Options$Rename", 1)
+    options[0] = jvm.static(f"{_FS}.Options$Rename", "valueOf", "OVERWRITE" if replace else "NONE")
+    return options
+
+
+def _mounts(jvm: Jvm, view: Any, filesystem: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Of a `ViewFileSystem`: the place of each mount, and the one that is mounted there."""
+    table = f"fs.viewfs.mounttable.{filesystem.partition('://')[2]}"
+    root = options.get(f"{table}.linkMergeSlash") or options.get(f"{table}.linkFallback")
+    found = {filesystem: root.rstrip("/")} if root else {}
+    for mount in jvm.call(view, "getMountPoints"):
+        place = jvm.call(jvm.call(jvm.call(mount, "getMountedOnPath"), "toUri"), "getPath")
+        targets = jvm.call(mount, "getTargetFileSystemPaths")
+        if len(targets) == 1:
+            found[filesystem + place.rstrip("/")] = targets[0].rstrip("/")
+    return found
+
+
+def _found(data: memoryview) -> Iterator[_Found]:
+    """From what `FileStatus.write` writes: a length in four bytes, and an `FSProtos.FileStatusProto`."""
+    at = 0
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        fields = _fields(data[at + 4 : at + 4 + length])
+        permission = _fields(fields[4])[1] & 0o7777
+        yield _Found(str(fields[2], "utf-8"), fields.get(3, 0), fields[1] == _DIRECTORY, fields.get(7, 0) / 1000, permission)
+        at += 4 + length
+
+
+def _fields(data: memoryview) -> dict[int, Any]:
+    """The fields of a protobuf message by number, of those that are numbers or bytes the last one each."""
+    found: dict[int, Any] = {}
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        value, at = _varint(data, at)
+        if key & 7 == 2:  # bytes, whose length that was
+            found[key >> 3], at = data[at : at + value], at + value
+        else:
+            found[key >> 3] = value
+    return found
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] > 0x7F:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | data[at] << shift, at + 1
+
+
+def _told(jvm: Jvm, thrown: Any, uri: str) -> OSError:
+    try:
+        name, message = _thrown(jvm, thrown)
+    except gateway.Failed:
+        return Transient(errno.EIO, "Hadoop's client failed, and its JVM is gone", uri)
+    if name.endswith(_SECURITY) or any(sign in message for sign in _UNAUTHENTICATED):
+        return PermissionError(errno.EACCES, f"{message[:300]}; see docs/kerberos.md", uri)
+    return translated(name, message, uri)
+
+
+def _thrown(jvm: Jvm, thrown: Any) -> tuple[str, str]:
+    """Class and message, which `Throwable.toString` gives in one call; of a `RemoteException` those of the NameNode."""
+    match = _THROWN.fullmatch(jvm.call(thrown, "toString"))
+    if match is None:
+        return "java.io.IOException", "failed without a word"
+    cause = jvm.call(thrown, "getCause") if match[1].endswith(_WRAPPERS) else None
+    return _thrown(jvm, cause) if cause is not None else (match[2] or match[1], (match[3] or "").partition(_ADVICE)[0])

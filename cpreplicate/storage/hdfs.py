@@ -1,0 +1,214 @@
+"""`hdfs:` and `viewfs:` through hdfs-native: no JVM, many files in flight from one process.
+
+Its fsspec class is not used: it cuts paths at `?` and `#`, and leaving its files by an exception publishes a torn one.
+The environment (HADOOP_CONF_DIR) is not consulted: what is needed to reach a cluster comes with its options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from cpreplicate import uri as places
+from cpreplicate.errors import UsageError
+from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Transient, refuse_unusable
+from cpreplicate.storage.hdfs_errors import translated
+from cpreplicate.storage.renaming import RenamingStorage
+from cpreplicate.storage.settings import WriteSettings
+
+if TYPE_CHECKING:
+    from hdfs_native import Client, FileReader
+
+_NO_CONFIGURATION = "/nonexistent"  # a directory must be named, else hdfs-native reads that of the environment
+_RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
+_MAY_PASS = ("DataTransferError", "ChecksumError", "BlocksNotFound", "ErasureCodingError", "InternalError", "OperationFailed",
+             "InvalidRPCResponse")  # fmt: skip
+_PATIENCE = {  # what is not there is tried again by the seam, which knows when a whole cluster is down
+    "dfs.client.failover.max.attempts": "3",
+    "dfs.client.failover.sleep.base.millis": "100",
+    "dfs.client.failover.sleep.max.millis": "500",
+}
+_SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
+
+
+class HdfsStorage(RenamingStorage):
+    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement; atomic by `rename2`.
+
+    `ClientProtocol.rename2` with OVERWRITE replaces a file in one step, and without it fails where one is, unlike the old
+    `rename`, which moves into a directory of that name.
+    """
+
+    streams = 64  # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in flight
+    put_calls = 4  # create, addBlock, complete, rename2
+
+    def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
+        self._filesystem = filesystem
+        self._write = write
+        self._client = _client(filesystem, options)
+
+    def open(self, uri: str) -> BinaryIO:
+        with _telling(uri):
+            return cast(BinaryIO, io.BufferedReader(_Reader(self._client.read(_path(uri)), uri), CHUNK))
+
+    def stat(self, uri: str) -> FileStatus | None:
+        try:
+            with _telling(uri):
+                return _status(uri, self._client.get_file_info(_path(uri)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list(self, uri: str) -> list[FileStatus]:
+        try:
+            with _telling(uri):
+                found = list(self._client.list_status(_path(uri)))
+        except FileNotFoundError:
+            return []
+        if len(found) == 1 and not found[0].isdir and found[0].path == _path(uri):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
+        return [_status(places.join(uri, places.name(each.path)), each) for each in found]
+
+    def write_new(self, uri: str, content: Content) -> int:
+        from hdfs_native import WriteOptions
+
+        options = WriteOptions(replication=self._write.replication, block_size=self._write.block_size, create_parent=True)
+        length, chunks = 0, content()  # first: a source that is not there costs no call here
+        with _telling(uri):
+            writer = self._client.create(_path(uri), options)
+        for chunk in chunks:  # outside: what the source says is not of this place
+            with _telling(uri):
+                length += writer.write(chunk)
+        with _telling(uri):
+            writer.close()
+        return length
+
+    def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
+        refuse_unusable(new_uri)
+        try:
+            with _telling(new_uri):
+                self._client.rename(_path(uri), _path(new_uri), overwrite=replace)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def set_attributes(self, uri: str, attributes: Attributes) -> None:
+        with _telling(uri):
+            if attributes.permission is not None:
+                self._client.set_permission(_path(uri), attributes.permission)
+            self._client.set_times(_path(uri), int(attributes.modified * 1000), int(attributes.modified * 1000))
+
+    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
+        try:
+            with _telling(uri):
+                return self._client.delete(_path(uri), recursive=False)
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise IsADirectoryError(errno.EISDIR, "is a directory", uri) from error
+            raise
+
+    def rmdir(self, uri: str) -> bool:
+        status = self.stat(uri)
+        if status is None or not status.is_directory:
+            return False
+        try:
+            return self.delete(uri)
+        except IsADirectoryError:
+            return False
+
+
+class _Reader(io.RawIOBase):
+    """A file as a stream: read in order through one connection a block, started anew after a seek."""
+
+    def __init__(self, file: FileReader, uri: str) -> None:
+        self._file, self._uri = file, uri
+        self._position = 0
+        self._chunks: Iterator[bytes] | None = None
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._file)}[whence]
+        self._position, self._chunks, self._rest = base + offset, None, memoryview(b"")
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            with _telling(self._uri):
+                self._rest = memoryview(self._next_chunk())
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        self._position += count
+        return count
+
+    def _next_chunk(self) -> bytes:
+        if self._position >= len(self._file):
+            return b""
+        if self._chunks is None:
+            self._chunks = iter(self._file.read_range_stream(self._position, len(self._file) - self._position))
+        return next(self._chunks, b"")
+
+
+def _client(filesystem: str, options: Mapping[str, str]) -> Client:
+    try:
+        from hdfs_native import Client
+    except ImportError as error:
+        raise UsageError(f"{filesystem}: install the client for HDFS with `pip install 'cpreplicate[hdfs]'`") from error
+    if "hadoop.user.name" in options:  # who started the run, not who runs the executor; hdfs-native knows no other way
+        os.environ["HADOOP_USER_NAME"] = options["hadoop.user.name"]
+    try:
+        return Client(filesystem, _PATIENCE | dict(options), config_dir=_NO_CONFIGURATION)
+    except (RuntimeError, ValueError, OSError) as error:
+        raise UsageError(
+            f"{filesystem}: {error}; name the directory of its hdfs-site.xml with --source-conf or --target-conf, or a NameNode"
+            " with its port"
+        ) from error
+
+
+def _path(uri: str) -> str:
+    refuse_unusable(uri)
+    return places.local_path(uri)
+
+
+def _status(uri: str, found: Any) -> FileStatus:
+    modified, permission = found.modification_time / 1000, found.permission & 0o7777
+    return FileStatus(uri, places.name(uri), found.length, found.isdir, modified, permission)
+
+
+@contextlib.contextmanager
+def _telling(uri: str) -> Iterator[None]:
+    """Turn what hdfs-native raises into the errors of the seam."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, IsADirectoryError) as error:
+        raise type(error)(error.errno or errno.ENOENT, str(error), uri) from error
+    except NotImplementedError as error:  # as for a file in an encryption zone
+        raise OSError(errno.ENOTSUP, f"hdfs-native cannot do this ({error}); use --hdfs-client hadoop", uri) from error
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise Transient(errno.EIO, str(error), uri) from error
+    except RuntimeError as error:
+        raise _told(str(error), uri) from error
+
+
+def _told(text: str, uri: str) -> OSError:
+    rpc = _RPC_ERROR.fullmatch(text)
+    if rpc:
+        return translated(rpc[1], rpc[2], uri)
+    if text.startswith(_SECURITY):
+        return PermissionError(errno.EACCES, f"{text[:300]}; see docs/kerberos.md", uri)
+    kind = Transient if text.startswith(_MAY_PASS) else OSError
+    return kind(errno.EIO, text[:400], uri)

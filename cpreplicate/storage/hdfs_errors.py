@@ -1,0 +1,49 @@
+"""What the exceptions of HDFS mean, whichever client met them: told apart by the Java class that the NameNode names."""
+
+from __future__ import annotations
+
+import errno
+
+from cpreplicate.storage.base import Transient
+
+_PERMANENT: dict[str, tuple[type[OSError], int]] = {
+    "FileNotFoundException": (FileNotFoundError, errno.ENOENT),
+    "FileAlreadyExistsException": (FileExistsError, errno.EEXIST),
+    "AlreadyBeingCreatedException": (FileExistsError, errno.EEXIST),
+    "AccessControlException": (PermissionError, errno.EACCES),
+    "AuthorizationException": (PermissionError, errno.EACCES),
+    "SecretManager$InvalidToken": (PermissionError, errno.EACCES),
+    "ParentNotDirectoryException": (NotADirectoryError, errno.ENOTDIR),
+    "PathIsNotEmptyDirectoryException": (OSError, errno.ENOTEMPTY),
+    "DSQuotaExceededException": (OSError, errno.EDQUOT),
+    "NSQuotaExceededException": (OSError, errno.EDQUOT),
+    "QuotaByStorageTypeExceededException": (OSError, errno.EDQUOT),
+    "InvalidPathException": (OSError, errno.EINVAL),
+    "HadoopIllegalArgumentException": (OSError, errno.EINVAL),
+    "IllegalArgumentException": (OSError, errno.EINVAL),
+    "UnsupportedOperationException": (OSError, errno.ENOTSUP),
+}
+_HINTS = {
+    "SafeModeException": "the NameNode is in safe mode; wait until it leaves it, or see `hdfs dfsadmin -safemode get`",
+    "StandbyException": "no NameNode of the nameservice is active",
+    "AccessControlException": "permission denied",
+    "DSQuotaExceededException": "the space quota is used up",
+    "NSQuotaExceededException": "the quota of names is used up",
+}
+_DIRECTORY = ("is a directory", "destination is directory", "is not a file", "must both be directories", "both should be")
+
+
+def translated(java_class: str, message: str, uri: str) -> OSError:
+    """The `OSError` for an exception of HDFS at a place; `Transient` where trying again can help."""
+    name = java_class.rpartition(".")[2]
+    text = f"{_HINTS[name]}: {_line(message)}" if name in _HINTS else _line(message)
+    if any(sign in message for sign in _DIRECTORY):
+        return IsADirectoryError(errno.EISDIR, f"is a directory: {text}", uri)
+    kind, number = _PERMANENT.get(name, (Transient, errno.EIO))
+    return kind(number, text or name, uri)
+
+
+def _line(message: str) -> str:
+    """What a NameNode says, without the stack that follows it."""
+    first = message.replace("\\n", "\n").strip().partition("\n")[0].strip()
+    return first.replace('\\"', '"')[:400]

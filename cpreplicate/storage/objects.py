@@ -1,0 +1,242 @@
+"""Object stores through their fsspec classes: `s3:` (also recorded as `s3a:`, `s3n:`, `s3p:`), `gs:`, `abfs:`, `oss:`.
+
+A put is one request, or a multipart upload that is completed at its end and aborted on error: nothing torn ever appears.
+There is no rename, so a lease is taken by conditional puts. Directories are prefixes: never made, never left empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, BinaryIO, cast
+
+from cpreplicate import uri as places
+from cpreplicate.errors import Refused, UsageError
+from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Storage, Transient, refuse_unusable
+
+PROTOCOLS = {
+    **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("abfs", "abfss"), "abfs"),
+    "oss": "oss",
+}
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
+_PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
+_EXCLUSIVE: dict[str, dict[str, Any]] = {  # how a put is told to fail where an object is
+    **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
+    "oss": {"headers": {"x-oss-forbid-overwrite": "true"}},
+}
+_PERMANENT = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+_TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "FileAlreadyExists", "BlobAlreadyExists")
+_TIMES = ("LastModified", "mtime", "last_modified", "updated")  # each class has a name of its own for it
+_HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
+    "fs.s3a.access.key": "key",
+    "fs.s3a.secret.key": "secret",
+    "fs.s3a.session.token": "token",
+    "fs.s3a.endpoint": "endpoint_url",
+    "fs.s3a.endpoint.region": "region",
+}
+
+
+class ObjectStorage(Storage):
+    """One bucket or container. Durable by the service's answer; atomic by its put."""
+
+    streams = 32
+
+    def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
+        self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
+        self._fs = _filesystem(self._protocol, options)
+
+    def open(self, uri: str) -> BinaryIO:
+        with _telling(uri):
+            file = self._fs.open(_path(uri), "rb", block_size=CHUNK, cache_type="readahead")
+        return cast(BinaryIO, _Telling(file, uri))
+
+    def stat(self, uri: str) -> FileStatus | None:
+        try:
+            with _telling(uri):
+                return _status(uri, self._fs.info(_path(uri), refresh=True))
+        except FileNotFoundError:
+            return None
+
+    def list(self, uri: str) -> list[FileStatus]:
+        path = _path(uri)
+        try:
+            with _telling(uri):
+                found = self._fs.ls(path, detail=True, refresh=True)
+        except FileNotFoundError:
+            return []
+        children = [each for each in found if each["name"].rstrip("/") != path]  # some tools leave an object for a directory
+        return [_status(places.join(uri, places.name(each["name"].rstrip("/"))), each) for each in children]
+
+    def put(
+        self,
+        uri: str,
+        content: Content,
+        expect: Callable[[int], None] | None = None,
+        attributes: Attributes | None = None,  # noqa: ARG002  # objects have neither permission bits nor a time to set
+    ) -> int:
+        head, rest = _first(content(), _PART)
+        if rest is None:
+            if expect is not None:
+                expect(len(head))
+            with _telling(uri):
+                self._fs.pipe_file(_path(uri), head)
+            return len(head)
+        return self._upload(uri, chain([head], rest), expect)
+
+    def _upload(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None) -> int:
+        with _telling(uri):
+            file = self._fs.open(_path(uri), "wb", block_size=_PART)
+        try:
+            for chunk in chunks:  # outside: what the source says is not of this place
+                with _telling(uri):
+                    file.write(chunk)
+            length = int(file.tell())
+            if expect is not None:
+                expect(length)
+            with _telling(uri):
+                file.close()
+        except BaseException:
+            file.closed = True  # else its destructor completes the upload
+            with contextlib.suppress(Exception):  # the failure itself is what counts; the service expires what is left
+                file.discard()
+            raise
+        return length
+
+    def create_exclusive(self, uri: str, data: bytes) -> bool:
+        return self._put_if(uri, lambda: self._fs.pipe_file(_path(uri), data, **_EXCLUSIVE[self._protocol]))
+
+    def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
+        """By a put on condition that the object is still the one that was read (`If-Match`, S3 since November 2024)."""
+        if self._protocol != "s3":
+            raise Refused(f"{uri} was left by a run that died, and {self._protocol}: has no safe way to take it over; remove it"
+                          " once you are sure that no run is at work")  # fmt: skip
+        path = _path(uri)
+        try:
+            with _telling(uri):
+                tag = self._fs.info(path, refresh=True).get("ETag")
+                if self._fs.cat_file(path) != seen:
+                    return False
+        except FileNotFoundError:
+            return False
+        bucket, _, key = path.partition("/")
+        return self._put_if(uri, lambda: self._fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=tag))
+
+    @staticmethod
+    def _put_if(uri: str, put: Callable[[], object]) -> bool:
+        try:
+            with _telling(uri):
+                put()
+        except FileExistsError:
+            return False
+        return True
+
+    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the service's answer is durable
+        """The services do not tell whether an object was there, so it is asked for before."""
+        status = self.stat(uri)
+        if status is None:
+            return False
+        if status.is_directory:
+            raise IsADirectoryError(errno.EISDIR, "is a directory", uri)
+        with _telling(uri):
+            self._fs.rm_file(_path(uri))
+        return True
+
+    def rmdir(self, uri: str) -> bool:
+        refuse_unusable(uri)
+        return False  # a prefix goes with its last object
+
+
+class _Telling:
+    """A file object whose reads raise the errors of the seam."""
+
+    def __init__(self, file: Any, uri: str) -> None:
+        self._file, self._uri = file, uri
+
+    def read(self, size: int = -1) -> bytes:
+        with _telling(self._uri):
+            return bytes(self._file.read(size))
+
+    def __enter__(self) -> _Telling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
+    import fsspec
+
+    try:
+        cls = fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise UsageError(f"{protocol}: needs `pip install {_PACKAGES[protocol]}`, here and on every executor") from error
+    given: dict[str, Any] = {key: value for key, value in options.items() if not key.startswith(("fs.", "dfs.", "hadoop."))}
+    if protocol == "s3":
+        given = _s3_options(given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options})
+    return cls(skip_instance_cache=True, use_listings_cache=False, **given)
+
+
+def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
+    region = given.pop("region", None)
+    endpoint = given.get("endpoint_url")
+    if endpoint is not None and "://" not in endpoint:
+        given["endpoint_url"] = f"https://{endpoint}"
+    if region is not None:
+        given["client_kwargs"] = {"region_name": region}
+    if "anon" in given:
+        given["anon"] = str(given["anon"]).lower() == "true"
+    given["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 10, "read_timeout": 60}  # the seam retries
+    return given
+
+
+def _path(uri: str) -> str:
+    """`bucket/key`: what is literal here stays so, for no fsspec class decodes a path without a scheme."""
+    refuse_unusable(uri)
+    authority, _, path = uri.partition("://")[2].partition("/")
+    return f"{authority.partition('@')[0]}/{path}".rstrip("/")
+
+
+def _status(uri: str, found: Mapping[str, Any]) -> FileStatus:
+    changed: Any = next((found[name] for name in _TIMES if found.get(name)), None)
+    modified = changed.timestamp() if hasattr(changed, "timestamp") else 0.0
+    return FileStatus(uri, places.name(uri), int(found.get("size") or 0), found["type"] == "directory", modified)
+
+
+def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] | None]:
+    """At least the first `size` bytes, and what follows, or None where nothing does."""
+    rest, head = iter(chunks), bytearray()
+    for chunk in rest:
+        head += chunk
+        if len(head) >= size:
+            return bytes(head), rest
+    return bytes(head), None
+
+
+@contextlib.contextmanager
+def _telling(uri: str) -> Iterator[None]:
+    """Turn what fsspec's classes raise into the errors of the seam; what is not known to last is worth another try."""
+    try:
+        yield
+    except (Refused, UsageError, Transient, TypeError, AttributeError):  # the latter are mistakes of this program
+        raise
+    except _PERMANENT as error:
+        if error.filename is not None:
+            raise
+        raise type(error)(error.errno or errno.EIO, _text(error), uri) from error
+    except Exception as error:  # these classes let their client libraries' own exceptions through, which have no common root
+        if any(sign in f"{error}{error.__cause__}" for sign in _TAKEN):
+            raise FileExistsError(errno.EEXIST, "is there already", uri) from error
+        if type(error).__name__ == "NoCredentialsError":
+            raise PermissionError(errno.EACCES, "no credentials were found for it", uri) from error
+        raise Transient(errno.EIO, f"{type(error).__name__}: {_text(error)}", uri) from error
+
+
+def _text(error: BaseException) -> str:
+    return (str(error).partition("\n")[0] or type(error).__name__)[:400]

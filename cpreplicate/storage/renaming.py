@@ -1,0 +1,78 @@
+"""What the filesystems that can rename have in common: a file is written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+
+from cpreplicate import uri as places
+from cpreplicate.storage.base import TEMPORARY, Attributes, Content, Storage
+
+
+class RenamingStorage(Storage):
+    """A filesystem whose rename is atomic and, as asked, replaces a file or fails where one is."""
+
+    @abstractmethod
+    def write_new(self, uri: str, content: Content) -> int:
+        """Write a file that nobody looks for, with its directories, to its last byte; may leave a part of it on failure."""
+
+    @abstractmethod
+    def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
+        """Rename a file atomically; False if it is gone. Raises `FileExistsError` if not to `replace` one that is there."""
+
+    def set_attributes(self, uri: str, attributes: Attributes) -> None:
+        """Give a file what another one has; nothing where the filesystem has no attributes."""
+
+    def put(
+        self,
+        uri: str,
+        content: Content,
+        expect: Callable[[int], None] | None = None,
+        attributes: Attributes | None = None,
+    ) -> int:
+        with self.temporary(uri) as temporary:
+            length = self.write_new(temporary, content)
+            if expect is not None:
+                expect(length)
+            if attributes is not None:
+                self.set_attributes(temporary, attributes)
+            if not self.rename(temporary, uri, replace=True):
+                raise FileNotFoundError(f"{temporary} went before it could be renamed; did a sweep run beside this run?")
+        return length
+
+    def create_exclusive(self, uri: str, data: bytes) -> bool:
+        with self.temporary(uri) as temporary:
+            self.write_new(temporary, lambda: [data])
+            try:
+                return self.rename(temporary, uri, replace=False)
+            except FileExistsError:
+                self.delete(temporary)
+                return False
+
+    def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
+        """By moving it away, which only one contender can do; what turns out to be another file is put back."""
+        aside = f"{uri}-{uuid.uuid4().hex}"
+        if not self.rename(uri, aside, replace=True):  # the name is new, and only this form is one step on every filesystem
+            return False
+        with self.open(aside) as stream:
+            as_seen = stream.read(len(seen) + 1) == seen
+        if not as_seen:
+            with contextlib.suppress(FileExistsError):
+                self.rename(aside, uri, replace=False)
+            return False
+        created = self.create_exclusive(uri, data)
+        self.delete(aside)
+        return created
+
+    @contextlib.contextmanager
+    def temporary(self, uri: str) -> Iterator[str]:
+        """A name beside `uri` for a file that is not whole yet; gone afterwards, unless renamed."""
+        temporary = places.join(places.parent(uri), TEMPORARY + uuid.uuid4().hex)
+        try:
+            yield temporary
+        except BaseException:
+            with contextlib.suppress(OSError):  # the failure itself is what counts; a sweep finds what is left
+                self.delete(temporary)
+            raise

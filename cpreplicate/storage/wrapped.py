@@ -1,0 +1,66 @@
+"""A storage around another one, which sees each verb before it is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import BinaryIO, TypeVar
+
+from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
+
+T = TypeVar("T")
+
+
+class Wrapped(Storage):
+    """Passes every verb on to another storage through `around`."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+        self.streams, self.put_calls = inner.streams, inner.put_calls
+
+    @property
+    def unwrapped(self) -> Storage:
+        return self._inner.unwrapped
+
+    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:
+        """Carry out a verb at its place: may do something before, raise instead, or try again."""
+        self.before(verb, uri)
+        return self._inner.around(verb, uri, call)
+
+    def before(self, verb: str, uri: str) -> None:
+        """Called with the name and the place of each verb; may raise instead of it."""
+
+    def open(self, uri: str) -> BinaryIO:
+        return self.around("open", uri, lambda: self.unwrapped.open(uri))
+
+    def stat(self, uri: str) -> FileStatus | None:
+        return self.around("stat", uri, lambda: self.unwrapped.stat(uri))
+
+    def list(self, uri: str) -> list[FileStatus]:
+        return self.around("list", uri, lambda: self.unwrapped.list(uri))
+
+    def put(
+        self,
+        uri: str,
+        content: Content,
+        expect: Callable[[int], None] | None = None,
+        attributes: Attributes | None = None,
+    ) -> int:
+        return self.around("put", uri, lambda: self.unwrapped.put(uri, content, expect, attributes))
+
+    def create_exclusive(self, uri: str, data: bytes) -> bool:
+        return self.around("create_exclusive", uri, lambda: self.unwrapped.create_exclusive(uri, data))
+
+    def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
+        return self.around("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
+
+    def delete(self, uri: str, durable: bool = False) -> bool:
+        return self.around("delete", uri, lambda: self.unwrapped.delete(uri, durable))
+
+    def rmdir(self, uri: str) -> bool:
+        return self.around("rmdir", uri, lambda: self.unwrapped.rmdir(uri))
+
+    def known_crc32c(self, uri: str) -> int | None:
+        return self.around("known_crc32c", uri, lambda: self.unwrapped.known_crc32c(uri))
+
+    def copy_from(self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]) -> tuple[int, int]:
+        return self.around("put", uri, lambda: self.unwrapped.copy_from(source, source_uri, uri, check))

@@ -1,0 +1,279 @@
+import static org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction.SAFEMODE_ENTER;
+import static org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction.SAFEMODE_LEAVE;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.Callable;
+import java.util.concurrent.LinkedBlockingQueue;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileUtil;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.MiniDFSCluster;
+import org.apache.hadoop.hdfs.MiniDFSCluster.DataNodeProperties;
+import org.apache.hadoop.hdfs.MiniDFSNNTopology;
+import org.apache.hadoop.hdfs.protocol.DatanodeID;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
+import org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider;
+import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocols;
+import org.apache.hadoop.util.ExitUtil;
+
+/**
+ * A real HDFS on loopback, in one process: {@code MiniCluster --dir D [--datanodes N] [--ha NAMESERVICE] [key=value]...}
+ *
+ * <p>Prints one JSON line when all of it is up, then answers each command (one line on stdin, words separated by tabs) with
+ * one JSON line when it is done: whether that is "ok" or what is the "error", and which NameNode is "active" (-1: none).
+ * When stdin closes, it deletes its directory and ends at once, whatever it is doing.
+ */
+public final class MiniCluster {
+    private static final long PATIENCE_MS = 60_000;
+
+    private final MiniDFSCluster cluster;
+    private final boolean ha;
+    private final List<DatanodeID> nodes = new ArrayList<>();
+    private final Map<Integer, DataNodeProperties> stopped = new HashMap<>();
+    private final Set<Integer> stoppedNameNodes = new HashSet<>();
+    private int active; // -1: none
+
+    private MiniCluster(MiniDFSCluster cluster, boolean ha) {
+        this.cluster = cluster;
+        this.ha = ha;
+        for (DataNode node : cluster.getDataNodes()) {
+            nodes.add(node.getDatanodeId());
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        ExitUtil.disableSystemExit(); // a NameNode that fails is an answer to a command, not the end of the process
+        Options options = new Options(arguments);
+        BlockingQueue<String> commands = readCommands(options.directory);
+        try {
+            serve(options, commands, answers);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            Runtime.getRuntime().halt(1); // Hadoop's threads would go on
+        }
+        end(options.directory);
+    }
+
+    private static void serve(Options options, BlockingQueue<String> commands, PrintStream answers) throws Exception {
+        ObjectMapper json = new ObjectMapper();
+        MiniCluster mini = start(options);
+        answers.println(json.writeValueAsString(mini.ready(options)));
+        for (String line = commands.take(); !line.equals("quit"); line = commands.take()) {
+            answers.println(json.writeValueAsString(mini.answer(line.split("\t"))));
+        }
+    }
+
+    private static final class Options {
+        File directory;
+        int dataNodes = 1;
+        String nameservice; // null: not HA
+        final Configuration conf = new HdfsConfiguration();
+
+        Options(String[] words) {
+            for (int i = 0; i < words.length; i++) {
+                switch (words[i]) {
+                    case "--dir" -> directory = new File(words[++i]);
+                    case "--datanodes" -> dataNodes = Integer.parseInt(words[++i]);
+                    case "--ha" -> nameservice = words[++i];
+                    default -> conf.set(words[i].split("=", 2)[0], words[i].split("=", 2)[1]);
+                }
+            }
+        }
+    }
+
+    /** The lines of stdin; its end ends the process even while a command hangs. */
+    private static BlockingQueue<String> readCommands(File directory) {
+        BlockingQueue<String> commands = new LinkedBlockingQueue<>();
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        Thread reader = new Thread(() -> {
+            try {
+                for (String line = input.readLine(); line != null; line = input.readLine()) {
+                    commands.add(line);
+                }
+            } catch (IOException gone) {
+                System.err.println("stdin: " + gone);
+            }
+            end(directory);
+        }, "commands");
+        reader.setDaemon(true);
+        reader.start();
+        return commands;
+    }
+
+    private static void end(File directory) {
+        FileUtil.fullyDelete(directory);
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static MiniCluster start(Options options) throws Exception {
+        MiniDFSCluster.Builder builder = new MiniDFSCluster.Builder(options.conf, options.directory);
+        builder.numDataNodes(options.dataNodes);
+        if (options.nameservice != null) {
+            // the DataNodes write by it for WebHDFS
+            String provider = "dfs.client.failover.proxy.provider." + options.nameservice;
+            options.conf.set(provider, ConfiguredFailoverProxyProvider.class.getName());
+            builder.nnTopology(new MiniDFSNNTopology().addNameservice(new MiniDFSNNTopology.NSConf(options.nameservice)
+                .addNN(new MiniDFSNNTopology.NNConf("nn0")).addNN(new MiniDFSNNTopology.NNConf("nn1"))));
+        }
+        MiniCluster mini = new MiniCluster(builder.build(), options.nameservice != null);
+        if (mini.ha) {
+            mini.cluster.transitionToActive(0);
+        }
+        mini.cluster.waitActive();
+        return mini;
+    }
+
+    private Map<String, Object> ready(Options options) {
+        List<String> rpc = new ArrayList<>();
+        List<String> http = new ArrayList<>();
+        for (int i = 0; i < cluster.getNumNameNodes(); i++) {
+            rpc.add("localhost:" + cluster.getNameNode(i).getNameNodeAddress().getPort());
+            http.add("localhost:" + cluster.getNameNode(i).getHttpAddress().getPort());
+        }
+        Map<String, Object> ready = new LinkedHashMap<>();
+        ready.put("uri", "hdfs://" + (ha ? options.nameservice : rpc.get(0)));
+        ready.put("rpc", rpc);
+        ready.put("http", http);
+        ready.put("datanodes", nodes.stream().map(DatanodeID::getXferAddr).toList());
+        ready.put("nameservice", options.nameservice);
+        ready.put("user", System.getenv().getOrDefault("HADOOP_USER_NAME", System.getProperty("user.name")));
+        return ready;
+    }
+
+    private Map<String, Object> answer(String[] words) {
+        Map<String, Object> answer = new LinkedHashMap<>();
+        try {
+            run(words);
+            answer.put("ok", true);
+        } catch (Exception failure) {
+            failure.printStackTrace();
+            answer.put("ok", false);
+            answer.put("error", failure.toString());
+        }
+        answer.put("active", active);
+        return answer;
+    }
+
+    private void run(String[] words) throws Exception {
+        switch (words[0]) {
+            case "stopdn" -> stopDataNode(Integer.parseInt(words[1]), words.length > 2);
+            case "startdn" -> startDataNode(Integer.parseInt(words[1]));
+            case "failover" -> failover();
+            case "stopnn" -> stopNameNode(Integer.parseInt(words[1]));
+            case "startnn" -> startNameNode(Integer.parseInt(words[1]));
+            case "restartnn" -> {
+                stopNameNode(Integer.parseInt(words[1]));
+                startNameNode(Integer.parseInt(words[1]));
+            }
+            case "safemode" -> files().setSafeMode(words[1].equals("on") ? SAFEMODE_ENTER : SAFEMODE_LEAVE, false);
+            case "quota" -> files().setQuota(words[1], HdfsConstants.QUOTA_DONT_SET, Long.parseLong(words[2]), null);
+            case "chmod" -> files().setPermission(words[1], new FsPermission(Short.parseShort(words[2], 8)));
+            case "chown" -> files().setOwner(words[1], words[2], null);
+            case "mkdirs" -> files().mkdirs(words[1], FsPermission.getDirDefault(), true);
+            default -> throw new IllegalArgumentException("no such command: " + words[0]);
+        }
+    }
+
+    /** The active NameNode, as the superuser and not by RPC, which would count. */
+    private NamenodeProtocols files() throws IOException {
+        if (active < 0) {
+            throw new IOException("no NameNode is active");
+        }
+        return cluster.getNameNodeRpc(active);
+    }
+
+    /** The node's connections break; the NameNode goes on believing in it, unless it is declared dead. */
+    private void stopDataNode(int index, boolean declaredDead) throws Exception {
+        DataNodeProperties node = cluster.stopDataNode(nodes.get(index).getXferAddr());
+        if (node == null) {
+            throw new IllegalStateException("DataNode " + index + " is stopped already");
+        }
+        stopped.put(index, node);
+        if (declaredDead) {
+            cluster.setDataNodeDead(nodes.get(index));
+        }
+    }
+
+    /** Under the same address, with the same blocks. */
+    private void startDataNode(int index) throws Exception {
+        if (!stopped.containsKey(index)) {
+            throw new IllegalStateException("DataNode " + index + " is running");
+        }
+        cluster.restartDataNode(stopped.remove(index), true);
+        DataNode started = cluster.getDataNodes().get(cluster.getDataNodes().size() - 1);
+        waitUntil("DataNode " + index + " is registered", started::isDatanodeFullyStarted);
+    }
+
+    /** The other NameNode becomes active; the one that was becomes standby, if it still runs. */
+    private void failover() throws Exception {
+        if (!ha) {
+            throw new IllegalStateException("this cluster has one NameNode");
+        }
+        int next = active >= 0 ? 1 - active : (runs(0) ? 0 : 1);
+        if (!runs(next)) {
+            throw new IllegalStateException("NameNode " + next + " does not run");
+        }
+        if (active >= 0) {
+            cluster.transitionToStandby(active);
+            active = -1;
+        }
+        cluster.transitionToActive(next);
+        active = next;
+    }
+
+    private boolean runs(int index) {
+        return !stoppedNameNodes.contains(index);
+    }
+
+    /** The connections to it break; in an HA pair no other takes over until `failover`. */
+    private void stopNameNode(int index) {
+        if (!stoppedNameNodes.add(index)) {
+            throw new IllegalStateException("NameNode " + index + " is stopped already");
+        }
+        cluster.shutdownNameNode(index);
+        active = active == index ? -1 : active;
+    }
+
+    /** Under the same addresses; in an HA pair as standby, unless none is active. Returns out of safe mode. */
+    private void startNameNode(int index) throws Exception {
+        if (!stoppedNameNodes.remove(index)) {
+            throw new IllegalStateException("NameNode " + index + " is running");
+        }
+        cluster.restartNameNode(index, false);
+        if (active < 0) {
+            if (ha) {
+                cluster.transitionToActive(index);
+            }
+            active = index;
+        }
+        waitUntil("NameNode " + index + " has left safe mode", () -> !cluster.getNameNode(index).isInSafeMode());
+    }
+
+    private static void waitUntil(String what, Callable<Boolean> done) throws Exception {
+        for (long deadline = System.currentTimeMillis() + PATIENCE_MS; !done.call(); Thread.sleep(20)) {
+            if (System.currentTimeMillis() > deadline) {
+                throw new IOException("not in time: " + what);
+            }
+        }
+    }
+}

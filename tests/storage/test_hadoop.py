@@ -1,0 +1,286 @@
+"""What is particular to Hadoop's own client: its checksums, copies within the JVM, and how long that lives."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from cpreplicate.errors import UsageError
+from cpreplicate.storage import ShortSource, SourceMissing
+from cpreplicate.storage import gateway as gateways
+from cpreplicate.storage.base import Transient
+from cpreplicate.storage.hadoop import HadoopStorage
+from cpreplicate.storage.settings import WriteSettings
+
+MEGABYTE = 1 << 20
+BYTES = bytes(range(256)) * (10 * 1024) + b"tail"  # two and a half blocks of a megabyte, and 4
+
+
+def storage(cluster, uri=None, block_size=None, **options):
+    options = {**cluster.conf, "hadoop.user.name": cluster.superuser, **options}
+    return HadoopStorage(uri or cluster.uri, options, WriteSettings(block_size=block_size))
+
+
+@pytest.fixture
+def a(clusters):
+    return storage(clusters.a)
+
+
+@pytest.fixture
+def b(clusters):
+    return storage(clusters.b)
+
+
+@pytest.fixture
+def place():
+    return f"/hadoop/{uuid.uuid4().hex}"
+
+
+def put(storage, uri, data):
+    storage.put(uri, lambda: [data])
+    return uri
+
+
+def read(storage, uri):
+    with storage.open(uri) as stream:
+        return stream.read()
+
+
+def accept(_length):
+    pass
+
+
+@pytest.mark.parametrize("data", [b"1", b"123456789", BYTES[: MEGABYTE + 513], BYTES], ids=len)
+def test_a_checksum_is_known_whatever_the_blocks(clusters, place, data):
+    for block_size in (None, MEGABYTE):
+        written = storage(clusters.a, block_size=block_size)
+        uri = put(written, f"{clusters.a.uri}{place}/{block_size}", data)
+        assert written.known_crc32c(uri) == google_crc32c.value(data)
+
+
+def test_the_checksum_of_an_empty_file_is_never_told_wrong(clusters, a, place):
+    assert a.known_crc32c(put(a, f"{clusters.a.uri}{place}", b"")) in (None, google_crc32c.value(b""))
+
+
+def test_a_checksum_of_another_kind_is_not_told(clusters, place):
+    other = storage(clusters.a, **{"dfs.checksum.type": "CRC32"})
+    assert other.known_crc32c(put(other, f"{clusters.a.uri}{place}", BYTES)) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"x", BYTES], ids=len)
+def test_a_copy_goes_from_cluster_to_cluster_within_the_jvm(clusters, a, b, place, data):
+    source, target = put(a, f"{clusters.a.uri}{place}/s p%20;?#", data), f"{clusters.b.uri}{place}/new/ü"
+    assert b.copy_from(a, source, target, accept) == (len(data), google_crc32c.value(data))
+    assert read(b, target) == data
+    assert [each.name for each in b.list(f"{clusters.b.uri}{place}/new")] == ["ü"]
+
+
+def test_a_copy_that_fails_publishes_nothing(clusters, a, b, place):
+    target = put(b, f"{clusters.b.uri}{place}/target", b"as it was")
+
+    def too_short(length):
+        raise ShortSource(f"{length} bytes")
+
+    with pytest.raises(ShortSource, match="3 bytes"):
+        b.copy_from(a, put(a, f"{clusters.a.uri}{place}/source", b"abc"), target, too_short)
+    with pytest.raises(SourceMissing):
+        b.copy_from(a, f"{clusters.a.uri}{place}/missing", target, accept)
+    assert read(b, target) == b"as it was"
+    assert [each.name for each in b.list(f"{clusters.b.uri}{place}")] == ["target"]
+
+
+def test_two_clusters_of_one_name_are_told_apart(clusters, place):
+    def named(cluster):
+        names = {"dfs.nameservices": "same", "dfs.ha.namenodes.same": "nn"}
+        provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+        names |= {"dfs.client.failover.proxy.provider.same": provider}
+        return storage(cluster, "hdfs://same", **names, **{"dfs.namenode.rpc-address.same.nn": cluster.namenodes[0]})
+
+    a, b = named(clusters.a), named(clusters.b)
+    source = put(a, f"hdfs://same{place}/a", b"abc")
+    assert b.stat(source) is None
+    assert b.copy_from(a, source, source, accept)[0] == 3
+    assert clusters.b.get(f"{place}/a") == b"abc"
+
+
+def test_a_view_over_two_clusters_is_written_by_atomic_renames(clusters, place):
+    links = {"a": f"{clusters.a.uri}{place}", "b": f"{clusters.b.uri}{place}"}
+    view = storage(clusters.a, "viewfs://all", **{f"fs.viewfs.mounttable.all.link./{name}": to for name, to in links.items()})
+    for name, cluster in zip(links, clusters, strict=True):
+        cluster.mkdirs(place)
+        uri = f"viewfs://all/{name}/file"
+        with cluster.counted() as calls:
+            assert view.create_exclusive(uri, b"first")
+        assert calls["rename2"] == 1
+        assert not view.create_exclusive(uri, b"second")
+        assert cluster.get(f"{place}/file") == b"first"
+        assert [each.uri for each in view.list(f"viewfs://all/{name}")] == [uri]
+    with pytest.raises(OSError, match="mount"):
+        view.rename("viewfs://all/elsewhere/x", "viewfs://all/elsewhere/y", replace=True)
+
+
+def test_a_put_costs_four_calls(clusters, a, place):
+    put(a, f"{clusters.a.uri}{place}/first", b"which may ask for the defaults")
+    with clusters.a.counted() as calls:
+        for number in range(5):
+            put(a, f"{clusters.a.uri}{place}/{number}", b"data")
+    assert calls["complete"] >= 5  # "not yet" is an answer, too
+    assert calls == {"create": 5, "addBlock": 5, "complete": calls["complete"], "rename2": 5}
+
+
+def test_what_is_open_for_long_is_read_to_its_end(clusters, a, place):
+    with a.open(put(a, f"{clusters.a.uri}{place}", BYTES)) as stream:
+        assert stream.read(3) == BYTES[:3]
+        assert stream.seek(-4, os.SEEK_END) == len(BYTES) - 4
+        assert stream.read() == b"tail"
+        assert stream.read() == b""
+        stream.seek(len(BYTES) + 10)
+        assert stream.read() == b""
+        stream.seek(5)
+        assert stream.read() == BYTES[5:]
+
+
+def test_without_java_one_is_told_before_anything_happens(monkeypatch):
+    monkeypatch.setattr(gateways, "_current", None)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(UsageError, match="--hdfs-client hadoop needs Java 17 or later; install it"):
+        HadoopStorage("hdfs://localhost:1", {}, WriteSettings())
+
+
+def test_a_java_that_does_not_start_is_told(monkeypatch, tmp_path):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho Unrecognized option >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(gateways, "_current", None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no JVM of this process is found
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=r"Unrecognized option; .* needs Java 17"):
+        HadoopStorage("hdfs://localhost:1", {}, WriteSettings())
+
+
+def test_a_cluster_that_is_not_known_is_told_at_once():
+    with pytest.raises(UsageError, match=r"hdfs://nowhere: .*UnknownHostException: nowhere; .*--source-conf"):
+        HadoopStorage("hdfs://nowhere", {}, WriteSettings())
+
+
+@pytest.fixture
+def run():
+    """Starts a Python process that may use the JVM by `gateway.jvm()`; returns it and the PID of the JVM that it prints."""
+    started = []
+
+    def start(code):
+        source = "import os, signal, sys, time\nfrom cpreplicate.storage import gateway\n" + textwrap.dedent(code)
+        process = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process, int(process.stdout.readline())
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def lives(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def ends(pid, seconds=10):
+    deadline = time.monotonic() + seconds
+    while lives(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not lives(pid)
+
+
+USES = "print(gateway.jvm().address.pid, flush=True)\n"
+
+
+def test_the_jvm_ends_with_its_process_and_leaves_nothing(run):
+    process, jvm = run(USES + "directory = os.path.dirname(gateway.jvm().address.pipe); print(directory)")
+    assert process.wait(10) == 0
+    assert not lives(jvm)
+    assert not Path(process.stdout.readline().strip()).exists()
+
+
+def test_the_jvm_ends_with_a_process_that_was_killed(run):
+    process, jvm = run(USES + "time.sleep(60)")
+    assert lives(jvm)
+    process.kill()
+    assert ends(jvm)
+
+
+def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
+    process, jvm = run("""
+        signal.signal(signal.SIGINT, lambda *_: print(gateway.jvm().is_there(), flush=True))
+        print(gateway.jvm().address.pid, flush=True)
+        sys.stdin.read()
+    """)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "True\n"
+    assert lives(jvm)
+
+
+def test_what_is_forked_uses_the_same_jvm(run):
+    process, jvm = run(
+        USES
+        + """
+if os.fork() == 0:
+    print(gateway.jvm().address.pid, gateway.jvm().is_there(), flush=True)
+    os._exit(0)
+os.wait()
+print(gateway.jvm().is_there(), flush=True)
+"""
+    )
+    assert process.communicate()[0].splitlines() == [f"{jvm} True", "True"]
+
+
+def test_the_workers_of_an_executor_share_one_jvm_until_the_last_has_ended(run):
+    """As the workers of Spark's daemon: forked before any of them has used the JVM, the first one killed."""
+    process, jvm = run("""
+        sys.modules["pyspark.worker"] = sys
+        def worker():
+            print(gateway.jvm().address.pid, flush=True)
+            os.read(0, 1)
+            print(gateway.jvm().is_there(), flush=True)
+            os._exit(0)
+        for _ in range(3):
+            os.fork() or worker()
+        for _ in range(3):
+            os.wait()
+        print("all ended", flush=True)
+        sys.stdin.read()
+    """)
+    pids = {jvm, *(int(process.stdout.readline()) for _ in range(2))}
+    assert pids == {jvm}
+    launcher = int(Path(f"/proc/{jvm}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(launcher, signal.SIGKILL)
+    time.sleep(0.5)
+    assert lives(jvm)
+    process.stdin.write("ab")
+    process.stdin.flush()
+    assert [process.stdout.readline() for _ in range(3)] == ["True\n", "True\n", "all ended\n"]
+    assert ends(jvm)
+
+
+def test_a_jvm_that_died_is_started_anew(clusters, place):
+    files = storage(clusters.a)
+    uri = put(files, f"{clusters.a.uri}{place}", b"abc")
+    died = gateways.jvm().address.pid
+    os.kill(died, signal.SIGKILL)
+    assert ends(died)
+    with pytest.raises(Transient, match="JVM"):
+        files.stat(uri)
+    assert read(files, uri) == b"abc"
+    assert gateways.jvm().address.pid != died

@@ -1,0 +1,110 @@
+"""What a run may do in a second, however many threads and processes do it."""
+
+import multiprocessing
+import threading
+import time
+
+import pytest
+
+from cpreplicate.storage import Transient, limits
+from cpreplicate.storage.limits import Ledger, Limited, new_limits, pace, served, wait
+from cpreplicate.storage.memory import MemoryStorage
+from cpreplicate.storage.tracing import Tracing
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_what_is_reserved_waits_its_turn():
+    clock = Clock()
+    ledger = Ledger({"calls": 10.0}, clock)
+    waits = [ledger.reserve("calls a", 1) for _ in range(4)]
+    assert waits == pytest.approx([0, 0, 0.1, 0.2])  # a tenth of a second's allowance may be used at once
+
+
+def test_what_was_not_used_is_not_kept_for_a_storm_later():
+    clock = Clock()
+    ledger = Ledger({"calls": 10.0}, clock)
+    ledger.reserve("calls a", 1)
+    clock.now += 3600
+    assert sum(ledger.reserve("calls a", 1) == 0 for _ in range(100)) == 2
+
+
+def test_each_cluster_has_its_own_allowance_and_bytes_are_shared_by_all():
+    ledger = Ledger({"calls": 1.0, "bytes": 1.0}, Clock())
+    ledger.reserve("calls a", 60)
+    assert ledger.reserve("calls b", 1) == 0
+    ledger.reserve("bytes", 60)
+    assert ledger.reserve("bytes", 1) > 50
+
+
+def test_nothing_is_waited_for_where_nothing_is_limited():
+    assert not new_limits(None, None).any
+    assert Ledger({"calls": None}).reserve("calls a", 1e12) == 0
+
+
+def work(given, amount, times):
+    for _ in range(times):
+        wait(given, "bytes", amount)
+
+
+def test_several_processes_together_keep_one_limit():
+    """Four processes move what takes two seconds in all; a limit a process would take half a second."""
+    with served(new_limits(None, 1e6), "127.0.0.1") as given:
+        started = time.monotonic()
+        spawn = multiprocessing.get_context("spawn")
+        processes = [spawn.Process(target=work, args=(given, 10_000, 50)) for _ in range(4)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+        took = time.monotonic() - started
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert took > 1.8
+
+
+def test_threads_of_a_process_share_one_connection_and_one_limit():
+    with served(new_limits(None, 1e6), "127.0.0.1") as given:
+        wait(given, "bytes", 0)
+        started = time.monotonic()
+        threads = [threading.Thread(target=work, args=(given, 5_000, 20)) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        took = time.monotonic() - started
+    assert took > 0.85
+
+
+def test_a_stranger_without_the_key_gets_nothing_and_stops_nobody():
+    with served(new_limits(5.0, None), "127.0.0.1") as given:
+        with pytest.raises(Transient, match="driver"):
+            pace(given._replace(key=b"wrong")).reserve("calls a", 1)
+        assert pace(given).reserve("calls a", 1) == 0
+
+
+def test_where_the_driver_is_gone_a_task_fails_and_does_not_run_without_limit():
+    with served(new_limits(5.0, None), "127.0.0.1") as given:
+        pass
+    with pytest.raises(Transient, match="driver"):
+        pace(given).reserve("calls a", 1)
+
+
+def test_a_put_counts_for_the_calls_that_it_makes(monkeypatch):
+    reserved = []
+    monkeypatch.setattr(limits, "wait", lambda _limits, what, amount: reserved.append((what, amount)))
+    memory = MemoryStorage()
+    memory.put_calls = 4
+    tracing = Tracing(memory)
+    storage = Limited(tracing, new_limits(5.0, None), "hdfs://a")
+    storage.put("memory:/a/f", lambda: [b"x"])
+    storage.stat("memory:/a/f")
+    storage.open("memory:/a/f")
+    storage.delete("memory:/a/f")
+    assert reserved == [("calls hdfs://a", 4)] + [("calls hdfs://a", 1)] * 3
+    assert [verb for verb, _ in tracing.calls] == ["put", "stat", "open", "delete"]

@@ -1,0 +1,274 @@
+"""Replication between real HDFS clusters: what it asks of the NameNodes, and how each cluster is reached."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpreplicate import replicate
+from cpreplicate.replicate import Request
+from cpreplicate.storage import Site, Sites, Transient, WriteSettings
+from cpreplicate.storage.registry import serving
+from cpreplicate.storage.tracing import READING, Tracing
+from cpreplicate.verify import ALL, verify
+from tests.support.hdfs import Clusters, HdfsCluster
+from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
+
+FILES = {f"shared/{number:03}": 3000 + number for number in range(60)}
+NEXT = {**dict(list(FILES.items())[20:]), **{f"shared/new-{number:03}": 2000 + number for number in range(40)}}
+COPIED, DELETED = 40, 20
+
+
+def site_of(cluster: HdfsCluster, **settings: Any) -> Site:
+    return Site((("", tuple(cluster.conf.items())),), **settings)
+
+
+def silent(_line: str) -> None:
+    pass
+
+
+@pytest.fixture
+def here() -> str:
+    """A directory of the test's own, on any cluster."""
+    return f"/test/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def two(clusters: Clusters) -> Clusters:
+    return clusters
+
+
+def sync(source: str, target: str, sites: Sites, **options: Any) -> replicate.Report:
+    return replicate.sync(Request(source, target, sites=sites, runner="inline", **options), silent)
+
+
+def assert_restorable(replica: str, site: Site) -> None:
+    found = verify(replica, None, ALL, silent, site)
+    assert found.restorable, found
+
+
+@pytest.fixture(scope="module", params=["native", "hadoop"])
+def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
+    here = f"/test/{uuid.uuid4().hex}"
+    sites = Sites(*(site_of(cluster, hdfs_client=request.param) for cluster in clusters))
+    source, target = f"{clusters.a.uri}{here}", f"{clusters.b.uri}{here}"
+    sync(put_checkpoint(sites.source, source, 1, FILES), target, sites)
+    checkpoint = put_checkpoint(sites.source, source, 2, NEXT)
+    with clusters.a.counted() as at_source, clusters.b.counted() as at_target:
+        report = sync(checkpoint, target, sites)
+    assert (len(report.plan.copies), len(report.plan.deletes)) == (COPIED, DELETED)
+    return at_source, at_target
+
+
+class TestTheCallsOfAnIncrementalSync:
+    """The budget: the source one open a copied file; the target four calls a copied and one a deleted file; a constant."""
+
+    CONSTANT = 40
+
+    def test_ask_the_source_once_for_each_copied_file(self, calls: tuple[Counter[str], Counter[str]]) -> None:
+        at_source, _ = calls
+        assert COPIED <= at_source["getBlockLocations"] <= COPIED + 4
+        assert sum(at_source.values()) <= COPIED + self.CONSTANT
+
+    def test_ask_the_target_four_times_for_a_copied_and_once_for_a_deleted_file(
+        self, calls: tuple[Counter[str], Counter[str]]
+    ) -> None:
+        _, at_target = calls
+        assert COPIED <= at_target["create"] <= COPIED + 8
+        assert COPIED <= at_target["addBlock"] <= COPIED + 8
+        assert COPIED <= at_target["rename2"] <= COPIED + 8
+        assert DELETED <= at_target["delete"] <= DELETED + 8
+        again = at_target["complete"] - COPIED  # HDFS answers "not yet" where a DataNode's report is still under way
+        assert sum(at_target.values()) - max(0, again) <= 4 * COPIED + DELETED + self.CONSTANT
+
+    def test_list_and_ask_only_for_directories_and_never_recursively(self, calls: tuple[Counter[str], Counter[str]]) -> None:
+        at_source, at_target = calls
+        assert at_source["getListing"] + at_source["getFileInfo"] <= 4
+        assert at_target["getListing"] + at_target["getFileInfo"] <= 20
+        assert at_target["mkdirs"] == 0
+        assert set(at_source) <= {"getBlockLocations", "getFileInfo", "getListing", "getServerDefaults"}
+
+
+def test_a_sync_with_nothing_to_do_costs_a_constant(two: Clusters, here: str) -> None:
+    sites = Sites(*map(site_of, two))
+    checkpoint = put_checkpoint(sites.source, two.a.uri + here, 1, FILES)
+    sync(checkpoint, two.b.uri + here, sites)
+    with two.a.counted() as at_source, two.b.counted() as at_target:
+        assert sync(checkpoint, two.b.uri + here, sites).plan.empty
+    assert sum(at_source.values()) <= 4
+    assert sum(at_target.values()) <= 25
+
+
+def test_the_source_is_never_written_to(two: Clusters, here: str) -> None:
+    sites = Sites(*map(site_of, two))
+    checkpoint = put_checkpoint(sites.source, two.a.uri + here, 1, FILES)
+    tracing = Tracing(sites.source.storage(two.a.uri + here))
+    with serving("hdfs", tracing), two.a.counted() as at_source:
+        replicate.diff(Request(checkpoint, f"file:/nowhere/{uuid.uuid4().hex}", sites=sites))
+    assert {verb for verb, _ in tracing.calls} <= READING
+    with two.a.counted() as at_source:
+        sync(checkpoint, two.b.uri + here, sites)
+    assert not {"create", "delete", "rename", "rename2", "mkdirs", "setTimes", "append", "complete"} & set(at_source)
+
+
+@pytest.mark.parametrize("client", ["native", "hadoop"])
+def test_files_are_written_with_the_replication_and_block_size_asked_for(two: Clusters, here: str, client: str) -> None:
+    target = site_of(two.b, hdfs_client=client, write=WriteSettings(replication=2, block_size=1 << 20))
+    sites = Sites(site_of(two.a, hdfs_client=client), target)
+    sync(put_checkpoint(sites.source, two.a.uri + here, 1, {"shared/a": 100}), two.b.uri + here, sites)
+    written = two.b.status(f"{here}/{JOB}/shared/a")
+    assert (written["replication"], written["blockSize"]) == (2, 1 << 20)
+
+
+def test_by_default_the_target_clusters_own_defaults_hold(two: Clusters, here: str, tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path, 1, {"shared/a": 100})
+    (source.parent / "shared" / "a").chmod(0o600)
+    sync(f"file:{source}", two.b.uri + here, Sites(Site(), site_of(two.b)))
+    written = two.b.status(f"{here}/{JOB}/shared/a")
+    assert (written["replication"], written["permission"]) == (1, "644")
+
+
+def test_permission_bits_and_times_are_carried_over_on_request(two: Clusters, here: str, tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path, 1, {"shared/a": 100})
+    file = source.parent / "shared" / "a"
+    file.chmod(0o640)
+    os.utime(file, (1_500_000_000, 1_500_000_000))
+    sync(f"file:{source}", two.b.uri + here, Sites(Site(), site_of(two.b), preserve=True))
+    written = two.b.status(f"{here}/{JOB}/shared/a")
+    assert (written["permission"], written["modificationTime"]) == ("640", 1_500_000_000_000)
+
+
+def test_a_replica_on_hdfs_goes_back_to_local_disk_and_to_s3(two: Clusters, here: str, tmp_path: Path, s3: Any) -> None:
+    s3.make_bucket("replicas")
+    given = {"key": "test", "secret": "test", "endpoint_url": s3.endpoint, "region": "us-east-1"}
+    object_store = Site((("s3:", tuple(given.items())),))
+    source = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    on_hdfs, on_s3 = two.b.uri + here, f"s3://replicas{here}"
+    sync(f"file:{source}", on_hdfs, Sites(Site(), site_of(two.b)))
+    sync(f"{on_hdfs}/{JOB}", on_s3, Sites(site_of(two.b), object_store))
+    sync(f"{on_s3}/{JOB}/chk-1", f"file:{tmp_path}/dcB", Sites(object_store, Site()))
+    for replica, site in ((on_hdfs, site_of(two.b)), (on_s3, object_store), (f"file:{tmp_path}/dcB", Site())):
+        assert_restorable(f"{replica}/{JOB}", site)
+    for name in FILES:
+        assert (tmp_path / "dcB" / JOB / name).read_bytes() == (source.parent / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, tuple[HdfsCluster, Path]]]:
+    made = HdfsCluster.start_many([HdfsCluster(datanodes=1, nameservice="nameservice1") for _ in "ab"])
+    directory = tmp_path_factory.mktemp("conf")
+    yield {name: (cluster, cluster.write_conf_dir(directory / name)) for name, cluster in zip("ab", made, strict=True)}
+    for cluster in made:
+        cluster.close()
+
+
+class TestTwoClustersOfOneName:
+    """Every vendor calls it `nameservice1`."""
+
+    @pytest.mark.parametrize("client", ["native", "hadoop"])
+    @pytest.mark.parametrize("runner", ["inline", "spark"])
+    def test_are_told_apart_by_their_configuration(
+        self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str, client: str, runner: str
+    ) -> None:
+        """The environment names another default filesystem, which nothing asks; executors get what they need with the batch."""
+        (a, conf_a), (b, conf_b) = pairs["a"], pairs["b"]
+        checkpoint = put_checkpoint(site_of(a), f"hdfs://nameservice1{here}", 1, {"shared/a": 100, "shared/b": 9})
+        words = ["--source-conf", conf_a, "--target-conf", conf_b, "--hdfs-client", client, "--runner", runner]
+        report = cli("sync", checkpoint, f"hdfs://nameservice1{here}", *words, environment=self.misleading(conf_b))
+        assert report["replica"] == f"hdfs://nameservice1{here}/{JOB}"
+        assert (report["copy"]["files"], report["runner"]) == (2, runner)
+        assert b.names(f"{here}/{JOB}/shared") == ["a", "b"]
+        assert ".cpreplicate" not in a.names(f"{here}/{JOB}")
+        verified = cli("verify", report["replica"], "--content", "--target-conf", conf_b, "--hdfs-client", client)
+        assert verified["restorable"]
+
+    @staticmethod
+    def misleading(directory: Path) -> dict[str, str]:
+        """An environment such as a gateway node has: its own cluster, and a default filesystem that is not there."""
+        core = directory.parent / "environment"
+        core.mkdir(exist_ok=True)
+        (core / "core-site.xml").write_text(
+            "<configuration><property><name>fs.defaultFS</name><value>hdfs://localhost:1</value></property></configuration>"
+        )
+        return {"HADOOP_CONF_DIR": str(core), "HADOOP_HOME": "/nonexistent"}
+
+    def test_survive_a_failover_of_both_between_two_syncs(
+        self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
+    ) -> None:
+        sites = Sites(site_of(pairs["a"][0]), site_of(pairs["b"][0]))
+        root = f"hdfs://nameservice1{here}"
+        sync(put_checkpoint(sites.source, root, 1, FILES), root, sites)
+        pairs["a"][0].failover()
+        pairs["b"][0].failover()
+        sync(put_checkpoint(sites.source, root, 2, NEXT), root, sites)
+        assert_restorable(f"{root}/{JOB}", sites.target)
+
+    def test_are_one_where_their_configuration_leads_to_one(
+        self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
+    ) -> None:
+        conf = pairs["a"][1]
+        checkpoint = put_checkpoint(site_of(pairs["a"][0]), f"hdfs://nameservice1{here}", 1, {"shared/a": 100})
+        failed = run_cli("sync", checkpoint, f"hdfs://nameservice1{here}", "--source-conf", conf, "--target-conf", conf)
+        assert failed.returncode == 6
+        assert "would lie in its own source" in failed.stderr
+
+
+def test_the_configuration_file_tells_how_each_cluster_is_reached(two: Clusters, here: str, tmp_path: Path) -> None:
+    checkpoint = put_checkpoint(site_of(two.a), two.a.uri + here, 1, {"shared/a": 100})
+    two.b.write_conf_dir(tmp_path / "b")
+    config = tmp_path / "cpreplicate.toml"
+    config.write_text(f"""
+        [sync]
+        replication = 2
+        [storage."hdfs://dcB"]
+        conf-dir = "{tmp_path}/b"
+        "dfs.nameservices" = "dcB"
+        "dfs.ha.namenodes.dcB" = "nn0"
+        "dfs.namenode.rpc-address.dcB.nn0" = "{two.b.namenodes[0]}"
+    """)
+    report = cli("--config", config, "sync", checkpoint, f"hdfs://dcB{here}")
+    assert report["replica"] == f"hdfs://dcB{here}/{JOB}"
+    assert two.b.status(f"{here}/{JOB}/shared/a")["replication"] == 2
+
+
+def test_a_cluster_that_is_not_known_is_told_before_anything_is_touched(here: str, tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path, 1, {"shared/a": 1})
+    failed = run_cli("sync", source, f"hdfs://unknown{here}")
+    assert failed.returncode == 2
+    assert "--target-conf" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+
+
+def test_hdfs3_is_explained(here: str) -> None:
+    failed = run_cli("sync", f"hdfs://a{here}", f"hdfs://b{here}", "--hdfs-client", "hdfs3")
+    assert failed.returncode == 2
+    assert "hdfs-native" in failed.stderr
+    assert "3.10" in failed.stderr
+
+
+def test_a_namenode_that_does_not_answer_is_told_within_the_time_given(here: str, tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path, 1, {"shared/a": 1})
+    site = Site(retry_for=0.5)
+    with pytest.raises(Transient, match="hdfs://localhost:1/"):
+        sync(f"file:{source}", f"hdfs://localhost:1{here}", Sites(Site(), site))
+
+
+def run_cli(*words: Any, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+    env = {**os.environ, **(environment or {})}
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=env, check=False)
+
+
+def cli(*words: Any, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    done = run_cli(*words, "--output", "json", environment=environment)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
