@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo test lint bench clean
+.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan clean
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ test: lint maven ## lint and every test, real Spark and real Flink included
 
 bench: setup maven ## decode speed against Flink's own loader
 	$(BIN)/python scripts/bench_decode.py
+
+bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, seconds and calls a file
+	$(BIN)/python scripts/bench_hdfs.py
+
+bench-wan: setup maven ## the share of an emulated long-distance link that is used
+	$(BIN)/python scripts/bench_wan.py
 
 clean: ## remove what the other targets made
 	rm -rf .venv .demo tests/flink/target-* tests/hdfs/target scripts/bench/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ import pytest
 from cpreplicate import replicate
 from cpreplicate.replicate import Request
 from cpreplicate.storage import Site, Sites, Transient, WriteSettings
+from cpreplicate.storage.limits import new_limits
 from cpreplicate.storage.registry import serving
 from cpreplicate.storage.tracing import READING, Tracing
 from cpreplicate.verify import ALL, verify
@@ -272,3 +274,19 @@ def cli(*words: Any, environment: Mapping[str, str] | None = None) -> dict[str, 
     done = run_cli(*words, "--output", "json", environment=environment)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
+
+
+def test_the_calls_to_a_cluster_stay_below_their_limit_also_from_several_executors(two: Clusters, here: str) -> None:
+    limit = 80.0
+    checkpoint = put_checkpoint(site_of(two.a), two.a.uri + here, 1, FILES)
+    limits = new_limits(limit, None)
+    sites = Sites(site_of(two.a, limits=limits), site_of(two.b, limits=limits))
+    started = time.monotonic()
+    with two.b.counted() as at_target:
+        report = replicate.sync(Request(checkpoint, two.b.uri + here, sites=sites, runner="spark", master="local[2]"), silent)
+    took = time.monotonic() - started
+    planned = sum(at_target.values()) - max(0, at_target["complete"] - at_target["create"])  # "not yet" is not ours to plan
+    assert report.runner == "spark"
+    assert len(report.plan.copies) == len(FILES)
+    assert planned <= limit * took * 1.1
+    assert took >= 4 * len(FILES) / limit

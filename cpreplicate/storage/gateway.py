@@ -237,8 +237,7 @@ def forget(lost: Jvm) -> None:
         _current = None
         lost.abandon()
         os.close(lost.held)
-        if lost.process is not None:
-            lost.process.poll()
+        _reap(lost)
 
 
 def java() -> str:
@@ -381,9 +380,14 @@ def _leave() -> None:
         return
     _current.abandon()
     os.close(_current.held)
-    if _current.process is not None:
+    _reap(_current)
+
+
+def _reap(left: Jvm) -> None:
+    """If it is our child; those that still use it keep it, and then it is nobody's."""
+    if left.process is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            _current.process.wait(_REAP_SECONDS)
+            left.process.wait(_REAP_SECONDS)
 
 
 def _after_fork() -> None:

@@ -22,6 +22,7 @@ _PERMANENT: dict[str, tuple[type[OSError], int]] = {
     "HadoopIllegalArgumentException": (OSError, errno.EINVAL),
     "IllegalArgumentException": (OSError, errno.EINVAL),
     "UnsupportedOperationException": (OSError, errno.ENOTSUP),
+    "NotInMountpointException": (OSError, errno.ENOTSUP),
 }
 _HINTS = {
     "SafeModeException": "the NameNode is in safe mode; wait until it leaves it, or see `hdfs dfsadmin -safemode get`",

@@ -16,6 +16,7 @@ from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import SparkRunner
 from cpreplicate.runners.work import batches, cost
 from cpreplicate.storage import Site, Sites, checksum
+from cpreplicate.storage.limits import new_limits
 
 FILES = 40
 
@@ -151,3 +152,18 @@ def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
     with pytest.raises(CpreplicateError, match="Spark did not start"), SparkRunner(Sites(), "nonsense://x") as runner:
         runner.run(copies)
     assert time.monotonic() - started < 60
+
+
+def test_the_bytes_of_all_executors_together_stay_below_their_limit(tmp_path):
+    rate, size, files = 2_000_000, 50_000, 80
+    source = tmp_path / "source"
+    source.write_bytes(bytes(size))
+    limits = new_limits(None, rate)
+    sites = Sites(Site(limits=limits), Site(limits=limits))
+    with SparkRunner(sites, "local[2]") as runner:
+        runner.run([Copy(f"file:{source}", f"file:{tmp_path}/warm", size)])
+        started = time.monotonic()
+        outcomes = runner.run([Copy(f"file:{source}", f"file:{tmp_path}/{number}", size) for number in range(files)])
+        took = time.monotonic() - started
+    assert [outcome.error for outcome in outcomes] == [None] * files
+    assert took >= 0.95 * (files * size / rate - 0.1)
