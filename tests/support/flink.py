@@ -2,7 +2,7 @@
 
 `Flink` keeps one JVM a version that runs job after job, each on its own MiniCluster. `Flink.start` gives a
 job of its own process that goes on until it is stopped. Each process ends when its stdin closes, so none outlives
-the tests.
+the tests. Hadoop's client, pyspark's own, is on Flink's class path: checkpoints may lie at `hdfs://…` too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import json
+import os
 import queue
 import shutil
 import subprocess
@@ -29,6 +31,8 @@ VERSIONS: dict[str, str] = {"1": "1.20.5", "2": "2.3.0"}
 Version = Literal["1", "2"]
 ClaimMode = Literal["NO_CLAIM", "CLAIM", "LEGACY"]
 Event = dict[str, Any]
+Place = Path | str
+"""A path of the local disk, or a URI."""
 
 BUILD_SECONDS = 240
 RUN_SECONDS = 120
@@ -51,7 +55,7 @@ class Job:
     unaligned: bool = False
     file_merging: bool = False
     file_merging_across: bool = False
-    changelog: Path | None = None  # the base path of the changelog's own files
+    changelog: Place | None = None  # the base path of the changelog's own files
 
     def words(self) -> list[str]:
         """The options of this job for the harness."""
@@ -69,7 +73,7 @@ class Job:
             str(self.retained),
         ]
         words += [flag for flag, wanted in flags.items() if wanted]
-        return words + (["--changelog", f"file:{self.changelog}"] if self.changelog else [])
+        return words + (["--changelog", _uri(self.changelog)] if self.changelog else [])
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,23 @@ class RunResult:
         return str(self._find("job")[-1]["jobId"])
 
     @property
-    def checkpoints(self) -> list[Path]:
+    def checkpoint_uris(self) -> list[str]:
         """Every checkpoint that completed, whether or not it still lies there."""
-        return [_local(row["path"]) for row in self._find("checkpoint")]
+        return [str(row["path"]) for row in self._find("checkpoint")]
+
+    @property
+    def newest_uri(self) -> str:
+        return self.checkpoint_uris[-1]
+
+    @property
+    def directory_uri(self) -> str:
+        """The job's."""
+        return self.newest_uri.rpartition("/")[0]
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """As `checkpoint_uris`, of a job whose checkpoints lie on the local disk."""
+        return [_local(uri) for uri in self.checkpoint_uris]
 
     @property
     def savepoint(self) -> Path:
@@ -125,10 +143,16 @@ class RunResult:
 class _Process:
     """One JVM: takes commands on stdin, answers with events on stdout."""
 
-    def __init__(self, command: Sequence[str], scratch: Path) -> None:
+    def __init__(self, command: Sequence[str], scratch: Path, environment: Mapping[str, str]) -> None:
         self._log = (scratch / f"stderr-{time.monotonic_ns()}").open("w+b")
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=scratch, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=scratch,
+            text=True,
+            env=environment,
         )
         self._events: queue.Queue[Event | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, name="flink-events", daemon=True)
@@ -191,6 +215,7 @@ class RunningJob:
     def __init__(self, process: _Process) -> None:
         self._process = process
         self._events: list[Event] = []
+        self.stopped = False
 
     @property
     def so_far(self) -> RunResult:
@@ -207,19 +232,27 @@ class RunningJob:
             count -= event["event"] == "checkpoint"
         return self.so_far
 
+    def take_checkpoints(self, count: int, seconds: float = RUN_SECONDS) -> RunResult:
+        """Has the job take so many now, and waits until they have completed."""
+        for _ in range(count):
+            self._process.send("checkpoint")
+        return self.wait_for_checkpoints(count, seconds)
+
     def stop(self, seconds: float = RUN_SECONDS) -> RunResult:
         """Cancels the job; its newest checkpoints stay."""
         self._process.send("stop")
         self._events += self._process.until("end", seconds)
+        self.stopped = True
         return self.so_far
 
 
 class Flink:
-    """Flink of one version."""
+    """Flink of one version; `hadoop_conf` is the directory with the configuration of its Hadoop, if that needs any."""
 
-    def __init__(self, version: Version) -> None:
+    def __init__(self, version: Version, hadoop_conf: Path | None = None) -> None:
         self.version = version
         self.release = VERSIONS[version]
+        self._hadoop_conf = hadoop_conf
         self._target = PROJECT / f"target-{version}"
         self._scratch = Path(tempfile.mkdtemp(prefix=f"cpreplicate-flink-{version}-"))
         self._server: _Process | None = None
@@ -251,13 +284,13 @@ class Flink:
 
     def run(
         self,
-        checkpoint_root: Path,
+        checkpoint_root: Place,
         job: Job | None = None,
         *,
         checkpoints: int = 4,
-        restore: Path | None = None,
+        restore: Place | None = None,
         claim_mode: ClaimMode = "NO_CLAIM",
-        savepoint: Path | None = None,
+        savepoint: Place | None = None,
         until_gone: Path | None = None,
         seconds: float = RUN_SECONDS,
     ) -> RunResult:
@@ -267,7 +300,7 @@ class Flink:
         """
         words = _run_words(checkpoint_root, job or Job(), checkpoints, restore, claim_mode)
         if savepoint is not None:
-            words += ["--savepoint", f"file:{savepoint}"]
+            words += ["--savepoint", _uri(savepoint)]
         if until_gone is not None:
             words += ["--until-gone", str(until_gone)]
         return RunResult(self._ask(words, seconds))
@@ -275,25 +308,31 @@ class Flink:
     @contextlib.contextmanager
     def start(
         self,
-        checkpoint_root: Path,
+        checkpoint_root: Place,
         job: Job | None = None,
         *,
         interval_ms: int = 0,
-        restore: Path | None = None,
+        restore: Place | None = None,
         claim_mode: ClaimMode = "NO_CLAIM",
     ) -> Iterator[RunningJob]:
-        """A job in its own process, with a checkpoint every `interval_ms`; killed when the block ends."""
+        """A job in its own process, with a checkpoint every `interval_ms`, if not 0; killed when the block ends.
+
+        Once it is stopped, its process serves the runs that follow: a JVM that has run a job starts the next one sooner.
+        """
         process = self._spawn()
+        running = RunningJob(process)
         try:
             words = _run_words(checkpoint_root, job or Job(), 1, restore, claim_mode)
             process.send(*words, "--keep-running", "--interval-ms", str(interval_ms))
-            running = RunningJob(process)
             running.wait_for_checkpoints(1)
             yield running
         finally:
-            process.kill()
+            if running.stopped and self._server is None:
+                self._server = process
+            else:
+                process.kill()
 
-    def refs(self, checkpoint: Path) -> list[Event]:
+    def refs(self, checkpoint: Place) -> list[Event]:
         """What Flink's own loader reads in a checkpoint: its handles in order, then a summary."""
         events = self._ask(["refs", str(checkpoint)], RUN_SECONDS)
         if any(row.get("event") == "failed" for row in events):
@@ -330,22 +369,43 @@ class Flink:
 
     def _spawn(self) -> _Process:
         command = self._java("cpreplicate.Harness", "serve", options=["-Xmx768m", *_SHORT_RUNS])
-        return _Process(command, self._scratch)
+        return _Process(command, self._scratch, _environment(self._hadoop_conf))
 
     def _java(self, main: str, *words: str, options: Sequence[str]) -> list[str]:
-        classpath = f"{self._target / 'classes'}:{(self._target / 'classpath.txt').read_text().strip()}"
+        flink = (self._target / "classpath.txt").read_text().strip()
+        classpath = ":".join([str(self._target / "classes"), flink, *map(str, _hadoop_client())])
         temporary = f"-Djava.io.tmpdir={self._scratch}"
         return ["java", *options, *_JVM, temporary, "-cp", classpath, main, *words]
 
 
-def _run_words(root: Path, job: Job, checkpoints: int, restore: Path | None, claim_mode: ClaimMode) -> list[str]:
-    words = ["run", "--checkpoints", f"file:{root}", "--checkpoint-count", str(checkpoints), *job.words()]
+def _hadoop_client() -> list[Path]:
+    """Hadoop's client with all that it needs, from pyspark's jars."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return sorted((Path(spec.origin).parent / "jars").glob("hadoop-client-*.jar"))
+
+
+def _environment(hadoop_conf: Path | None) -> dict[str, str]:
+    """Flink's Hadoop knows what `hadoop_conf` tells, and nothing of the Hadoop that this machine may have."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HADOOP_")}
+    return {**kept, "HADOOP_CONF_DIR": str(hadoop_conf)} if hadoop_conf else kept
+
+
+def _run_words(root: Place, job: Job, checkpoints: int, restore: Place | None, claim_mode: ClaimMode) -> list[str]:
+    words = ["run", "--checkpoints", _uri(root), "--checkpoint-count", str(checkpoints), *job.words()]
     if restore is not None:
-        words += ["--restore", f"file:{restore}", "--claim-mode", claim_mode]
+        words += ["--restore", _uri(restore), "--claim-mode", claim_mode]
     return words
 
 
+def _uri(place: Place) -> str:
+    return place if isinstance(place, str) else f"file:{place}"
+
+
 def _local(uri: str) -> Path:
+    if not uri.startswith("file:"):
+        raise FlinkError(f"{uri} is not on the local disk")
     return Path(uri.removeprefix("file:"))
 
 

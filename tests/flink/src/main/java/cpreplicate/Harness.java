@@ -7,6 +7,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.fs.FileSystem;
 
 /**
  * `run --option value …` runs one job; `refs DIRECTORY` dumps a checkpoint; `serve` takes such commands from stdin, one a
@@ -18,6 +20,7 @@ public final class Harness {
     private Harness() {}
 
     public static void main(String[] words) throws Exception {
+        FileSystem.initialize(new Configuration(), null); // as Flink's processes do; only so is HADOOP_CONF_DIR read
         Harness harness = new Harness();
         if (words.length == 1 && words[0].equals("serve")) {
             harness.listen();

@@ -3,11 +3,13 @@ package cpreplicate;
 import java.io.BufferedInputStream;
 import java.io.DataInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.file.Files;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.flink.api.java.tuple.Tuple2;
+import org.apache.flink.core.fs.Path;
 import org.apache.flink.runtime.checkpoint.Checkpoints;
 import org.apache.flink.runtime.checkpoint.OperatorState;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
@@ -31,6 +33,7 @@ import org.apache.flink.runtime.state.memory.ByteStreamStateHandle;
 /**
  * What Flink's own loader reads in a `_metadata`: one row a state handle, in the order of the file, then a summary.
  * `refs DIRECTORY [BASE]`: BASE is where the checkpoint is said to lie, if not at DIRECTORY (Flink loads only what is there).
+ * DIRECTORY is a local path, or a URI with an authority (`hdfs://…`).
  */
 public final class Refs {
     private final CheckpointMetadata metadata;
@@ -57,22 +60,33 @@ public final class Refs {
     }
 
     static void dump(String directory, String base) throws Exception {
-        java.nio.file.Path file = java.nio.file.Path.of(directory, "_metadata");
-        String pointer = "file:" + java.nio.file.Path.of(directory).toAbsolutePath();
-        new Refs(load(file, pointer), version(file), pointer, base != null ? base : pointer).walk();
+        String pointer = remote(directory) ? directory : "file:" + java.nio.file.Path.of(directory).toAbsolutePath();
+        new Refs(load(directory, pointer), version(directory), pointer, base != null ? base : pointer).walk();
     }
 
-    private static CheckpointMetadata load(java.nio.file.Path file, String pointer) throws IOException {
-        try (DataInputStream in = new DataInputStream(new BufferedInputStream(Files.newInputStream(file)))) {
+    private static CheckpointMetadata load(String directory, String pointer) throws IOException {
+        try (DataInputStream in = new DataInputStream(new BufferedInputStream(open(directory)))) {
             return Checkpoints.loadCheckpointMetadata(in, Refs.class.getClassLoader(), pointer);
         }
     }
 
-    private static int version(java.nio.file.Path file) throws IOException {
-        try (DataInputStream in = new DataInputStream(Files.newInputStream(file))) {
+    private static int version(String directory) throws IOException {
+        try (DataInputStream in = new DataInputStream(open(directory))) {
             in.readInt();
             return in.readInt();
         }
+    }
+
+    private static InputStream open(String directory) throws IOException {
+        if (remote(directory)) {
+            Path file = new Path(directory, "_metadata");
+            return file.getFileSystem().open(file);
+        }
+        return Files.newInputStream(java.nio.file.Path.of(directory, "_metadata"));
+    }
+
+    private static boolean remote(String directory) {
+        return directory.contains("://");
     }
 
     private void walk() throws Exception {
