@@ -231,8 +231,8 @@ class TestRelativePathsWithClaim:
 def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_replica(
     flink: Flink, sources: Sources, tmp_path: Path
 ) -> None:
-    source = sources("changelog")
-    checkpoint = with_two_spellings(source.checkpoint, flink.refs(source.checkpoint), tmp_path / "spelled")
+    source, shared = with_a_shared_file(flink, sources, tmp_path / "more")
+    checkpoint = with_two_spellings(shared, flink.refs(shared), tmp_path / "spelled")
     refused = flink.run(tmp_path / "c", source.job, restore=checkpoint, claim_mode="CLAIM", checkpoints=0)
     assert "StateObjects underlying same key should be equal" in (refused.failure or "")
     replica = sync(checkpoint, tmp_path / "ckpt")
@@ -356,11 +356,21 @@ def moved_away(directory: Path) -> Iterator[None]:
         away.rename(directory)
 
 
+def with_a_shared_file(flink: Flink, sources: Sources, site: Path) -> tuple[Source, Path]:
+    """A job with changelog state, and a checkpoint of it in which two subtasks share a file: whether they do is timing."""
+    for attempt in range(5):
+        source = MAKERS["changelog"](flink, site / f"{attempt}" / "a") if attempt else sources("changelog")
+        for checkpoint in source.run.retained:
+            if shared_files(flink.refs(checkpoint)):
+                return source, checkpoint
+    raise AssertionError("no subtasks shared a file in five jobs")
+
+
 def with_two_spellings(checkpoint: Path, refs: Sequence[Event], site: Path) -> Path:
     """A copy of a checkpoint that names a file of several references once relatively, else absolutely."""
     copy = site / checkpoint.parent.name / checkpoint.name
     shutil.copytree(checkpoint, copy)
-    row = first_shared_file(refs)
+    row = shared_files(refs)[0]
     path = row["path"].removeprefix("file:")
     absolute = b"\x02" + struct.pack(">q", row["size"]) + utf(row["path"])
     relative = b"\x06" + utf(os.path.relpath(path, copy)) + struct.pack(">q", row["size"])
@@ -371,9 +381,9 @@ def with_two_spellings(checkpoint: Path, refs: Sequence[Event], site: Path) -> P
     return copy
 
 
-def first_shared_file(refs: Sequence[Event]) -> Event:
+def shared_files(refs: Sequence[Event]) -> list[Event]:
     paths = [row["path"] for row in refs if row.get("type") == 2]
-    return next(row for row in refs if row.get("type") == 2 and paths.count(row["path"]) > 1)
+    return [row for row in refs if row.get("type") == 2 and paths.count(row["path"]) > 1]
 
 
 def utf(text: str) -> bytes:
