@@ -233,8 +233,8 @@ def _telling(uri: str) -> Iterator[None]:
     except Exception as error:  # these classes let their client libraries' own exceptions through, which have no common root
         if any(sign in f"{error}{error.__cause__}" for sign in _TAKEN):
             raise FileExistsError(errno.EEXIST, "is there already", uri) from error
-        if type(error).__name__ == "NoCredentialsError":
-            raise PermissionError(errno.EACCES, "no credentials were found for it", uri) from error
+        if "Credentials" in type(error).__name__:
+            raise PermissionError(errno.EACCES, f"no usable credentials: {_text(error)}", uri) from error
         raise Transient(errno.EIO, f"{type(error).__name__}: {_text(error)}", uri) from error
 
 

@@ -5,10 +5,11 @@ import errno
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from cpreplicate.errors import Refused
+from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage import ShortSource, Site, Sites, SourceMissing, WriteSettings, checksum, copy_file
 from cpreplicate.storage.base import TEMPORARY, Attributes
 from cpreplicate.storage.faults import Faulty
@@ -323,3 +324,18 @@ def test_a_fault_at_the_target_is_not_taken_for_a_missing_source(place, storage,
     with serving(root.partition(":")[0], faulty), pytest.raises(FileNotFoundError) as raised:
         copy_file(f"{root}/a", f"{root}/b", 1, place.sites)
     assert not isinstance(raised.value, SourceMissing)
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3p"])
+def test_an_object_is_the_same_under_every_name_that_s3_was_recorded_by(s3, scheme):
+    s3.make_bucket("conformance")
+    site, key = s3_site(s3.endpoint), f"conformance/{uuid.uuid4().hex}/file"
+    site = replace(site, options=tuple((f"{name}:", options) for name in ("s3", scheme) for _, options in site.options))
+    put(site.storage("s3://conformance"), f"s3://{key}", b"x")
+    assert read(site.storage(f"{scheme}://conformance"), f"{scheme}://{key}") == b"x"
+
+
+def test_what_needs_a_package_that_is_not_installed_says_which():
+    for place, package in (("gs://b/x", "gcsfs"), ("abfs://b/x", "adlfs"), ("oss://b/x", "ossfs")):
+        with pytest.raises(UsageError, match=f"pip install {package}"):
+            Site().storage(place)
