@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any
 
@@ -103,8 +103,11 @@ def held(replica: str, site: Site) -> Iterator[Callable[[], None]]:
     lease.take()
     try:
         yield lease.check
-    finally:
-        lease.give_back()
+    except BaseException:
+        with suppress(OSError):  # why the run ended is what counts; a lease that stays is taken over when it expires
+            lease.give_back()
+        raise
+    lease.give_back()
 
 
 def _held(text: bytes | None) -> dict[str, Any] | None:

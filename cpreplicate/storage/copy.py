@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -39,7 +40,13 @@ def copy_file(source: str, target: str, extent: int, sites: Sites) -> Copied:
         return Copied(*own)
     crc = _Crc(sites.target)
     status = reading.stat(source) if sites.preserve else None
-    length = writing.put(target, lambda: crc.over(_opened(reading, source)), check, status.attributes if status else None)
+    with contextlib.ExitStack() as tried:  # a put that could not begin has read nothing, and closed nothing
+
+        def content() -> Iterator[bytes]:
+            tried.close()
+            return crc.over(tried.enter_context(_opened(reading, source)))
+
+        length = writing.put(target, content, check, status.attributes if status else None)
     return Copied(length, crc.value)
 
 
