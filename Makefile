@@ -43,4 +43,4 @@ bench-wan: setup maven ## the share of an emulated long-distance link that is us
 	$(BIN)/python scripts/bench_wan.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv .demo tests/flink/target-* tests/hdfs/target scripts/bench/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo tests/flink/target-* tests/hdfs/target scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

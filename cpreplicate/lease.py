@@ -41,7 +41,11 @@ class Lease:
 
     def take(self) -> None:
         """Take it, or raise `LeaseHeld` naming who holds it since when."""
-        if not self._create() and not self._take_over_stale():
+        try:
+            taken = self._create() or self._take_over_stale()
+        except OSError as error:
+            raise type(error)(error.errno, f"the lease {self._place} cannot be taken: {error.strerror or error}") from error
+        if not taken:
             raise LeaseHeld(_refusal(self._place, _held(self._read())))
         self._renewer.start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import traceback
@@ -13,6 +14,7 @@ import click
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import CpreplicateError
 
+_LASTING = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
@@ -52,11 +54,15 @@ def _failed(error: Exception) -> int:
         complain(str(error))
         return error.exit_code
     if isinstance(error, OSError):
-        complain(f"{error}; nothing half-written is visible, running again resumes")
+        complain(f"{error}; nothing half-written is visible, running again {_once(error)}resumes")
     else:
         first = str(error).partition("\n")[0]
         complain(f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report what it prints")
     return 1
+
+
+def _once(error: OSError) -> str:
+    return "once that is mended " if error.errno in _LASTING else ""
 
 
 def _interrupted(code: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -10,6 +11,7 @@ from cpreplicate.runners.work import Action, Outcome, perform
 from cpreplicate.storage import Sites
 
 _TRIES = 3
+_SLOTS = min(4, os.cpu_count() or 1)  # it does the work of so many tasks: small files wait more than they compute
 _PAUSE = 0.2  # seconds before the second try, doubled before the next
 
 
@@ -25,13 +27,15 @@ class InlineRunner:
 
     def run(self, actions: Sequence[Action]) -> list[Outcome]:
         """Execute all; what failed is tried again, except a copy whose source is not there."""
-        outcomes = {outcome.target: outcome for outcome in perform(actions, self._sites, self._streams)}
+        outcomes = {outcome.target: outcome for outcome in perform(actions, self._sites, self._streams, slots=_SLOTS)}
         for again in range(1, _TRIES):
             failed = [action for action in actions if _is_worth_a_try(outcomes[action.target])]
             if not failed:
                 break
             time.sleep(_PAUSE * 2 ** (again - 1))
-            outcomes.update((outcome.target, outcome) for outcome in perform(failed, self._sites, self._streams, again=True))
+            outcomes.update(
+                (outcome.target, outcome) for outcome in perform(failed, self._sites, self._streams, again=True, slots=_SLOTS)
+            )
         return list(outcomes.values())
 
     def __enter__(self) -> InlineRunner:

@@ -79,8 +79,12 @@ def cost(action: Action) -> int:
     return _FILE_COST + (action.extent if isinstance(action, Read) else 0)
 
 
-def perform(batch: Sequence[Action], sites: Sites, streams: int | None = None, again: bool = False) -> list[Outcome]:
-    """Execute a batch, several files at once (by default as many as its storages like); each failure becomes an outcome.
+def perform(
+    batch: Sequence[Action], sites: Sites, streams: int | None = None, again: bool = False, slots: int = 1
+) -> list[Outcome]:
+    """Execute a batch, `streams` files at once, by default as many as its storages like for so many slots.
+
+    Each failure becomes the outcome of its file.
 
     `again` tells that an earlier try may have done part of it: a file that is there whole is then read back for its CRC32C
     instead of being copied again.
@@ -89,7 +93,7 @@ def perform(batch: Sequence[Action], sites: Sites, streams: int | None = None, a
         return []
     large = [action for action in batch if cost(action) - _FILE_COST > _SMALL]
     small = [action for action in batch if cost(action) - _FILE_COST <= _SMALL]
-    many = streams or max(storage.streams for storage in _storages(batch[0], sites))
+    many = streams or slots * max(storage.streams for storage in _storages(batch[0], sites))
     few = min(many, max(_LARGE_STREAMS, streams or 0))
     with ThreadPoolExecutor(few, "copy-large") as large_pool, ThreadPoolExecutor(many, "copy-small") as small_pool:
         run = functools.partial(attempt, sites=sites, again=again)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from cpreplicate.errors import Refused
@@ -14,6 +15,14 @@ CHUNK = 4 << 20  # bytes; single reads over 8 MiB cost memory and gain nothing o
 
 Content: TypeAlias = Callable[[], Iterable[bytes]]
 """The bytes of a file, from their beginning each time it is called: a put that failed can be tried again."""
+
+
+class Streamed(io.BufferedReader):
+    """A stream that has its bytes in pieces of its own, such as the packets of HDFS, which are best passed on as they come."""
+
+    @abstractmethod
+    def pieces(self) -> Iterator[bytes]:
+        """All bytes from the position where the stream is, which must not have been read from before."""
 
 
 class Transient(OSError):

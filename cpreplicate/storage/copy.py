@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.storage import limits
-from cpreplicate.storage.base import CHUNK, Storage
+from cpreplicate.storage.base import CHUNK, Storage, Streamed
 from cpreplicate.storage.site import Site, Sites
 
 
@@ -77,10 +77,15 @@ class _Crc:
 
         self.value = 0
         with stream:
-            while chunk := stream.read(CHUNK):
+            for chunk in stream.pieces() if isinstance(stream, Streamed) else _pieces(stream):
                 limits.wait(self._limits, "bytes", len(chunk))
                 self.value = extend(self.value, chunk)
                 yield chunk
+
+
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+    while piece := stream.read(CHUNK):
+        yield piece
 
 
 def _opened(storage: Storage, source: str) -> BinaryIO:

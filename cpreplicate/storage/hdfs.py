@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from cpreplicate import uri as places
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Transient, refuse_unusable
+from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Streamed, Transient, refuse_unusable
 from cpreplicate.storage.hdfs_errors import translated
 from cpreplicate.storage.renaming import RenamingStorage
 from cpreplicate.storage.settings import WriteSettings
@@ -33,6 +33,8 @@ _PATIENCE = {  # what is not there is tried again by the seam, which knows when 
     "dfs.client.failover.sleep.base.millis": "100",
     "dfs.client.failover.sleep.max.millis": "500",
 }
+_NODES = re.compile(r":? ?\[DatanodeInfoProto.*", re.DOTALL)
+_ADDRESS = re.compile(r'ip_addr: "([^"]*)".*?xfer_port: (\d+)', re.DOTALL)
 _SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
 
 
@@ -53,7 +55,7 @@ class HdfsStorage(RenamingStorage):
 
     def open(self, uri: str) -> BinaryIO:
         with _telling(uri):
-            return cast(BinaryIO, io.BufferedReader(_Reader(self._client.read(_path(uri)), uri), CHUNK))
+            return cast(BinaryIO, _Stream(_Reader(self._client.read(_path(uri)), uri), CHUNK))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
@@ -120,6 +122,17 @@ class HdfsStorage(RenamingStorage):
             return False
 
 
+class _Stream(Streamed):
+    """A file in packets of 64 KiB: the next is under way while one is written, which larger pieces would wait for."""
+
+    def __init__(self, raw: _Reader, size: int) -> None:
+        super().__init__(raw, size)
+        self._pieces = raw.pieces
+
+    def pieces(self) -> Iterator[bytes]:
+        return self._pieces()
+
+
 class _Reader(io.RawIOBase):
     """A file as a stream: read in order through one connection a block, started anew after a seek."""
 
@@ -152,6 +165,16 @@ class _Reader(io.RawIOBase):
         self._rest = self._rest[count:]
         self._position += count
         return count
+
+    def pieces(self) -> Iterator[bytes]:
+        """What the DataNodes send, as it comes."""
+        while True:
+            with _telling(self._uri):
+                piece = self._next_chunk()
+            if not piece:
+                return
+            self._position += len(piece)
+            yield piece
 
     def _next_chunk(self) -> bytes:
         if self._position >= len(self._file):
@@ -211,4 +234,10 @@ def _told(text: str, uri: str) -> OSError:
     if text.startswith(_SECURITY):
         return PermissionError(errno.EACCES, f"{text[:300]}; see docs/kerberos.md", uri)
     kind = Transient if text.startswith(_MAY_PASS) else OSError
-    return kind(errno.EIO, text[:400], uri)
+    return kind(errno.EIO, _NODES.sub(_addresses, text)[:400], uri)
+
+
+def _addresses(nodes: re.Match[str]) -> str:
+    """Of what hdfs-native prints of DataNodes, their addresses."""
+    found = _ADDRESS.findall(nodes[0])
+    return ": " + ", ".join(f"{host}:{port}" for host, port in found) if found else ""

@@ -180,7 +180,10 @@ def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
     given: dict[str, Any] = {key: value for key, value in options.items() if not key.startswith(("fs.", "dfs.", "hadoop."))}
     if protocol == "s3":
         given = _s3_options(given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options})
-    return cls(skip_instance_cache=True, use_listings_cache=False, **given)
+    filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
+    if protocol == "s3":
+        filesystem.retries = 1  # the seam retries; s3fs would try five times within each of its tries
+    return filesystem
 
 
 def _s3_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.wrapped import Wrapped
-
-READING = frozenset({"open", "copy", "stat", "list", "known_crc32c"})
+from cpreplicate.storage.wrapped import READING, Wrapped
 
 
 class Tracing(Wrapped):

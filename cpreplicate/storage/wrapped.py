@@ -8,6 +8,7 @@ from typing import BinaryIO, TypeVar
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
 
 T = TypeVar("T")
+READING = frozenset({"open", "copy", "stat", "list", "known_crc32c"})  # the verbs that change nothing
 
 
 class Wrapped(Storage):

@@ -127,3 +127,15 @@ def test_a_lease_whose_answer_was_lost_is_known_as_ours():
 def test_nothing_is_printed_of_what_passed(capfd):
     storage_with(Failing(transient())).stat(PLACE)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_storage_that_still_answers_questions_may_be_down_for_writing():
+    """As in safe mode: the questions between the writes do not keep each write waiting."""
+    puts = Failing(*[transient() for _ in range(10_000)])
+    storage = storage_with(lambda verb, uri: puts(verb, uri) if verb == "put" else None)
+    for _ in range(10):
+        assert storage.stat(PLACE) is not None
+        with pytest.raises(Transient):
+            storage.put(PLACE, lambda: [b"new"])
+    assert puts.calls < 60
+    assert storage.stat(PLACE).length == 3
