@@ -53,6 +53,10 @@ class Replica:
         }
         return {name: status.length for name, status in lengths.items() if status is not None}
 
+    def has(self, name: str) -> bool:
+        """Whether a checkpoint is committed."""
+        return self._storage.stat(self.at(f"{name}/{METADATA}")) is not None
+
     def committed(self) -> list[Held]:
         """What each committed checkpoint references, newest first."""
         return [self._held(name, length) for name, length in self.committed_names().items()]

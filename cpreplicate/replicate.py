@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate import lease, manifest, paths, plan, uri
 from cpreplicate.closure import Closure, closure
-from cpreplicate.errors import CopyFailed, Refused, SourceBroken, SourceMovedOn
+from cpreplicate.errors import CopyFailed, NotThere, Refused, SourceBroken, SourceMovedOn
 from cpreplicate.metadata import rewrite
 from cpreplicate.paths import PathsMode, Restore
 from cpreplicate.placement import Placement
@@ -76,6 +76,8 @@ def sync(request: Request, say: Say) -> Report:
     started = time.monotonic()
     wanted = _want(request)
     replica = _replica(wanted, request)
+    if (nothing := _nothing_to_do(wanted, replica, request)) is not None:
+        return _report(nothing, wanted, started)
     with lease.held(replica.root, replica.site) as check_lease:
         held = replica.committed()
         made = make_plan(wanted, replica, held, request)
@@ -92,6 +94,17 @@ def sync(request: Request, say: Say) -> Report:
             undeleted = _delete(made, replica, runner, say)
     done = replace(_report(made, wanted, started), committed=made.publish, runner=runner.name)
     return replace(done, warnings=done.warnings + undeleted)
+
+
+def _nothing_to_do(wanted: _Wanted, replica: Replica, request: Request) -> Plan | None:
+    """The empty plan of a replica that holds the checkpoint already: most runs of a cron job, so it costs no lease."""
+    if not replica.has(wanted.placement.name):
+        return None
+    try:
+        made = make_plan(wanted, replica, replica.committed(), request)
+    except NotThere:  # another run, which holds the lease, removed a checkpoint between two looks at it
+        return None
+    return made if made.empty and replica.has_manifest(made.checkpoint) else None
 
 
 def make_plan(wanted: _Wanted, replica: Replica, held: Sequence[Held], request: Request) -> Plan:
