@@ -96,11 +96,19 @@ class SparkRunner:
         directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
         os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take whatever `python3` is
         with _java_stderr_aside(Path(directory)), _own_interrupt():
-            context = SparkContext(conf=_conf(self._master, Path(directory)))
+            context = _started(_conf(self._master, Path(directory)))
         self._resources.callback(_stop, context)
         context.addPyFile(_shipped(Path(directory)))
         self._sites = self._resources.enter_context(_served(self._sites, str(context.getConf().get("spark.driver.host"))))
         return context
+
+
+def _started(conf: SparkConf) -> SparkContext:
+    try:
+        return SparkContext(conf=conf)
+    except BaseException:
+        _forget_jvm()  # it may run already, for a session that will not come
+        raise
 
 
 @contextlib.contextmanager
