@@ -1,6 +1,10 @@
 """Fixtures that several test modules share."""
 
+import os
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
@@ -10,3 +14,13 @@ from tests.support.s3 import s3
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
+
+
+@pytest.fixture(autouse=True)
+def _same_hadoop_user() -> Iterator[None]:
+    """hdfs-native takes the user from the environment only, so a test that is another user would leave that to the next."""
+    before = os.environ.get("HADOOP_USER_NAME")
+    yield
+    os.environ.pop("HADOOP_USER_NAME", None)
+    if before is not None:
+        os.environ["HADOOP_USER_NAME"] = before
