@@ -36,6 +36,14 @@ class Refused(CpreplicateError):
     exit_code = 6
 
 
+class TooManyDeletes(Refused):
+    """More would be deleted than `--max-delete` allows; `report` tells what."""
+
+    def __init__(self, message: str, report: object) -> None:
+        super().__init__(message)
+        self.report = report
+
+
 class NotThere(CpreplicateError):
     """The source or the replica is not there."""
 

@@ -1,112 +1,143 @@
 """The lease: one run at a time writes to a replica.
 
-`.cpreplicate/lease` is created exclusively and tells who holds it. A heartbeat renews it; one whose holder died on
-this host, or whose time ran out, is taken over, by one contender only: by moving it away, or by a conditional put.
+`.cpreplicate/lease` is created exclusively, tells who holds it, and is never written again: the heartbeat goes to a file
+of the holder's own beside it. One whose holder died on this host, or whose time ran out, is taken over, by one contender
+only (`Storage.take_over`). The holder takes it for lost half a minute before others may take it, as clocks differ.
 """
 
 from __future__ import annotations
 
-import getpass
-import json
-import os
-import socket
+import functools
+import random
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from typing import Any
 
-from cpreplicate import uri
+from cpreplicate import notes, uri
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.placement import OWN
+from cpreplicate.processes import is_alive, own_process
 from cpreplicate.storage import Site
 
-SECONDS = 120.0  # a holder that could not renew for so long has lost it
+NAME = "lease"
+SECONDS = 120.0  # after the last heartbeat another run may take it over
+_OWN_SECONDS = SECONDS - 30.0  # after it the holder does nothing more that counts
 _HEARTBEAT = 20.0
-_LONGEST = 1 << 16  # bytes; no lease is near
+_FIRST_LOOK, _LONGEST_LOOK = 0.2, 5.0  # seconds between two tries to take it
+_WAITING_IS_TOLD_AFTER = 1.0
+Say = Callable[[str], None]
 
 
 class Lease:
     """A lease that this process took; `check` before anything that cannot be taken back."""
 
     def __init__(self, replica: str, site: Site) -> None:
-        self._place = uri.join(replica, f"{OWN}/lease")
+        self._place = uri.join(replica, f"{OWN}/{NAME}")
         self._storage = site.storage(replica)
         self._token = uuid.uuid4().hex
-        self._started = self._renewed = time.time()
+        self._started = self._renewed = notes.now()
+        self._has_beaten = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
 
-    def take(self) -> None:
-        """Take it, or raise `LeaseHeld` naming who holds it since when."""
-        try:
-            taken = self._create() or self._take_over_stale()
-        except OSError as error:
-            raise type(error)(error.errno, f"the lease {self._place} cannot be taken: {error.strerror or error}") from error
-        if not taken:
-            raise LeaseHeld(_refusal(self._place, _held(self._read())))
+    def take(self, wait: float, say: Say) -> None:
+        """Take it within `wait` seconds, or raise `LeaseHeld` naming who holds it since when."""
+        until, pause = time.monotonic() + wait, _FIRST_LOOK
+        while not self._try():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise LeaseHeld(_refusal(self._place, notes.told(self._read(self._place))))
+            if pause > _WAITING_IS_TOLD_AFTER > pause / 2:
+                say(f"waiting {left:.0f} s at most: {_refusal(self._place, notes.told(self._read(self._place)))}")
+            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+            pause = min(2 * pause, _LONGEST_LOOK)
         self._renewer.start()
 
+    def until(self) -> float:
+        """Seconds since the epoch at which this run must take it for lost, unless renewed meanwhile."""
+        return self._renewed + _OWN_SECONDS
+
     def check(self) -> None:
-        """Raise `LeaseHeld` if another run took the lease over, or may at any moment."""
-        if time.time() > self._renewed + SECONDS:
+        """Raise `LeaseHeld` if another run took the lease over, or may soon."""
+        if notes.now() > self.until():
             raise LeaseHeld(
-                f"this run could not renew {self._place} for {SECONDS:.0f} s and stopped before publishing or deleting"
+                f"this run could not renew {self._place} for {_OWN_SECONDS:.0f} s; it stopped before publishing or deleting"
             )
-        held = _held(self._read())
+        held = notes.told(self._read(self._place))
         if _token(held) != self._token:
             raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self._place, held))
 
     def give_back(self) -> None:
-        """Stop renewing and remove the lease, unless it is no longer ours."""
+        """Stop renewing and remove the lease, unless it is no longer ours or others may be about to take it over."""
         self._stop.set()
         if self._renewer.is_alive():
             self._renewer.join()
-        if _token(_held(self._read())) == self._token:
+        if self._has_beaten:
+            self._storage.delete(self._heartbeat_of(self._token))
+        if notes.now() < self.until() and _token(notes.told(self._read(self._place))) == self._token:
             self._storage.delete(self._place)
 
-    def _create(self) -> bool:
-        return self._storage.create_exclusive(self._place, self._text())
+    def _try(self) -> bool:
+        try:
+            self._started = self._renewed = notes.now()
+            return self._storage.create_exclusive(self._place, self._text()) or self._take_over_stale()
+        except OSError as error:
+            raise type(error)(error.errno, f"the lease {self._place} cannot be taken: {error.strerror or error}") from error
 
     def _text(self) -> bytes:
-        return json.dumps({
-            "token": self._token, "owner": getpass.getuser(), "host": socket.gethostname(), "pid": os.getpid(),
-            "started": self._started, "expires": time.time() + SECONDS,
-        }).encode()  # fmt: skip
+        return notes.encoded({
+            "token": self._token, **notes.signature(), **own_process(), "started": self._started, **self._beat(),
+        })  # fmt: skip
 
-    def _read(self) -> bytes | None:
-        try:
-            with self._storage.open(self._place) as stream:
-                return stream.read(_LONGEST)
-        except FileNotFoundError:
-            return None
+    @staticmethod
+    def _beat() -> dict[str, float]:
+        return {"heartbeat": notes.now(), "expires": notes.now() + SECONDS}
+
+    def _heartbeat_of(self, token: str) -> str:
+        return f"{self._place}-{token}.heartbeat"
+
+    def _read(self, place: str) -> bytes | None:
+        return notes.read(self._storage, place)
 
     def _take_over_stale(self) -> bool:
-        seen = self._read()
+        seen = self._read(self._place)
         if seen is None:
-            return self._create()
-        return _is_stale(_held(seen) or {}) and self._storage.take_over(self._place, seen, self._text())
+            return self._storage.create_exclusive(self._place, self._text())
+        return self._is_stale(notes.told(seen) or {}) and self._storage.take_over(self._place, seen, self._text())
+
+    def _is_stale(self, held: dict[str, Any]) -> bool:
+        return not is_alive(held) or (_is_past(held) and self._is_silent(held))
+
+    def _is_silent(self, held: dict[str, Any]) -> bool:
+        token = _token(held)
+        if not isinstance(token, str) or not token.isalnum():
+            return True
+        beat = notes.told(self._read(self._heartbeat_of(token)))
+        return not beat or _is_past(beat)
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
             try:
-                if _token(_held(self._read())) != self._token:
+                if _token(notes.told(self._read(self._place))) != self._token:
                     return  # lost: `check` tells the run before it publishes or deletes
-                self._storage.put(self._place, lambda: [self._text()])
+                beat = self._beat()
+                self._has_beaten = True
+                self._storage.put(self._heartbeat_of(self._token), functools.partial(_one, notes.encoded(beat)))
             except OSError:
                 continue  # tried again at the next beat; `check` refuses once the lease ran out
-            self._renewed = time.time()
+            self._renewed = beat["heartbeat"]
 
 
 @contextmanager
-def held(replica: str, site: Site) -> Iterator[Callable[[], None]]:
-    """Hold the lease of a replica; yields the check to be made before each irrevocable step."""
+def held(replica: str, site: Site, wait: float = 0.0, say: Say = lambda _line: None) -> Iterator[Lease]:
+    """Hold the lease of a replica, waiting for it so many seconds at most; it is to be checked before each irrevocable step."""
     lease = Lease(replica, site)
-    lease.take()
+    lease.take(wait, say)
     try:
-        yield lease.check
+        yield lease
     except BaseException:
         with suppress(OSError):  # why the run ended is what counts; a lease that stays is taken over when it expires
             lease.give_back()
@@ -114,51 +145,22 @@ def held(replica: str, site: Site) -> Iterator[Callable[[], None]]:
     lease.give_back()
 
 
-def _held(text: bytes | None) -> dict[str, Any] | None:
-    """What a lease tells of its holder; nothing if it is damaged, None if it is gone."""
-    if text is None:
-        return None
-    try:
-        held = json.loads(text)
-    except ValueError:
-        return {}
-    return held if isinstance(held, dict) else {}
+def _one(piece: bytes) -> list[bytes]:
+    return [piece]
 
 
 def _token(held: dict[str, Any] | None) -> object:
     return held.get("token") if held is not None else None
 
 
-def _is_stale(held: dict[str, Any]) -> bool:
-    expires = held.get("expires")
-    if isinstance(expires, (int, float)) and expires < time.time():
-        return True
-    return held.get("host") == socket.gethostname() and not _is_alive(held.get("pid"))
-
-
-def _is_alive(pid: object) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+def _is_past(told: dict[str, Any]) -> bool:
+    expires = told.get("expires")
+    return isinstance(expires, (int, float)) and expires < notes.now()
 
 
 def _refusal(place: str, held: dict[str, Any] | None) -> str:
     if not held:
         return f"{place} is {'gone' if held is None else 'damaged'}; remove it once you are sure that no run is at work"
-    started = held.get("started")
-    since = _clock(started) if isinstance(started, (int, float)) else "an unknown time"
-    who = f"{held.get('owner', 'unknown')}@{held.get('host', 'unknown')}, process {held.get('pid', 'unknown')}"
-    return f"{place} is held by {who}, since {since}; wait for that run to end"
-
-
-def _clock(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        return "an unknown time"
+    who = f"{notes.word(held, 'owner')}@{notes.word(held, 'host')}, process {notes.word(held, 'pid')}"
+    held_by = f"{place} is held by {who}, since {notes.clock(held, 'started')}"
+    return f"{held_by}; wait for that run to end, or have this one wait with --lock-wait"

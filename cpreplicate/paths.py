@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from cpreplicate import uri
 from cpreplicate.closure import Closure
 from cpreplicate.metadata import Absolute, Handle, Metadata, Relative
-from cpreplicate.placement import Placement
+from cpreplicate.placement import Layout
 
 PathsMode = Literal["auto", "relative", "absolute"]
 _FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which knows no NO_CLAIM
@@ -51,7 +51,7 @@ def warnings(metadata: Metadata, asked: PathsMode) -> tuple[str, ...]:
     return tuple(found)
 
 
-def speller(closure: Closure, placement: Placement, replica: str, mode: str) -> Callable[[Handle], Absolute | Relative | None]:
+def speller(closure: Closure, placement: Layout, replica: str, mode: str) -> Callable[[Handle], Absolute | Relative | None]:
     """How each handle is to be spelled in the replica: one spelling for each file throughout.
 
     A segment or directory has no relative form, and neither has any other reference of a file that a segment names.
@@ -95,9 +95,21 @@ def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
         return Restore(None, None, "no claim mode is safe for changelog state with relative paths: sync with --paths absolute")
     claim_mode, reason = _claim_mode(metadata, mode)
     if metadata.version < _FIRST_WITH_NO_CLAIM and mode == "absolute":
-        return Restore(claim_mode, f"flink run -s {_quoted(checkpoint)} …", reason)
+        return Restore(claim_mode, f"flink run -s {uri.quoted(checkpoint)} …", reason)
     option = "-claimMode" if metadata.version >= _FIRST_WITH_CLAIM_MODE_OPTION else "-restoreMode"
-    return Restore(claim_mode, f"flink run -s {_quoted(checkpoint)} {option} {claim_mode} …", reason)
+    return Restore(claim_mode, f"flink run -s {uri.quoted(checkpoint)} {option} {claim_mode} …", reason)
+
+
+def knows_claim_modes(metadata: Metadata) -> bool:
+    """Whether what wrote it surely knows claim modes (Flink 1.15 and later)."""
+    return metadata.version >= _FIRST_WITH_NO_CLAIM
+
+
+def claim_mode_names(metadata: Metadata) -> tuple[str, str]:
+    """What the claim mode is called in the REST API and in the configuration of the Flink that wrote the metadata."""
+    if metadata.version >= _FIRST_WITH_CLAIM_MODE_OPTION:
+        return "claimMode", "execution.state-recovery.claim-mode"
+    return "restoreMode", "execution.savepoint-restore-mode"
 
 
 def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
@@ -111,7 +123,3 @@ def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
     if metadata.version < _FIRST_WITH_NO_CLAIM:
         return "NO_CLAIM", "absolute paths are safe in every mode; before Flink 1.15 there is none to choose"
     return "NO_CLAIM", "absolute paths are safe with CLAIM too; after CLAIM the job owns the replica, sync it no more"
-
-
-def _quoted(text: str) -> str:
-    return text if all(c.isalnum() or c in "/:._-=@%+," for c in text) else "'" + text.replace("'", "'\\''") + "'"

@@ -6,15 +6,29 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import unquote
 
 from cpreplicate import uri
 from cpreplicate.errors import Refused
 
 METADATA = "_metadata"
 OWN = ".cpreplicate"
+BEFORE_RELOCATE = f"{OWN}/before-relocate"
 FOREIGN = "foreign"
 CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
 _LONGEST_NAME = 200  # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
+
+
+class Layout(Protocol):
+    """Where each place lies in a replica, by its path relative to the root; `name` is the checkpoint's directory there."""
+
+    @property
+    def name(self) -> str: ...
+
+    def place(self, source: str) -> str: ...
+
+    def place_directory(self, source: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -66,14 +80,23 @@ def is_replica_path(relative: str) -> bool:
     """Whether a path relative to a replica is one where a file of a closure may lie; nothing else is ever deleted."""
     first, _, rest = relative.partition("/")
     is_laid_out = first in ("shared", "taskowned", FOREIGN) or bool(CHECKPOINT_NAME.fullmatch(first))
-    is_plain = not {"", ".", ".."}.intersection(rest.split("/"))
+    is_plain = not {"", ".", ".."}.intersection(rest.split("/")) and not _hides_a_step(relative)
     return is_laid_out and is_plain and uri.name(relative) != METADATA and f"/{OWN}" not in relative
+
+
+def _hides_a_step(path: str) -> bool:
+    """Whether a path would have other components were it percent-decoded, as some client on the way might do."""
+    decoded = path
+    while "%" in decoded and (further := unquote(decoded)) != decoded:
+        decoded = further
+    parts = decoded.split("/")
+    return len(parts) != path.count("/") + 1 or not {"", ".", ".."}.isdisjoint(parts)
 
 
 def _foreign(source: str) -> str:
     """Flat, since entropy-injected paths give every file a directory of its own, and each would cost a listing."""
     name = uri.name(source)
-    if len(name.encode()) > _LONGEST_NAME:
+    if len(name.encode()) > _LONGEST_NAME or _hides_a_step(name):
         name = hashlib.sha256(name.encode()).hexdigest()
     return f"{FOREIGN}/{_digest(uri.parent(source))}-{name}"
 

@@ -67,6 +67,20 @@ class Plan:
         return self.copies + self.keeps + self.deletes
 
 
+class Cap(NamedTuple):
+    """At most so many deletes, or such a share of the replica's files."""
+
+    number: float
+    is_share: bool = False
+
+    def allows(self, deletes: int, files: int) -> bool:
+        """Whether so many of so many files may be deleted."""
+        return deletes <= (self.number * files if self.is_share else self.number)
+
+    def __str__(self) -> str:
+        return f"{100 * self.number:g} %" if self.is_share else f"{self.number:g} files"
+
+
 def total(actions: Iterable[Action]) -> int:
     """The bytes of some actions together."""
     return sum(action.bytes for action in actions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cpreplicate import manifest, uri
@@ -12,7 +12,7 @@ from cpreplicate.placement import METADATA, is_replica_path
 from cpreplicate.plan import Committed
 from cpreplicate.source import newest_first, read_metadata
 from cpreplicate.storage import Site
-from cpreplicate.storage.base import Content
+from cpreplicate.storage.base import TEMPORARY, Content, FileStatus
 
 _MANIFEST_WORTH = 16 << 20  # bytes of `_metadata` above which reading the manifest instead saves time
 
@@ -38,28 +38,39 @@ class Replica:
     def __init__(self, root: str, site: Site) -> None:
         self.root = root
         self.site = site
-        self._storage = site.storage(root)
+        self.storage = site.storage(root)
+        self._listed: dict[str, list[FileStatus]] = {}  # directories of checkpoints, as last seen and not yet asked for
 
     def at(self, relative: str) -> str:
         """The place of a path in this replica."""
         return uri.join(self.root, relative)
 
     def committed_names(self) -> dict[str, int]:
-        """Committed checkpoints, newest first, with the length of their `_metadata`. One listing, a stat for each chk-N."""
-        children = self._storage.list(self.root)
-        lengths = {
-            name: self._storage.stat(self.at(f"{name}/{METADATA}"))
-            for name in newest_first(child.name for child in children if child.is_directory)
-        }
-        return {name: status.length for name, status in lengths.items() if status is not None}
+        """Committed checkpoints, newest first, with the length of their `_metadata`. One listing, and one of each chk-N."""
+        names = newest_first(child.name for child in self.storage.list(self.root) if child.is_directory)
+        self._listed = {name: self.storage.list(self.at(name)) for name in names}
+        return {name: child.length for name in names for child in self._listed[name] if child.name == METADATA}
 
     def has(self, name: str) -> bool:
         """Whether a checkpoint is committed."""
-        return self._storage.stat(self.at(f"{name}/{METADATA}")) is not None
+        return self.storage.stat(self.at(f"{name}/{METADATA}")) is not None
 
     def committed(self) -> list[Held]:
         """What each committed checkpoint references, newest first."""
         return [self._held(name, length) for name, length in self.committed_names().items()]
+
+    def committed_alone(self) -> list[Held]:
+        """The same under the lease, where a `_metadata` that is not yet whole is of a run that lost it: it goes first.
+
+        So a run that was held up, and still takes the lease for its own, cannot publish any more. If it did so just
+        before, that is seen.
+        """
+        while True:
+            held = self.committed()
+            unfinished = [child.uri for each in self._listed.values() for child in each if child.name.startswith(TEMPORARY)]
+            gone = [self.storage.delete(place, durable=True) for place in unfinished]
+            if all(gone):
+                return held
 
     def _held(self, name: str, metadata_length: int) -> Held:
         """What a committed checkpoint references: from its manifest where that saves reading gigabytes, else decoded."""
@@ -88,40 +99,53 @@ class Replica:
         return {
             f"{directory}/{child.name}": child.length
             for directory in directories
-            for child in self._storage.list(self.at(directory))
+            for child in self._children(directory)
             if not child.is_directory
         }
 
+    def _children(self, directory: str) -> list[FileStatus]:
+        """What lies in a directory; what the look at the checkpoints listed is not listed again at once."""
+        known = self._listed.pop(directory, None)
+        return self.storage.list(self.at(directory)) if known is None else known
+
+    def metadata_bytes(self, name: str) -> bytes:
+        """The committed `_metadata` of `name` as it is. Raises `FileNotFoundError`."""
+        with self.storage.open(self.at(f"{name}/{METADATA}")) as stream:
+            return stream.read()
+
     def holds(self, name: str, chunks: Iterator[bytes]) -> bool:
         """Whether the committed `_metadata` of `name` consists of just these bytes."""
-        with self._storage.open(self.at(f"{name}/{METADATA}")) as stream:
+        with self.storage.open(self.at(f"{name}/{METADATA}")) as stream:
             return all(stream.read(len(chunk)) == chunk for chunk in chunks) and not stream.read(1)
 
-    def publish(self, name: str, content: Content) -> int:
-        """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its length."""
-        return self._storage.put(self.at(f"{name}/{METADATA}"), content)
+    def publish(self, name: str, content: Content, check: Callable[[], None]) -> int:
+        """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its length.
+
+        `check` is made when it is written and about to appear, and may raise.
+        """
+        return self.storage.put(self.at(f"{name}/{METADATA}"), content, lambda _length: check())
 
     def withdraw(self, name: str) -> None:
         """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its files."""
-        self._storage.delete(self.at(f"{name}/{METADATA}"), durable=True)
+        self.storage.delete(self.at(f"{name}/{METADATA}"), durable=True)
 
     def forget(self, name: str) -> None:
         """Remove what is left of a withdrawn checkpoint once its files are gone: its manifest and empty directory."""
         self.forget_manifest(name)
-        self._storage.rmdir(self.at(name))
+        self.storage.rmdir(self.at(name))
 
     def manifest(self, name: str, metadata_length: int) -> Manifest | None:
         """The manifest of a checkpoint whose `_metadata` has this length, if there is one that fits."""
-        return manifest.read(self._storage, self.root, name, metadata_length)
+        return manifest.read(self.storage, self.root, name, metadata_length)
 
     def has_manifest(self, name: str) -> bool:
         """Whether there is one, readable or not."""
-        return manifest.exists(self._storage, self.root, name)
+        return manifest.exists(self.storage, self.root, name)
 
     def record(self, name: str, made: Manifest) -> None:
         """Write the manifest of a checkpoint, after the commit that it describes."""
-        manifest.write(self._storage, self.root, name, made)
+        manifest.write(self.storage, self.root, name, made)
 
     def forget_manifest(self, name: str) -> None:
         """Remove the manifest of a checkpoint, before another takes its name."""
-        manifest.remove(self._storage, self.root, name)
+        manifest.remove(self.storage, self.root, name)

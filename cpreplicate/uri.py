@@ -82,6 +82,11 @@ def within(uri: str, root: str) -> bool:
     return uri.startswith(root) if root.endswith(":") else below(uri, root) is not None
 
 
+def quoted(text: str) -> str:
+    """A word as a shell reads it."""
+    return text if all(c.isalnum() or c in "/:._-=@%+," for c in text) else "'" + text.replace("'", "'\\''") + "'"
+
+
 def remap(uri: str, remaps: Sequence[Remap]) -> str:
     """Where a recorded file is read from; the longest prefix, a directory or a scheme, that fits wins."""
     for recorded, actual in remaps:

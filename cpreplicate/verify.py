@@ -86,6 +86,14 @@ def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say,
     )
 
 
+def committed(replica_root: str, site: Site) -> tuple[str, ...]:
+    """The committed checkpoints of a replica, newest first. Raises `NotThere` if there is none."""
+    replica = Replica(replica_root, site)
+    names = replica.committed_names()
+    _asked(replica, names, None)
+    return tuple(names)
+
+
 def _asked(replica: Replica, committed: Mapping[str, int], checkpoint: str | None) -> str:
     if not committed:
         raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")

@@ -16,9 +16,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _same_hadoop_user() -> Iterator[None]:
-    """hdfs-native takes the user from the environment only, so a test that is another user would leave that to the next."""
+    """hdfs-native takes the user from the environment only, so tests that are another user would leave that to the next."""
     before = os.environ.get("HADOOP_USER_NAME")
     yield
     os.environ.pop("HADOOP_USER_NAME", None)

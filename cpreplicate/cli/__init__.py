@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import click
 
+from cpreplicate.cli import upkeep as upkeep
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import CpreplicateError
 

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.inspect import Inspection, ReferenceRow
 from cpreplicate.output import machine, text
 from cpreplicate.replicate import Report
 from cpreplicate.verify import Verification
 
+if TYPE_CHECKING:
+    from cpreplicate.promote import Promotion
+    from cpreplicate.relocate import Relocation
+    from cpreplicate.sweep import Sweep
+
 Form = Literal["text", "json", "ndjson"]
 
-__all__ = ["Form", "complain", "narrate", "show_inspection", "show_references", "show_report", "show_verification"]
+__all__ = [
+    "Form",
+    "complain",
+    "narrate",
+    "show_inspection",
+    "show_promotion",
+    "show_references",
+    "show_relocation",
+    "show_report",
+    "show_sweep",
+    "show_verifications",
+]
 
 
 def narrate(line: str) -> None:
@@ -43,9 +60,37 @@ def show_report(report: Report, form: Form, actions: bool) -> None:
         _print(text.report(report, actions) if form == "text" else machine.report(report, actions))
 
 
-def show_verification(verification: Verification, form: Form) -> None:
-    """The result of `verify`."""
-    _print(text.verification(verification) if form == "text" else machine.verification(verification))
+def show_verifications(found: Sequence[Verification], form: Form) -> None:
+    """The result of `verify`: of one checkpoint an object; of several an array, or an object a line."""
+    if form == "text":
+        _print("\n\n".join(map(text.verification, found)))
+    else:
+        objects = [machine.verification(each) for each in found]
+        _print(f"[{', '.join(objects)}]" if form == "json" and len(objects) > 1 else "\n".join(objects))
+
+
+def show_sweep(found: Sweep, form: Form, actions: bool) -> None:
+    """The result of `sweep`; with `actions`, every file."""
+    from cpreplicate.output import upkeep  # it and what it tells of take time that a sync with nothing to do has not
+
+    if form == "ndjson":
+        _print(machine.rows(found.deletes, form))
+    else:
+        _print(upkeep.sweep_text(found, actions) if form == "text" else upkeep.sweep_json(found, actions))
+
+
+def show_relocation(done: Relocation, form: Form) -> None:
+    """The result of `relocate`."""
+    from cpreplicate.output import upkeep
+
+    _print(upkeep.relocation_text(done) if form == "text" else upkeep.relocation_json(done))
+
+
+def show_promotion(done: Promotion, form: Form) -> None:
+    """The result of `promote`."""
+    from cpreplicate.output import upkeep
+
+    _print(upkeep.promotion_text(done) if form == "text" else upkeep.promotion_json(done))
 
 
 def _print(result: str) -> None:

@@ -37,6 +37,7 @@ def report(done: Report, actions: bool) -> str:
         "keep": _sum(plan.keeps),
         "delete": _sum(plan.deletes),
         "committed": done.committed,
+        "undeleted": len(done.undeleted),
         "runner": done.runner,
         "seconds": round(done.seconds, 3),
         "paths": plan.paths,

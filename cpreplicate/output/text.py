@@ -11,6 +11,7 @@ from cpreplicate.replicate import Report
 from cpreplicate.verify import Verification
 
 _SHOWN_ACTIONS = 12  # of each verb, unless all are asked for
+_SHOWN_WANTS = 20  # of each kind
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -36,7 +37,7 @@ def inspection(found: Inspection) -> str:
         for each in found.operators
     ]  # fmt: skip
     head = ("operator", "name", "subtasks / max", "files", "bytes", "largest subtask")
-    return _facts(facts) + "\n\n" + _table(head, rows)
+    return columns(facts) + "\n\n" + _table(head, rows)
 
 
 def references(found: Sequence[ReferenceRow]) -> str:
@@ -52,8 +53,8 @@ def references(found: Sequence[ReferenceRow]) -> str:
 def report(done: Report, every_action: bool) -> str:
     """A plan, or what came of it."""
     plan = done.plan
-    parts = [_facts([*_plan_facts(plan), *_result_facts(done)])]
-    listed = _actions(plan, every_action)
+    parts = [columns([*_plan_facts(plan), *_result_facts(done)])]
+    listed = actions(_verbs(plan), every_action)
     if listed and (every_action or done.runner is None):
         parts.append(listed)
     parts += [f"warning: {warning}" for warning in done.warnings]
@@ -73,13 +74,20 @@ def verification(found: Verification) -> str:
         ("restorable", "yes" if found.restorable else "NO"),
     ]
     wants = [
-        *(f"missing: {path}" for path in found.missing),
-        *(f"short: {path}" for path in found.short),
-        *(f"corrupt: {path}" for path in found.corrupt),
-        *(f"outside the replica: {path}" for path in found.outside),
-        *(f"not compared, no CRC32C was recorded: {path}" for path in found.uncompared),
+        *_first("missing", found.missing),
+        *_first("short", found.short),
+        *_first("corrupt", found.corrupt),
+        *_first("outside the replica", found.outside),
+        *_first("not compared, no CRC32C was recorded", found.uncompared),
     ]
-    return "\n".join([_facts(facts), *wants])
+    if found.outside:
+        wants.append("if the replica was moved by other means than cpreplicate, `cpreplicate relocate` mends its paths")
+    return "\n".join([columns(facts), *wants])
+
+
+def _first(what: str, paths: Sequence[str]) -> list[str]:
+    more = [f"{what}: … {len(paths) - _SHOWN_WANTS} more, --output json tells all"] if len(paths) > _SHOWN_WANTS else []
+    return [f"{what}: {path}" for path in paths[:_SHOWN_WANTS]] + more
 
 
 def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -99,20 +107,22 @@ def _result_facts(done: Report) -> list[tuple[str, str]]:
     if done.runner is None:
         return [("result", "nothing done; this is the plan")]
     what = f"committed {done.plan.checkpoint}" if done.committed else "cleaned up; the checkpoint was committed before"
-    return [("result", f"{what} ({done.runner}, {done.seconds:.1f} s)")]
+    left = f"; {len(done.undeleted)} files are left to sweep, or to watch" if done.undeleted else ""
+    return [("result", f"{what} ({done.runner}, {done.seconds:.1f} s){left}")]
 
 
 def _verbs(plan: Plan) -> tuple[tuple[str, tuple[Action, ...]], ...]:
     return (("copy", plan.copies), ("keep", plan.keeps), ("delete", plan.deletes))
 
 
-def _actions(plan: Plan, every: bool) -> str:
+def actions(verbs: Iterable[tuple[str, tuple[Action, ...]]], every: bool) -> str:
+    """The first files of each verb, or every one; empty if there are none."""
     rows: list[tuple[str, ...]] = []
-    for name, actions in _verbs(plan):
-        shown = actions if every else actions[:_SHOWN_ACTIONS]
+    for name, found in verbs:
+        shown = found if every else found[:_SHOWN_ACTIONS]
         rows += [(action.action, size(action.bytes), action.target, action.reason) for action in shown]
-        if len(actions) > len(shown):
-            hidden = actions[len(shown) :]
+        if len(found) > len(shown):
+            hidden = found[len(shown) :]
             rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions shows all"))
     return _table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
 
@@ -123,7 +133,8 @@ def _skew(largest: int, whole: int, subtasks: int) -> str:
     return f"{size(largest)} ({largest * subtasks / whole:.1f} x mean)"
 
 
-def _facts(facts: Iterable[tuple[str, str]]) -> str:
+def columns(facts: Iterable[tuple[str, str]]) -> str:
+    """Names and values below each other."""
     return "\n".join(f"{name:<11} {value}" for name, value in facts)
 
 

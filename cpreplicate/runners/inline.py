@@ -29,7 +29,7 @@ class InlineRunner:
         """Execute all; what failed is tried again, except a copy whose source is not there."""
         outcomes = {outcome.target: outcome for outcome in perform(actions, self._sites, self._streams, slots=_SLOTS)}
         for again in range(1, _TRIES):
-            failed = [action for action in actions if _is_worth_a_try(outcomes[action.target])]
+            failed = [action for action in actions if outcomes[action.target].is_worth_a_try]
             if not failed:
                 break
             time.sleep(_PAUSE * 2 ** (again - 1))
@@ -43,7 +43,3 @@ class InlineRunner:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Nothing was started that outlives `run`."""
-
-
-def _is_worth_a_try(outcome: Outcome) -> bool:
-    return outcome.error is not None and not outcome.missing

@@ -167,7 +167,7 @@ class _Task:
         attempt = context.attemptNumber() if context is not None else 0
         for batch in partition:
             outcomes = perform(batch, self._sites, again=attempt > 0)
-            failed = [outcome for outcome in outcomes if outcome.error is not None and not outcome.missing]
+            failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
             if failed and attempt < self._last_attempt:
                 raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")
             yield from outcomes

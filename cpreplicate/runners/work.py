@@ -22,12 +22,16 @@ _BATCH_FILES = 2000
 
 
 class Copy(NamedTuple):
-    """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that is more."""
+    """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that is more.
+
+    `grows`: it is a merged file, and a copy of it that is longer than what is read now is not to be replaced.
+    """
 
     source: str
     target: str
     extent: int
     size: int = 0
+    grows: bool = False
 
 
 class Read(NamedTuple):
@@ -38,16 +42,26 @@ class Read(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete `target`; it is no failure if it is gone already."""
+    """Delete `target`, or move it `to` another place; it is no failure if it is gone already.
+
+    Not begun after `until`, seconds since the epoch: then another run may hold the lease. The clocks of executors are taken
+    to differ from the driver's by seconds at most.
+    """
 
     target: str
+    until: float = math.inf
+    to: str | None = None
 
 
 Action: TypeAlias = Copy | Read | Delete
 
 
+class _Late(CpreplicateError):
+    """What was to be done came too late."""
+
+
 class Outcome(NamedTuple):
-    """What came of one action. `missing` tells that the file to be copied is not at the source."""
+    """What came of one action. `missing`: the file to be copied is not at the source. `late`: not begun in time."""
 
     target: str
     bytes: int
@@ -55,6 +69,12 @@ class Outcome(NamedTuple):
     seconds: float
     error: str | None = None
     missing: bool = False
+    late: bool = False
+
+    @property
+    def is_worth_a_try(self) -> bool:
+        """Whether another try may end better."""
+        return self.error is not None and not (self.missing or self.late)
 
 
 def batches(actions: Sequence[Action], slots: int) -> list[tuple[Action, ...]]:
@@ -112,18 +132,27 @@ def attempt(action: Action, sites: Sites, again: bool = False) -> Outcome:
         length, crc32c = _do(action, sites, again)
     except (OSError, CpreplicateError) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        missing = isinstance(error, SourceMissing)
-        return Outcome(action.target, 0, None, time.monotonic() - started, text, missing)
+        missing, late = isinstance(error, SourceMissing), isinstance(error, _Late)
+        return Outcome(action.target, 0, None, time.monotonic() - started, text, missing, late)
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
 
 
 def _do(action: Action, sites: Sites, again: bool) -> tuple[int, int | None]:
     if isinstance(action, Delete):
-        sites.target.storage(action.target).delete(action.target)
+        _remove(action, sites.target.storage(action.target))
         return 0, None
     if isinstance(action, Read) or (again and _is_done(action, sites)):
         return checksum(action.target, sites.target)
-    return copy_file(action.source, action.target, action.extent, sites)
+    return copy_file(action.source, action.target, action.extent, sites, action.grows)
+
+
+def _remove(action: Delete, storage: Storage) -> None:
+    if time.time() > action.until:
+        raise _Late("not deleted: the lease was to be renewed before")
+    if action.to is None:
+        storage.delete(action.target)
+    else:
+        storage.move(action.target, action.to)
 
 
 def _is_done(action: Copy, sites: Sites) -> bool:

@@ -37,7 +37,10 @@ class Attributes(NamedTuple):
 
 
 class FileStatus(NamedTuple):
-    """What a storage knows of a file or directory; `length` in bytes, `modified` in seconds since the epoch."""
+    """What a storage knows of a file or directory; `length` in bytes, `modified` in seconds since the epoch.
+
+    Of a symbolic link it tells what the link leads to.
+    """
 
     uri: str
     name: str
@@ -45,6 +48,7 @@ class FileStatus(NamedTuple):
     is_directory: bool
     modified: float
     permission: int | None = None
+    is_link: bool = False
 
     @property
     def attributes(self) -> Attributes:
@@ -106,12 +110,20 @@ class Storage(ABC):
         """Replace a file that still holds `seen`; False if it does not, or is gone. Of several contenders one succeeds."""
 
     @abstractmethod
+    def move(self, uri: str, new_uri: str) -> bool:
+        """Give a file another name in a directory that is there; False if it is gone. Raises `FileExistsError`."""
+
+    @abstractmethod
     def delete(self, uri: str, durable: bool = False) -> bool:
         """Delete one file, never what a directory holds; False if it was not there. `durable`: before all that follows."""
 
     @abstractmethod
     def rmdir(self, uri: str) -> bool:
         """Delete an empty directory; False if it was not there or not empty."""
+
+    def real(self, uri: str) -> str:
+        """The place without the symbolic links on the way to it, where the filesystem has any."""
+        return uri
 
     def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
         """The CRC32C of the whole file where the storage tells it without the file being read, else None."""

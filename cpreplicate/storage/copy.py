@@ -26,13 +26,22 @@ class ShortSource(OSError):
     """The file to be copied is shorter than the extent that the checkpoint needs."""
 
 
-def copy_file(source: str, target: str, extent: int, sites: Sites) -> Copied:
-    """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all."""
+class Outgrown(OSError):
+    """The target is longer than what was read: a run that came later copied a merged file after it had grown."""
+
+
+def copy_file(source: str, target: str, extent: int, sites: Sites, grows: bool = False) -> Copied:
+    """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all.
+
+    One that `grows` never replaces a longer one: a run that was held up must not undo what another did meanwhile.
+    """
     reading, writing = sites.source.storage(source), sites.target.storage(target)
 
     def check(length: int) -> None:
         if length < extent:
             raise ShortSource(f"{source} has {length} bytes, the checkpoint needs {extent}")
+        if grows and (there := writing.stat(target)) is not None and there.length > length:
+            raise Outgrown(f"{target} has {there.length} bytes already, {source} had {length} when it was read")
 
     if writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped) and not sites.preserve:
         limits.wait(sites.target.limits, "bytes", extent)

@@ -75,6 +75,15 @@ class MemoryStorage(Storage):
             self._store(uri, data)
             return True
 
+    def move(self, uri: str, new_uri: str) -> bool:
+        with self._lock:
+            if new_uri in self._files:
+                raise FileExistsError(errno.EEXIST, "is there already", new_uri)
+            data, modified = self._files.pop(uri, (None, 0.0))
+            if data is not None:
+                self._store(new_uri, data, modified)
+            return data is not None
+
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
         with self._lock:
             self._not_a_directory(uri)

@@ -134,6 +134,17 @@ class ObjectStorage(Storage):
             return False
         return True
 
+    def move(self, uri: str, new_uri: str) -> bool:
+        """By a copy within the service and a delete; a death between them leaves both."""
+        if self.stat(new_uri) is not None:
+            raise FileExistsError(errno.EEXIST, "is there already", new_uri)
+        try:
+            with _telling(uri):
+                self._fs.cp_file(_path(uri), _path(new_uri))
+        except FileNotFoundError:
+            return False
+        return self.delete(uri)
+
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the service's answer is durable
         """The services do not tell whether an object was there, so it is asked for before."""
         status = self.stat(uri)

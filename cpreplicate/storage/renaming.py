@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -52,9 +53,15 @@ class RenamingStorage(Storage):
                 return False
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """By moving it away, which only one contender can do; what turns out to be another file is put back."""
-        aside = f"{uri}-{uuid.uuid4().hex}"
-        if not self.rename(uri, aside, replace=True):  # the name is new, and only this form is one step on every filesystem
+        """By moving it to a name made of what was seen, where it stays: no second contender can move what replaced it.
+
+        What turns out to be another file is put back.
+        """
+        aside = f"{uri}-{hashlib.sha256(seen).hexdigest()[:32]}"
+        try:
+            if not self.rename(uri, aside, replace=False):
+                return False
+        except FileExistsError:
             return False
         with self.open(aside) as stream:
             as_seen = stream.read(len(seen) + 1) == seen
@@ -62,9 +69,10 @@ class RenamingStorage(Storage):
             with contextlib.suppress(FileExistsError):
                 self.rename(aside, uri, replace=False)
             return False
-        created = self.create_exclusive(uri, data)
-        self.delete(aside)
-        return created
+        return self.create_exclusive(uri, data)
+
+    def move(self, uri: str, new_uri: str) -> bool:
+        return self.rename(uri, new_uri, replace=False)
 
     @contextlib.contextmanager
     def temporary(self, uri: str) -> Iterator[str]:

@@ -54,6 +54,12 @@ class Wrapped(Storage):
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         return self.around("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
 
+    def move(self, uri: str, new_uri: str) -> bool:
+        return self.around("move", uri, lambda: self.unwrapped.move(uri, new_uri))
+
+    def real(self, uri: str) -> str:
+        return self.unwrapped.real(uri)
+
     def delete(self, uri: str, durable: bool = False) -> bool:
         return self.around("delete", uri, lambda: self.unwrapped.delete(uri, durable))
 

@@ -195,7 +195,11 @@ def test_of_many_contenders_one_takes_over(storage, root):
     assert len(won) <= 1
     held = read(storage, f"{root}/d/lease")
     assert held == (b"%d" % won[0])
-    assert len(storage.list(f"{root}/d")) == 1
+    rest = [each.name for each in storage.list(f"{root}/d") if each.name != "lease"]
+    assert len(rest) <= 1  # what was taken over may stay, so that nobody can take it over once more
+    assert all(name.startswith("lease-") for name in rest)
+    assert storage.take_over(f"{root}/d/lease", b"stale", b"late") is False
+    assert read(storage, f"{root}/d/lease") == held
 
 
 def test_only_what_was_seen_is_taken_over(storage, root):
@@ -204,6 +208,18 @@ def test_only_what_was_seen_is_taken_over(storage, root):
     assert storage.take_over(f"{root}/d/lease", b"", b"mine") is False
     assert read(storage, f"{root}/d/lease") == b"renewed"
     assert len(storage.list(f"{root}/d")) == 1
+
+
+def test_a_file_is_moved_to_a_free_name_only(storage, root):
+    put(storage, f"{root}/d/a", b"moved")
+    put(storage, f"{root}/e/taken", b"there")
+    with pytest.raises(FileExistsError):
+        storage.move(f"{root}/d/a", f"{root}/e/taken")
+    assert read(storage, f"{root}/e/taken") == b"there"
+    assert storage.move(f"{root}/d/a", f"{root}/e/b") is True
+    assert storage.move(f"{root}/d/a", f"{root}/e/c") is False
+    assert read(storage, f"{root}/e/b") == b"moved"
+    assert storage.stat(f"{root}/d/a") is None
 
 
 def test_what_a_directory_holds_is_never_deleted_with_it(place, storage, root):

@@ -20,7 +20,7 @@ def write_checkpoint(root: Path, number: int, files: Mapping[str, int], version:
         if not place.exists():
             place.write_bytes(pattern(name, length))
     directory = root / JOB / f"chk-{number}"
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     (directory / "_metadata").write_bytes(metadata(f"file:{root}", number, files, version))
     return directory
 

@@ -1,0 +1,198 @@
+"""What several commands share: options, and how they become requests and sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate import uri
+from cpreplicate.cli import sites
+from cpreplicate.errors import TooManyDeletes
+
+if TYPE_CHECKING:
+    from cpreplicate.plan import Cap
+    from cpreplicate.planning import Request
+    from cpreplicate.storage import Limits, Site
+    from cpreplicate.verify import Sample
+
+STORAGES = "cpreplicate.storages"
+REPLICATE_CODES = """\b
+EXIT STATUS
+   0  done, or nothing to do
+   2  usage
+   3  some copies failed: not committed, nothing deleted
+   5  metadata not understood
+   6  refused for safety
+  10  the source is not there, or files that it references are missing
+  11  lease held by another run
+  12  source moved on; run again to take the newest checkpoint"""
+ACCESS = ("hdfs_client", "max_rps", "bandwidth", "retry_for", "replication", "block_size")
+READ_CODES = """\b
+EXIT STATUS
+   0  done
+   5  metadata not understood
+  10  not there"""
+
+
+def place(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    return uri.absolute(value, str(Path.cwd()))
+
+
+def place_if_any(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else uri.absolute(value, str(Path.cwd()))
+
+
+def places(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(uri.absolute(value, str(Path.cwd())) for value in values)
+
+
+def remaps(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[uri.Remap, ...]:
+    return uri.parse_remaps(values, str(Path.cwd()))
+
+
+def config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """Options of a TOML file, a table a command, become the defaults that flags and environment override."""
+    if value is not None:
+        from cpreplicate.cli.config import load
+
+        context.default_map, context.meta[STORAGES] = load(value)
+
+
+paths_option = click.option(
+    "--paths", type=click.Choice(["auto", "relative", "absolute"]), default="auto", show_default=True,
+    help="How the replica's _metadata names its files. auto: relative where Flink's default restore is safe with it, else"
+    " absolute.",
+)  # fmt: skip
+remap_option = click.option(
+    "--remap", multiple=True, metavar="FROM=TO", callback=remaps,
+    help="Read files recorded below FROM from TO: a renamed nameservice, `s3a=s3`, a mounted copy. Repeatable.",
+)  # fmt: skip
+output_option = click.option(
+    "--output", type=click.Choice(["text", "json", "ndjson"]), default="text", show_default=True,
+    help="How stdout tells the result; see docs/json.md.",
+)  # fmt: skip
+
+
+def replicate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """SOURCE, TARGET_ROOT and what shapes the plan: the same for `diff` and `sync`."""
+    return _all(command, [
+        click.argument("source", callback=place),
+        click.argument("target_root", callback=place),
+        paths_option,
+        click.option("--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N",
+                     help="Checkpoints that the replica holds."),
+        remap_option,
+        click.option("--source-root", multiple=True, metavar="URI", callback=places,
+                     help="Read only below these roots, the job's own directory and what --remap names. Default: the"
+                     " filesystem of SOURCE. Repeatable."),
+        sites.source_conf,
+        sites.target_conf,
+        sites.access,
+        click.option("--actions", is_flag=True, help="Tell every file, not only sums."),
+        output_option,
+    ])  # fmt: skip
+
+
+def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What carries out copies and deletes."""
+    return _all(command, [
+        click.option("--runner", type=click.Choice(["auto", "spark", "inline"]), default="auto", show_default=True,
+                     help="What copies and deletes: Spark executors, or threads of this process. auto: Spark, unless"
+                     " little is to be done."),
+        click.option("--master", metavar="URL", help="Spark master. Default: local[*] with four tries a batch."),
+        click.option("--parallelism", type=click.IntRange(1), metavar="N",
+                     help="Slots to fill with batches (spark), or files copied at once (inline)."),
+        lock_wait,
+    ])  # fmt: skip
+
+
+lock_wait = click.option(
+    "--lock-wait", metavar="TIME", default="0s", show_default=True, callback=sites.parsed(sites.seconds),
+    help="How long to wait for another run that holds the replica's lease, as in 5m.",
+)  # fmt: skip
+
+
+def cap(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Cap | None:
+    from cpreplicate.plan import Cap
+
+    if value is None:
+        return None
+    if value.isdecimal():
+        return Cap(int(value))
+    if not value.endswith("%"):
+        raise click.BadParameter(f"{value}: expected a number of files or a share such as 20%")
+    return Cap(sites.share(value), is_share=True)
+
+
+max_delete = click.option(
+    "--max-delete", metavar="N|P%", callback=cap,
+    help="Do nothing, and exit with 6, if more files are to be deleted, or a larger share of the replica's.",
+)  # fmt: skip
+
+
+def deletes_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How far deletes go, and when."""
+    return _all(command, [
+        max_delete,
+        click.option("--async-deletes", is_flag=True, help="Return after the commit: files that only the old checkpoint"
+                     " needed are deleted by `watch` between two checkpoints, or left to `sweep`."),
+    ])  # fmt: skip
+
+
+def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What of the files' content is read and compared."""
+    return _all(command, [
+        click.option("--content", is_flag=True, help="Read every file and compare the CRC32C recorded when it was copied."),
+        click.option("--sample", metavar="SHARE", callback=sites.parsed(sites.share), help="Read a part only, as in 5%."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Which part: another seed reads other files."),
+    ])  # fmt: skip
+
+
+def _all(command: Callable[..., Any], decorators: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def sample_of(options: dict[str, Any]) -> Sample:
+    """Takes `content_options` out of the options."""
+    from cpreplicate.verify import Sample
+
+    sample, content, seed = options.pop("sample"), options.pop("content"), options.pop("seed")
+    return Sample(sample if sample is not None else float(content), seed)
+
+
+@contextmanager
+def showing_what_was_refused(show: Callable[[Any], None]) -> Iterator[None]:
+    """Over the cap of deletes: tell what would have been deleted, then the refusal."""
+    try:
+        yield
+    except TooManyDeletes as error:
+        show(error.report)
+        raise
+
+
+def request_of(options: dict[str, Any]) -> Request:
+    from cpreplicate.planning import Request
+    from cpreplicate.storage import Sites
+
+    limits = sites.limits_of(options)
+    source = site_of(options.pop("source_conf"), options, limits)
+    target = site_of(options.pop("target_conf"), options, limits)
+    both = Sites(source, target, options.pop("preserve", False))
+    rest = without_access(options)
+    return Request(remaps=rest.pop("remap"), source_roots=rest.pop("source_root"), sites=both, **rest)
+
+
+def without_access(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that do not tell how storages are reached."""
+    return {name: value for name, value in options.items() if name not in ACCESS}
+
+
+def site_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Site:
+    storages = click.get_current_context().meta.get(STORAGES, {})
+    return sites.site(words, storages, options, limits or sites.limits_of(options))

@@ -1,0 +1,103 @@
+"""The commands that keep a replica healthy, and hand it over to a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cpreplicate.cli import params, sites
+from cpreplicate.cli.commands import cli
+from cpreplicate.errors import NotThere
+
+_UPKEEP_CODES = """\b
+EXIT STATUS
+   0  done, or nothing to do
+   6  refused for safety
+  10  no replica there
+  11  lease held by another run"""
+
+
+@cli.command(epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", ""))
+@click.argument("replica", callback=params.place)
+@click.option("--min-age", metavar="TIME", default="24h", show_default=True, callback=sites.parsed(sites.seconds),
+              help="Leave what was modified since: another run may have made it.")  # fmt: skip
+@click.option("--max-delete", metavar="N|P%", default="50%", show_default=True, callback=params.cap,
+              help="Do nothing, and exit with 6, if more are orphans, or a larger share of the files.")  # fmt: skip
+@click.option("--trash", is_flag=True, help="Move orphans to .cpreplicate/trash/ instead.")
+@click.option("--empty-trash", is_flag=True, help="Delete what has been in the trash for longer than --min-age.")
+@params.runner_options
+@sites.target_conf
+@sites.access
+@click.option("--actions", is_flag=True, help="Tell every file, not only sums.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and do nothing.")
+@params.output_option
+def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
+    """Remove orphans: files under a replica that no committed checkpoint there references."""
+    from cpreplicate.output import narrate, show_sweep
+    from cpreplicate.storage import Sites
+    from cpreplicate.sweep import SweepRequest, look
+    from cpreplicate.sweep import sweep as verb
+
+    site = params.site_of(options.pop("target_conf"), options)
+    request = SweepRequest(sites=Sites(site, site), **params.without_access(options))
+    with params.showing_what_was_refused(lambda report: show_sweep(report, output, actions)):
+        report = look(request) if dry_run else verb(request, narrate)
+    show_sweep(report, output, actions)
+
+
+@cli.command(epilog=_UPKEEP_CODES)
+@click.argument("replica", callback=params.place)
+@params.paths_option
+@click.option("--root", metavar="URI", callback=params.place_if_any,
+              help="Where Flink will find the replica. Default: where it lies.")  # fmt: skip
+@click.option("--moved-from", metavar="URI", callback=params.place_if_any,
+              help="Where the replica lay before. Default: told from its paths.")  # fmt: skip
+@params.lock_wait
+@sites.target_conf
+@sites.access
+@params.output_option
+def relocate(output: Any, **options: Any) -> None:
+    """Rewrite the _metadata of a replica where it lies, or after it was moved by other means. No source is needed."""
+    from cpreplicate.output import narrate, show_relocation
+    from cpreplicate.relocate import RelocateRequest
+    from cpreplicate.relocate import relocate as verb
+
+    site = params.site_of(options.pop("target_conf"), options)
+    show_relocation(verb(RelocateRequest(site=site, **params.without_access(options)), narrate), output)
+
+
+@cli.command(epilog=_UPKEEP_CODES + "\n   4  the replica cannot be restored; it was left as it was")
+@click.argument("replica", callback=params.place)
+@click.option("--checkpoint", metavar="chk-N", help="Default: the newest committed one.")
+@params.content_options
+@params.lock_wait
+@sites.target_conf
+@sites.access
+@params.output_option
+def promote(output: Any, **options: Any) -> int:
+    """Make a replica the one that the job runs from: verify it, make its paths absolute, seal it, tell how to start."""
+    from cpreplicate.output import narrate, show_promotion
+    from cpreplicate.promote import PromoteRequest
+    from cpreplicate.promote import promote as verb
+
+    content, site = params.sample_of(options), params.site_of(options.pop("target_conf"), options)
+    done = verb(PromoteRequest(content=content, site=site, **params.without_access(options)), narrate)
+    show_promotion(done, output)
+    return 0 if done.verification.restorable else 4
+
+
+@cli.command(epilog=_UPKEEP_CODES)
+@click.argument("replica", callback=params.place)
+@sites.target_conf
+@sites.access
+def unseal(replica: str, **options: Any) -> None:
+    """Let sync, watch and sweep at a replica again that was promoted, once no job needs its files."""
+    from cpreplicate.output import narrate
+    from cpreplicate.replica import Replica
+    from cpreplicate.seal import unseal as verb
+
+    sealed = verb(Replica(replica, params.site_of(options.pop("target_conf"), options)))
+    if sealed is None:
+        raise NotThere(f"{replica} is not sealed; nothing was done")
+    narrate(f"unsealed {replica}, which was sealed {sealed}")

@@ -1,0 +1,60 @@
+"""Deletes, which nothing takes back: how many at most, never through a link, and only while the lease is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cpreplicate import uri
+from cpreplicate.errors import Refused
+from cpreplicate.lease import Lease
+from cpreplicate.replica import Replica
+from cpreplicate.runners import Delete, Outcome, Runner
+
+_ROUND = 20_000  # files between two looks at the lease
+_SHOWN = 5  # names in a message; the rest are counted
+
+
+def refuse_links(directories: Iterable[str], replica: Replica) -> None:
+    """Raise `Refused` if a directory of the replica is reached through a symbolic link below its root."""
+    storage = replica.storage
+    root = storage.real(replica.root)
+    for directory in sorted(set(directories)):
+        if storage.real(replica.at(directory)) != uri.join(root, directory):
+            raise Refused(
+                f"{replica.at(directory)} is reached through a symbolic link: what would be written or deleted there may not"
+                " belong to the replica. Nothing was done; replace the link by a directory, or sync into another TARGET_ROOT"
+            )
+
+
+def delete(targets: Sequence[str] | Mapping[str, str], replica: Replica, runner: Runner, lease: Lease) -> list[str]:
+    """Delete files of the replica, or move each to the path that it is mapped to. Returns what failed, and why.
+
+    Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease.
+    """
+    failed: list[str] = []
+    waiting = list(targets)
+    while waiting:
+        lease.check()
+        part, rest = waiting[:_ROUND], waiting[_ROUND:]
+        outcomes = _outcomes(part, targets, replica, runner, lease.until())
+        late = [target for target in part if outcomes[target].late]
+        if late == part:
+            return failed + [f"{outcomes[target].error}: {replica.at(target)}" for target in (*late, *rest)]
+        failed += [f"{replica.at(target)}: {told.error}" for target, told in outcomes.items() if told.error and not told.late]
+        waiting = late + rest
+    return failed
+
+
+def some(texts: Sequence[str], shown: int = _SHOWN) -> str:
+    """The first few of many, and how many more there are."""
+    more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
+    return "; ".join(texts[:shown]) + more
+
+
+def _outcomes(
+    part: Sequence[str], targets: Sequence[str] | Mapping[str, str], replica: Replica, runner: Runner, until: float
+) -> dict[str, Outcome]:
+    moves = targets if isinstance(targets, Mapping) else {}
+    actions = [Delete(replica.at(each), until, replica.at(moves[each]) if each in moves else None) for each in part]
+    found = {outcome.target: outcome for outcome in runner.run(actions)}
+    return {target: found[replica.at(target)] for target in part}

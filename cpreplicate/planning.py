@@ -1,0 +1,150 @@
+"""What a sync would do: the source's side read, compared with what the replica holds. Nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from cpreplicate import paths, plan, seal, uri
+from cpreplicate.closure import Closure, closure
+from cpreplicate.deleting import refuse_links
+from cpreplicate.errors import Refused
+from cpreplicate.metadata import rewrite
+from cpreplicate.paths import PathsMode
+from cpreplicate.placement import Placement
+from cpreplicate.plan import Cap, Needed, Plan
+from cpreplicate.replica import Held, Replica
+from cpreplicate.source import MetadataFile, Source, find, read_metadata
+from cpreplicate.storage import Sites
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to replicate and how; the options of `diff` and `sync`."""
+
+    source: str
+    target_root: str
+    paths: PathsMode = "auto"
+    keep: int = 1
+    remaps: tuple[uri.Remap, ...] = ()
+    source_roots: tuple[str, ...] = ()
+    runner: str = "auto"
+    master: str | None = None
+    parallelism: int | None = None
+    sites: Sites = field(default=Sites())
+    lock_wait: float = 0.0
+    max_delete: Cap | None = None
+    async_deletes: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The source's side: its checkpoint, the closure, and where each file is to lie in the replica."""
+
+    source: Source
+    file: MetadataFile
+    closure: Closure
+    placement: Placement
+    needed: Mapping[str, Needed]
+
+
+def make_plan(wanted: Wanted, replica: Replica, held: Sequence[Held], request: Request) -> Plan:
+    """Compare what the source's checkpoint needs with what the replica's committed checkpoints reference and hold."""
+    seal.refuse_sealed(replica)
+    _refuse_to_go_back(held, wanted, replica)
+    _refuse_outside(held, replica)
+    refuse_links({uri.parent(target) for files in (wanted.needed, *(each.files for each in held)) for target in files}, replica)
+    committed = [each.as_committed() for each in held]
+    present = replica.present([*wanted.needed, *(target for each in held for target in each.files)])
+    copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present)
+    chosen = paths.choose(wanted.file.metadata, request.paths)
+    publish = copies != () or not _is_published(wanted, replica, held, chosen.mode)
+    dropped = plan.dropped(committed, wanted.file.metadata.checkpoint_id, request.keep)
+    same = [each for each in committed if each.name == wanted.placement.name]
+    return Plan(
+        source=wanted.source.checkpoint,
+        replica=replica.root,
+        checkpoint=wanted.placement.name,
+        checkpoint_id=wanted.file.metadata.checkpoint_id,
+        base_checkpoint_id=max((each.checkpoint_id for each in held), default=None),
+        publish=publish,
+        copies=copies,
+        keeps=keeps,
+        deletes=plan.deletes(committed, [*dropped, *same], wanted.needed, present),
+        dropped=tuple(each.name for each in dropped),
+        paths=chosen.mode,
+        paths_reason=chosen.reason,
+        warnings=paths.warnings(wanted.file.metadata, request.paths),
+    )
+
+
+def want(request: Request) -> Wanted:
+    site = request.sites.source
+    source = find(request.source, site)
+    file = read_metadata(source.checkpoint, site)
+    found = closure(file.metadata, request.remaps)
+    _refuse_other_roots(found, source, request)
+    placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
+    placed = placement.place_all(found.files)
+    needed = {target: Needed(place, found.files[place].extent, found.files[place].size) for target, place in placed.items()}
+    return Wanted(source, file, found, placement, needed)
+
+
+def target_replica(wanted: Wanted, request: Request) -> Replica:
+    root = uri.join(request.target_root, wanted.source.job)
+    here, there = request.sites.source.identity(wanted.source.checkpoint), request.sites.target.identity(root)
+    for place in (wanted.source.checkpoint, wanted.source.job_root):
+        if place is not None and here == there and _overlap(uri.local_path(place), uri.local_path(root)):
+            raise Refused(f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT")
+    return Replica(root, request.sites.target)
+
+
+def _overlap(place: str, other: str) -> bool:
+    return place == other or uri.below(place, other) is not None or uri.below(other, place) is not None
+
+
+def _refuse_other_roots(found: Closure, source: Source, request: Request) -> None:
+    """A `_metadata` is not trusted to name any file it likes: only below the roots, or on the source's own filesystem."""
+    allowed = [source.job_root or source.checkpoint, *(each.actual for each in request.remaps), *request.source_roots]
+    if not request.source_roots:
+        allowed.append(uri.filesystem(source.checkpoint))
+    strangers = [place for place in found.files if not any(uri.within(place, root) for root in allowed)]
+    if strangers:
+        raise Refused(
+            f"{source.checkpoint} references {len(strangers)} files outside the source's roots, such as {strangers[0]};"
+            " nothing was read from there. If they belong to this job, name the directory with --source-root, or where"
+            " it can be read with --remap FROM=TO"
+        )
+
+
+def _refuse_to_go_back(held: Sequence[Held], wanted: Wanted, replica: Replica) -> None:
+    newest = max((each.checkpoint_id for each in held), default=-1)
+    asked = wanted.file.metadata.checkpoint_id
+    if newest > asked:
+        raise Refused(
+            f"{replica.root} holds chk-{newest}, newer than {wanted.source.checkpoint} (checkpoint {asked}); a replica never"
+            " goes back. Sync a newer checkpoint, or give another TARGET_ROOT"
+        )
+
+
+def _refuse_outside(held: Sequence[Held], replica: Replica) -> None:
+    for each in held:
+        if each.outside:
+            raise Refused(
+                f"{replica.at(each.name)} references {len(each.outside)} files outside the replica, such as"
+                f" {each.outside[0]}: it was moved or is damaged. Nothing was copied or deleted; sync into another"
+                f" TARGET_ROOT, or remove {each.name}/_metadata if it is of no use"
+            )
+
+
+def _is_published(wanted: Wanted, replica: Replica, held: Sequence[Held], mode: str) -> bool:
+    if all(each.name != wanted.placement.name for each in held):
+        return False
+    return replica.holds(wanted.placement.name, rewritten(wanted, replica, mode))
+
+
+def rewritten(wanted: Wanted, replica: Replica, mode: str) -> Iterator[bytes]:
+    speller = paths.speller(wanted.closure, wanted.placement, replica.root, mode)
+    with ExitStack() as stack:
+        yield from rewrite(wanted.file.open(stack), wanted.file.metadata, speller)

@@ -1,0 +1,77 @@
+"""`promote`: make a replica the one that the job runs from: verified, absolute, sealed against further syncs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cpreplicate import lease, paths, seal
+from cpreplicate.errors import NotThere
+from cpreplicate.metadata import Metadata
+from cpreplicate.paths import Restore
+from cpreplicate.relocate import RelocateRequest, relocate_held
+from cpreplicate.replica import Replica
+from cpreplicate.source import read_metadata
+from cpreplicate.storage import Site
+from cpreplicate.verify import NOTHING, Sample, Verification, verify
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PromoteRequest:
+    """What to promote: the newest committed checkpoint of a replica, or the one named."""
+
+    replica: str
+    checkpoint: str | None = None
+    content: Sample = NOTHING
+    lock_wait: float = 0.0
+    site: Site = field(default=Site())
+
+
+@dataclass(frozen=True)
+class Starting:
+    """How a job is started from a promoted checkpoint: with the CLI, by the REST API, under the Kubernetes operator."""
+
+    checkpoint: str
+    restore: Restore
+    rest: Mapping[str, str]
+    configuration: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """A sealed replica and how a job is started from it; None where it was found wanting, and left as it was."""
+
+    verification: Verification
+    checkpoint: str
+    starting: Starting | None
+    sealed: str | None
+
+
+def promote(request: PromoteRequest, say: Say) -> Promotion:
+    """Verify, rewrite to absolute paths, seal. Promoting again what is sealed verifies it and tells the same once more."""
+    replica = Replica(request.replica, request.site)
+    if not replica.committed_names():  # else a lease would be written where no replica is
+        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+    with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
+        found = verify(request.replica, request.checkpoint, request.content, say, request.site)
+        name = f"chk-{found.checkpoint_id}"
+        if not found.restorable:
+            return Promotion(found, name, None, seal.describe(replica))
+        if seal.describe(replica) is None:
+            relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), hold)
+            hold.check()
+            seal.seal(replica, name)
+            say(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
+    metadata = read_metadata(replica.at(name), replica.site).metadata
+    return Promotion(found, name, _starting(metadata, replica.at(name)), seal.describe(replica))
+
+
+def _starting(metadata: Metadata, checkpoint: str) -> Starting:
+    """The REST field is of `JarRunRequestBody`, the option of `StateRecoveryOptions`, or their names before 1.20."""
+    restore = paths.restore(metadata, "absolute", checkpoint)
+    if not paths.knows_claim_modes(metadata) or restore.claim_mode is None:
+        return Starting(checkpoint, restore, {"savepointPath": checkpoint}, {})
+    field, option = paths.claim_mode_names(metadata)
+    return Starting(checkpoint, restore, {"savepointPath": checkpoint, field: restore.claim_mode}, {option: restore.claim_mode})

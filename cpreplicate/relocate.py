@@ -1,0 +1,211 @@
+"""`relocate`: rewrite the `_metadata` of a replica where it lies, or where it was moved to; no source is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cpreplicate import lease, paths, seal, uri
+from cpreplicate.closure import Closure, closure
+from cpreplicate.deleting import refuse_links, some
+from cpreplicate.errors import NotThere, Refused
+from cpreplicate.lease import Lease
+from cpreplicate.metadata import rewrite
+from cpreplicate.paths import PathsMode, Restore
+from cpreplicate.placement import BEFORE_RELOCATE, METADATA, is_replica_path
+from cpreplicate.replica import Replica
+from cpreplicate.source import MetadataFile, read_metadata
+from cpreplicate.storage import Site
+
+Say = Callable[[str], None]
+_PIECE = 4 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class RelocateRequest:
+    """What to rewrite and how. `root` is where Flink is to find the replica, by default where it lies.
+
+    `moved_from` is where it lay before; by default it is told from the paths themselves.
+    """
+
+    replica: str
+    paths: PathsMode = "auto"
+    root: str | None = None
+    moved_from: str | None = None
+    lock_wait: float = 0.0
+    site: Site = field(default=Site())
+
+
+class Relocated(NamedTuple):
+    """One checkpoint of the replica, and whether its `_metadata` had to be rewritten."""
+
+    checkpoint: str
+    rewritten: bool
+    paths: str
+    reason: str
+    restore: Restore
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """What became of a replica: newest checkpoint first. `moved_from` are the places that it was moved from."""
+
+    replica: str
+    root: str
+    moved_from: tuple[str, ...]
+    checkpoints: tuple[Relocated, ...]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One checkpoint as it is and as it is to be."""
+
+    name: str
+    file: MetadataFile
+    closure: Closure
+    layout: _Lain
+    spelling: paths.Paths
+    root: str
+
+    def rewritten(self) -> Iterator[bytes]:
+        speller = paths.speller(self.closure, self.layout, self.root, self.spelling.mode)
+        with ExitStack() as stack:
+            yield from rewrite(self.file.open(stack), self.file.metadata, speller)
+
+
+@dataclass(frozen=True)
+class _Lain:
+    """The files of a replica by the places that its `_metadata` tells: below one of `roots`."""
+
+    name: str
+    roots: tuple[str, ...]
+
+    def place(self, source: str) -> str:
+        return next(path for root in self.roots if (path := _path_below(source, root)) is not None)
+
+    def place_directory(self, source: str) -> str:
+        return self.place(source)
+
+
+def relocate(request: RelocateRequest, say: Say, names: Sequence[str] | None = None) -> Relocation:
+    """Rewrite every committed checkpoint, or those named, under the lease.
+
+    Each `_metadata` is replaced atomically, and none before all are found whole; what it was is kept beside until all are
+    done and read back. Raises `Refused`, having changed nothing, where a file is missing or cannot be told.
+    """
+    replica = Replica(request.replica, request.site)
+    _work(replica, names, request)
+    with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
+        return relocate_held(replica, names, request, hold)
+
+
+def relocate_held(replica: Replica, names: Sequence[str] | None, request: RelocateRequest, hold: Lease) -> Relocation:
+    """The same where the lease is held already."""
+    replica.committed_alone()
+    work = _work(replica, names, request)
+    changed = [each for each in work if not replica.holds(each.name, each.rewritten())]
+    for each in changed:
+        _keep_way_back(replica, each.name)
+        replica.publish(each.name, each.rewritten, hold.check)
+    for each in work:
+        _carry_manifest_over(replica, each.name)
+    if wrong := [each.name for each in changed if not replica.holds(each.name, each.rewritten())]:
+        for name in wrong:
+            replica.publish(name, lambda name=name: _pieces(replica, _way_back(name)), hold.check)  # type: ignore[misc]
+        raise OSError(f"{replica.root}: {some(wrong)} did not read back as written; what was there before is there again")
+    for each in work:
+        replica.storage.delete(replica.at(_way_back(each.name)))
+    replica.storage.rmdir(replica.at(BEFORE_RELOCATE))
+    moved = {root for each in work for root in each.layout.roots if root != replica.root}
+    done = tuple(_relocated(each, each in changed) for each in work)
+    return Relocation(replica.root, request.root or replica.root, tuple(sorted(moved)), done)
+
+
+def _relocated(work: _Work, changed: bool) -> Relocated:
+    restore = paths.restore(work.file.metadata, work.spelling.mode, uri.join(work.root, work.name))
+    return Relocated(work.name, changed, work.spelling.mode, work.spelling.reason, restore)
+
+
+def _work(replica: Replica, names: Sequence[str] | None, request: RelocateRequest) -> list[_Work]:
+    seal.refuse_sealed(replica)
+    committed = replica.committed_names()
+    if not committed:
+        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+    return [_one(replica, name, request) for name in committed if names is None or name in names]
+
+
+def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
+    file = read_metadata(replica.at(name), replica.site)
+    found = closure(file.metadata)
+    roots = (replica.root, *_former_roots(found, replica, request))
+    layout = _Lain(name, roots)
+    _refuse_wanting(found, layout, replica, name)
+    return _Work(name, file, found, layout, paths.choose(file.metadata, request.paths), request.root or replica.root)
+
+
+def _former_roots(found: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:
+    """Where the replica lay before, if it was moved: the one root below which all is that it names elsewhere."""
+    elsewhere = [place for place in (*found.files, *sorted(found.directories)) if _path_below(place, replica.root) is None]
+    if not elsewhere:
+        return
+    candidates = [request.moved_from] if request.moved_from else _candidates(elsewhere[0])
+    for root in candidates:
+        if all(_path_below(place, root) for place in elsewhere) and _are_there(elsewhere, root, found, replica):
+            yield root
+            return
+    raise Refused(
+        f"{replica.root} references {len(elsewhere)} files elsewhere, such as {elsewhere[0]}, and they are not all here as they"
+        " would be had the replica been moved. Nothing was changed; give the place that it was moved from with --moved-from"
+    )
+
+
+def _candidates(place: str) -> list[str]:
+    """The places that may be the replica's root, the longest first, going by what a path in a replica looks like."""
+    steps = place.split("/")
+    return ["/".join(steps[:at]) for at in range(len(steps) - 1, 0, -1) if is_replica_path("/".join(steps[at:]))]
+
+
+def _are_there(places: Iterable[str], root: str, found: Closure, replica: Replica) -> bool:
+    files = [path for place in places if place in found.files and (path := _path_below(place, root)) is not None]
+    return set(files) <= replica.present(files).keys()
+
+
+def _path_below(place: str, root: str) -> str | None:
+    path = uri.below(place, root)
+    return path if path is not None and is_replica_path(path) else None
+
+
+def _refuse_wanting(found: Closure, layout: _Lain, replica: Replica, name: str) -> None:
+    extents = {layout.place(place): file.extent for place, file in found.files.items()}
+    refuse_links({uri.parent(path) for path in extents}, replica)
+    present = replica.present(extents)
+    wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
+    if wanting:
+        raise Refused(
+            f"{replica.at(name)} lacks {len(wanting)} files, or they are too short; nothing was changed: {some(wanting)}"
+        )
+
+
+def _way_back(name: str) -> str:
+    return f"{BEFORE_RELOCATE}/{name}"
+
+
+def _keep_way_back(replica: Replica, name: str) -> None:
+    replica.storage.put(replica.at(_way_back(name)), lambda: _pieces(replica, f"{name}/{METADATA}"))
+
+
+def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
+    with replica.storage.open(replica.at(path)) as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
+
+
+def _carry_manifest_over(replica: Replica, name: str) -> None:
+    """A manifest tells the length of the `_metadata` that it describes: that of the one which was replaced."""
+    before = replica.storage.stat(replica.at(_way_back(name)))
+    known = replica.manifest(name, before.length) if before is not None else None
+    now = replica.storage.stat(replica.at(f"{name}/{METADATA}"))
+    if known is not None and now is not None and known.metadata_length != now.length:
+        replica.record(name, known._replace(metadata_length=now.length))

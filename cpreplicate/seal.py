@@ -1,0 +1,44 @@
+"""The seal: a replica that a job runs from, or is about to, is not synced, watched or swept any more."""
+
+from __future__ import annotations
+
+from cpreplicate import notes, uri
+from cpreplicate.errors import Refused
+from cpreplicate.placement import OWN
+from cpreplicate.replica import Replica
+
+
+def place(replica: Replica) -> str:
+    """Where the seal lies."""
+    return replica.at(f"{OWN}/sealed")
+
+
+def seal(replica: Replica, checkpoint: str) -> None:
+    """Seal it for a job that starts from `checkpoint`; a seal that is there is renewed."""
+    note = {**notes.signature(), "sealed": notes.now(), "checkpoint": checkpoint}
+    replica.storage.put(place(replica), lambda: [notes.encoded(note)])
+
+
+def unseal(replica: Replica) -> str | None:
+    """Remove the seal; tells whose it was, None if there was none."""
+    found = describe(replica)
+    return found if replica.storage.delete(place(replica), durable=True) else None
+
+
+def refuse_sealed(replica: Replica) -> None:
+    """Raise `Refused` if the replica is sealed."""
+    found = describe(replica)
+    if found is not None:
+        raise Refused(
+            f"{replica.root} is sealed {found}: a job may live on its files. Nothing was done; sync into another TARGET_ROOT,"
+            f" or, once no job needs it, `cpreplicate unseal {uri.quoted(replica.root)}`"
+        )
+
+
+def describe(replica: Replica) -> str | None:
+    """By whom the replica was sealed, when and for which checkpoint; None if it is not."""
+    found = notes.told(notes.read(replica.storage, place(replica)))
+    if found is None:
+        return None
+    who = f"{notes.word(found, 'owner')}@{notes.word(found, 'host')}"
+    return f"by {who} at {notes.clock(found, 'sealed')} for {notes.word(found, 'checkpoint')}"

@@ -1,0 +1,135 @@
+"""`sweep`: remove orphans, the files under a replica that no committed `_metadata` there references."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+
+from cpreplicate import deleting, lease, notes, orphans, seal
+from cpreplicate.errors import LeaseHeld, NotThere, Refused, TooManyDeletes
+from cpreplicate.lease import Lease
+from cpreplicate.orphans import TRASH, Found
+from cpreplicate.plan import Action, Cap, total
+from cpreplicate.replica import Replica
+from cpreplicate.runners import choose_runner
+from cpreplicate.storage import Sites
+
+Say = Callable[[str], None]
+HALF = Cap(0.5, is_share=True)
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What to sweep and how. `min_age` in seconds: what is younger may belong to a run that this one cannot see."""
+
+    replica: str
+    min_age: float = 24 * 3600.0
+    max_delete: Cap = HALF
+    trash: bool = False
+    empty_trash: bool = False
+    runner: str = "auto"
+    master: str | None = None
+    parallelism: int | None = None
+    lock_wait: float = 0.0
+    sites: Sites = field(default=Sites())
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What was found, and whether it was removed; `trash` is the directory that it was moved to instead."""
+
+    replica: str
+    found: Found
+    done: bool = False
+    trash: str | None = None
+    runner: str | None = None
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def deletes(self) -> tuple[Action, ...]:
+        """Every row: orphans, then what lay long enough in the trash."""
+        return self.found.orphans + self.found.trash
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return total(self.deletes)
+
+
+def look(request: SweepRequest) -> Sweep:
+    """What a sweep would remove, nothing done. Raises `Refused` where it cannot be sure, and over the cap."""
+    started = time.monotonic()
+    report = _look(Replica(request.replica, request.sites.target), request)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def sweep(request: SweepRequest, say: Say) -> Sweep:
+    """Remove orphans under the lease. Raises `Refused`, having removed nothing; what cannot be removed is a warning."""
+    started = time.monotonic()
+    replica = Replica(request.replica, request.sites.target)
+    _look(replica, request)  # before a lease is written where no replica is, or into one that must not be touched
+    with _alone(replica, request, say) as hold:
+        report = _look(replica, request)
+        done = _remove(report, replica, request, hold, say) if report.deletes else replace(report, done=True)
+        _remove_empty_directories(report.found, replica)
+    return replace(done, seconds=time.monotonic() - started)
+
+
+def _look(replica: Replica, request: SweepRequest) -> Sweep:
+    seal.refuse_sealed(replica)
+    names = replica.committed_names()
+    if not names and not replica.storage.list(replica.root):
+        raise NotThere(f"{replica.root} is not there or is empty; REPLICA is <target root>/<job-id>")
+    found = orphans.find(replica, names, notes.now() - request.min_age, request.empty_trash)
+    report = Sweep(replica.root, found)
+    if not request.max_delete.allows(len(found.orphans), found.files):
+        raise TooManyDeletes(
+            f"{len(found.orphans)} of the {found.files} files of {replica.root} are orphans, --max-delete allows"
+            f" {request.max_delete}; nothing was removed. If that is right, give a higher --max-delete",
+            report,
+        )
+    return report
+
+
+@contextmanager
+def _alone(replica: Replica, request: SweepRequest, say: Say) -> Iterator[Lease]:
+    try:
+        with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
+            yield hold
+    except LeaseHeld as error:  # a sweep is never urgent: whatever stands in its way is a refusal
+        raise Refused(f"a sweep cannot be sure of what is needed: {error}") from error
+
+
+def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease, say: Say) -> Sweep:
+    files = len(report.deletes)
+    with choose_runner(request.runner, files, 0, request.sites, request.master, request.parallelism) as runner:
+        say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name})")
+        failed = deleting.delete([each.target for each in report.found.trash], replica, runner, hold)
+        names = [each.target for each in report.found.orphans]
+        trash = _make_trash(replica, names) if request.trash and names else None
+        failed += deleting.delete({name: in_trash(trash, name) for name in names} if trash else names, replica, runner, hold)
+    warnings = (f"{len(failed)} files could not be removed: {deleting.some(failed)}",) if failed else ()
+    return replace(report, done=True, trash=replica.at(trash) if trash else None, runner=runner.name, warnings=warnings)
+
+
+def in_trash(trash: str, path: str) -> str:
+    """Where a file of the replica is moved to: one flat directory a sweep, so that none has to be made for it."""
+    return f"{trash}/{path.replace('/', '@')}"
+
+
+def _make_trash(replica: Replica, names: list[str]) -> str:
+    """A directory in the trash, by putting the list of what is moved there into it."""
+    stamp = datetime.fromtimestamp(notes.now(), timezone.utc).strftime(orphans.STAMP)
+    trash = f"{TRASH}/{stamp}"
+    lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)
+    replica.storage.put(replica.at(f"{trash}/{orphans.CONTENTS}"), lambda: [lines.encode()])
+    return trash
+
+
+def _remove_empty_directories(found: Found, replica: Replica) -> None:
+    for directory in found.directories:
+        replica.storage.rmdir(replica.at(directory))

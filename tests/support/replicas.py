@@ -1,0 +1,37 @@
+"""Replicas on local disk in the states that upkeep meets, made from synthetic jobs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cpreplicate import replicate
+from cpreplicate.planning import Request
+from tests.support.jobs import JOB, write_checkpoint
+
+DAY = 24 * 3600
+FILES = {f"shared/{name}": 100 * size for size, name in enumerate("abcdefgh", start=1)} | {"chk-1/x": 30}
+NEXT = {**{name: size for name, size in FILES.items() if name > "shared/c"}, "shared/y": 60, "chk-2/x": 40}
+
+
+def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: object) -> Path:
+    """The replica below `root/dcB` after each checkpoint of the job in `root/dcA` was synced."""
+    for number, files in checkpoints.items():
+        write_checkpoint(root / "dcA", number, files)
+        source = f"file:{root}/dcA/{JOB}/chk-{number}"
+        replicate.sync(Request(source, f"file:{root}/dcB", runner="inline", **options), lambda _line: None)
+    return root / "dcB" / JOB
+
+
+def aged(path: Path, days: float = 2) -> Path:
+    """Make a file, or all below a directory, some days old."""
+    for each in [path, *path.rglob("*")]:
+        os.utime(each, (time.time() - days * DAY,) * 2)
+    return path
+
+
+def paths(replica: Path) -> set[str]:
+    """The files under a replica."""
+    return {str(each.relative_to(replica)) for each in replica.rglob("*") if not each.is_dir()}

@@ -1,0 +1,102 @@
+"""A promoted replica is whole, absolute and sealed: whoever replicates into it by habit is refused."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from cpreplicate import promote, replicate
+from cpreplicate.cli.commands import cli
+from cpreplicate.errors import LeaseHeld, NotThere, Refused
+from cpreplicate.lease import held
+from cpreplicate.planning import Request
+from cpreplicate.promote import PromoteRequest
+from cpreplicate.storage import Site
+from tests.support import checker
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT, paths, synced
+
+
+@pytest.fixture
+def replica(tmp_path):
+    return synced(tmp_path, {1: FILES})
+
+
+def run(replica, **options):
+    return promote.promote(PromoteRequest(f"file:{replica}", **options), lambda _line: None)
+
+
+def sync_next(tmp_path, verb=replicate.sync):
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline")
+    return verb(request, *([lambda _line: None] if verb is replicate.sync else []))
+
+
+def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
+    done = run(replica)
+    place = f"file:{replica}/chk-1"
+    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM …"
+    assert done.starting.rest == {"savepointPath": place, "claimMode": "NO_CLAIM"}
+    assert done.starting.configuration == {"execution.state-recovery.claim-mode": "NO_CLAIM"}
+    assert f"file:{replica}/shared/a".encode() in (replica / "chk-1" / "_metadata").read_bytes()
+    assert checker.faults(replica) == []
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_an_older_flink_is_told_in_its_own_words(tmp_path, version):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, version)
+    replicate.sync(Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+    start = run(tmp_path / "dcB" / JOB).starting
+    if version == 4:
+        assert start.rest["restoreMode"] == "NO_CLAIM"
+        assert start.configuration == {"execution.savepoint-restore-mode": "NO_CLAIM"}
+    else:
+        assert start.rest == {"savepointPath": f"file:{tmp_path}/dcB/{JOB}/chk-1"}
+        assert start.configuration == {}
+
+
+@pytest.mark.parametrize("verb", [replicate.sync, replicate.diff])
+def test_a_promoted_replica_is_not_synced_until_it_is_unsealed(replica, tmp_path, verb):
+    run(replica)
+    before = paths(replica)
+    with pytest.raises(Refused, match=r"sealed by .* for chk-1"):
+        sync_next(tmp_path, verb)
+    assert paths(replica) == before
+    assert CliRunner().invoke(cli, ["unseal", str(replica)]).exit_code == 0
+    sync_next(tmp_path)
+    assert (replica / "chk-2" / "_metadata").exists()
+
+
+def test_a_promoted_replica_refuses_even_a_run_with_nothing_to_do(replica, tmp_path):
+    run(replica)
+    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline")
+    with pytest.raises(Refused, match="sealed"):
+        replicate.sync(request, lambda _line: None)
+
+
+def test_promoting_again_tells_the_same(replica):
+    first = run(replica)
+    assert run(replica) == first
+
+
+def test_a_replica_found_wanting_is_left_as_it_was(replica):
+    (replica / "shared" / "a").unlink()
+    before = (replica / "chk-1" / "_metadata").read_bytes()
+    told = CliRunner().invoke(cli, ["promote", str(replica), "--output", "json"], standalone_mode=False)
+    assert told.return_value == 4
+    found = json.loads(told.stdout)
+    assert (found["promoted"], found["sealed"], found["restore"]) == (False, None, None)
+    assert found["verification"]["missing"] == ["shared/a"]
+    assert (replica / "chk-1" / "_metadata").read_bytes() == before
+    assert not (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_a_replica_that_another_run_writes_to_is_not_promoted(replica):
+    with held(f"file:{replica}", Site()), pytest.raises(LeaseHeld):
+        run(replica)
+
+
+def test_nothing_is_written_where_no_replica_is(tmp_path):
+    with pytest.raises(NotThere):
+        run(tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []

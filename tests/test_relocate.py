@@ -1,0 +1,132 @@
+"""A replica is rewritten where it lies, or where it was moved to, with no source at hand."""
+
+import shutil
+
+import pytest
+
+from cpreplicate import lease, relocate, replicate, seal
+from cpreplicate.errors import LeaseHeld, Refused
+from cpreplicate.planning import Request
+from cpreplicate.relocate import RelocateRequest
+from cpreplicate.replica import Replica
+from cpreplicate.storage import Site
+from cpreplicate.verify import ALL, verify
+from tests.support import checker, corpus
+from tests.support.corpus import DataCentre
+from tests.support.replicas import FILES, NEXT, paths, synced
+
+
+def run(replica, **options):
+    return relocate.relocate(RelocateRequest(f"file:{replica}", **options), lambda _line: None)
+
+
+def metadata(replica):
+    return {each.parent.name: each.read_bytes() for each in replica.glob("chk-*/_metadata")}
+
+
+def is_restorable(replica, name=None):
+    found = verify(f"file:{replica}", name, ALL, lambda _line: None, Site())
+    return found.restorable and checker.faults(replica) == []
+
+
+@pytest.fixture
+def replica(tmp_path):
+    return synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+
+
+def test_there_and_back_again_gives_the_same_bytes(replica):
+    before, files = metadata(replica), paths(replica)
+    done = run(replica, paths="absolute")
+    assert [(each.checkpoint, each.rewritten) for each in done.checkpoints] == [("chk-2", True), ("chk-1", True)]
+    assert all(b"file:" + str(replica).encode() in data for data in metadata(replica).values())
+    assert is_restorable(replica, "chk-1")
+    assert is_restorable(replica, "chk-2")
+    run(replica, paths="relative")
+    assert metadata(replica) == before
+    assert paths(replica) == files
+    assert is_restorable(replica, "chk-1")
+
+
+def test_again_changes_nothing(replica):
+    run(replica, paths="absolute")
+    before = metadata(replica)
+    assert [each.rewritten for each in run(replica, paths="absolute").checkpoints] == [False, False]
+    assert metadata(replica) == before
+
+
+@pytest.mark.parametrize("spelling", ["relative", "absolute"])
+def test_a_replica_that_was_moved_is_mended_and_still_proved_by_its_manifest(replica, tmp_path, spelling):
+    run(replica, paths="absolute")
+    moved = shutil.move(replica, tmp_path / "elsewhere")
+    assert not verify(f"file:{moved}", None, ALL, lambda _line: None, Site()).restorable
+    done = run(moved, paths=spelling)
+    assert done.moved_from == (f"file:{replica}",)
+    assert is_restorable(moved, "chk-1")
+    assert is_restorable(moved, "chk-2")
+
+
+@pytest.mark.parametrize("name", ["shared", "chk-7"])
+def test_a_former_place_that_looks_like_a_part_of_a_replica_is_told_from_one(tmp_path, name):
+    replica = synced(tmp_path / name / "x", {1: FILES}, paths="absolute")
+    moved = shutil.move(replica, tmp_path / "moved")
+    assert run(moved).moved_from == (f"file:{replica}",)
+    assert is_restorable(moved)
+
+
+def test_a_replica_may_be_prepared_for_the_place_where_flink_will_find_it(replica):
+    done = run(replica, paths="absolute", root="hdfs://dcB/flink/job")
+    assert b"hdfs://dcB/flink/job/shared/y" in metadata(replica)["chk-2"]
+    assert done.checkpoints[0].restore.command.startswith("flink run -s hdfs://dcB/flink/job/chk-2 ")
+    assert run(replica, paths="relative").moved_from == ("hdfs://dcB/flink/job",)
+    assert is_restorable(replica)
+
+
+def test_where_a_file_is_missing_nothing_is_changed(replica):
+    before = metadata(replica)
+    (replica / "shared" / "y").unlink()
+    with pytest.raises(Refused, match="shared/y"):
+        run(replica, paths="absolute")
+    assert metadata(replica) == before
+
+
+def test_where_files_lie_elsewhere_nothing_is_guessed(replica, tmp_path):
+    run(replica, paths="absolute")
+    moved = shutil.move(replica, tmp_path / "elsewhere")
+    (moved / "shared" / "y").unlink()
+    before = metadata(moved)
+    with pytest.raises(Refused, match="--moved-from"):
+        run(moved)
+    with pytest.raises(Refused, match="--moved-from"):
+        run(moved, moved_from="file:/somewhere/else")
+    assert metadata(moved) == before
+
+
+def test_a_sealed_or_held_replica_is_left_alone(replica):
+    before = metadata(replica)
+    with lease.held(f"file:{replica}", Site()), pytest.raises(LeaseHeld):
+        run(replica, paths="absolute")
+    seal.seal(Replica(f"file:{replica}", Site()), "chk-2")
+    with pytest.raises(Refused, match="sealed"):
+        run(replica, paths="absolute")
+    assert metadata(replica) == before
+
+
+def test_what_does_not_read_back_is_undone(replica, monkeypatch):
+    before = metadata(replica)
+    monkeypatch.setattr(Replica, "holds", lambda *_: False)
+    with pytest.raises(OSError, match="did not read back"):
+        run(replica, paths="absolute")
+    assert metadata(replica) == before
+
+
+@pytest.mark.parametrize("folder", sorted({each.folder for each in corpus.checkpoints()}))
+def test_every_kind_of_real_state_is_moved_and_mended(folder, tmp_path):
+    source = DataCentre(folder, tmp_path)
+    job = source.jobs()[-1]
+    place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
+    request = Request(place, f"file:{tmp_path}/dcB", paths="absolute", remaps=(source.remap,), runner="inline")
+    replicate.sync(request, lambda _line: None)
+    moved = shutil.move(tmp_path / "dcB" / job, tmp_path / "moved")
+    run(moved)
+    assert is_restorable(moved)
+    assert str(tmp_path / "dcB").encode() not in next(iter(metadata(moved).values()))

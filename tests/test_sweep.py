@@ -1,0 +1,201 @@
+"""Sweeping removes orphans, and nothing else; where it cannot be sure it refuses."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from cpreplicate import lease, seal, sweep
+from cpreplicate.errors import NotThere, Refused, TooManyDeletes
+from cpreplicate.plan import Cap
+from cpreplicate.replica import Replica
+from cpreplicate.storage import Site
+from cpreplicate.sweep import SweepRequest
+from tests.support import checker
+from tests.support.replicas import FILES, NEXT, aged, paths, synced
+
+
+@pytest.fixture
+def replica(tmp_path):
+    return synced(tmp_path, {1: FILES})
+
+
+def request_of(replica, **options):
+    return SweepRequest(f"file:{replica}", runner="inline", **options)
+
+
+def run(replica, **options):
+    return sweep.sweep(request_of(replica, **options), lambda _line: None)
+
+
+def orphan(replica, name, text="an orphan"):
+    path = replica / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return aged(path)
+
+
+LITTER = [
+    "shared/orphan", "shared/sub/orphan", "taskowned/orphan", "foreign/0-orphan", "chk-1/orphan", "chk-7/orphan",
+    "shared/.cpreplicate-tmp-1", "chk-1/.cpreplicate-tmp-2", ".cpreplicate/.cpreplicate-tmp-3",
+    ".cpreplicate/chk-7.parquet", ".cpreplicate/lease-0123", ".cpreplicate/lease-45.heartbeat",
+    ".cpreplicate/before-relocate/chk-1",
+]  # fmt: skip
+
+
+def test_what_dead_runs_leave_is_removed_and_nothing_else(replica):
+    before = paths(replica)
+    for name in LITTER:
+        orphan(replica, name)
+    found = run(replica, max_delete=Cap(1, is_share=True))
+    assert {each.target for each in found.deletes} == set(LITTER)
+    assert paths(replica) == before
+    assert not (replica / "chk-7").exists()
+    assert not (replica / "shared" / "sub").exists()
+    assert checker.faults(replica) == []
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(replica):
+    for name in LITTER:
+        orphan(replica, name)
+    before = paths(replica)
+    told = sweep.look(request_of(replica, max_delete=Cap(1, is_share=True)))
+    assert paths(replica) == before
+    assert told.deletes == run(replica, max_delete=Cap(1, is_share=True)).deletes
+
+
+def test_what_is_young_unknown_or_a_link_is_left_and_told(replica, tmp_path):
+    (replica / "shared" / "young").write_text("of a run that is at work")
+    orphan(replica, "README")
+    orphan(replica, "notes/mine")
+    outside = orphan(tmp_path, "elsewhere/precious")
+    (replica / "shared" / "link").symlink_to(outside)
+    (replica / "linked").symlink_to(outside.parent)
+    found = run(replica)
+    assert found.deletes == ()
+    assert found.found.left == {
+        "shared/young": "younger than --min-age",
+        "README": "not of cpreplicate's making",
+        "notes": "not of cpreplicate's making",
+        "shared/link": "a symbolic link",
+        "linked": "a symbolic link",
+    }
+    assert outside.read_text() == "an orphan"
+
+
+def test_more_than_half_is_refused_and_told(replica):
+    for number in range(len(FILES) + 2):
+        orphan(replica, f"shared/orphan-{number}")
+    before = paths(replica)
+    with pytest.raises(TooManyDeletes, match="11 of the 21 files") as refused:
+        run(replica)
+    assert paths(replica) == before
+    assert len(refused.value.report.deletes) == 11
+    assert len(run(replica, max_delete=Cap(11)).deletes) == 11
+
+
+def test_files_that_only_a_kept_checkpoint_needs_stay(tmp_path):
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    assert run(replica, min_age=-1).deletes == ()
+    (replica / "chk-1" / "_metadata").unlink()
+    removed = {each.target for each in run(replica, min_age=-1).deletes}
+    assert removed == {path for path in FILES if path not in NEXT} | {".cpreplicate/chk-1.parquet"}
+    assert checker.faults(replica) == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", None])
+def test_an_unreadable_metadata_is_refused(tmp_path, damage):
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    metadata = replica / "chk-1" / "_metadata"
+    metadata.write_bytes(metadata.read_bytes()[:-200] if damage is None else damage)
+    before = paths(replica)
+    with pytest.raises(Refused, match="cannot be read"):
+        run(replica, min_age=-1)
+    assert paths(replica) == before
+
+
+def test_where_nothing_is_referenced_nothing_is_removed(replica):
+    aged(replica)
+    (replica / "chk-1" / "_metadata").unlink()
+    before = paths(replica)
+    with pytest.raises(Refused, match="all would be orphans"):
+        run(replica, max_delete=Cap(1, is_share=True))
+    assert paths(replica) == before
+
+
+def test_a_replica_that_was_moved_is_refused(tmp_path):
+    replica = synced(tmp_path, {1: FILES}, paths="absolute")
+    moved = replica.rename(tmp_path / "moved")
+    aged(moved)
+    before = paths(moved)
+    with pytest.raises(Refused, match="relocate"):
+        run(moved)
+    assert paths(moved) == before
+
+
+def test_nothing_is_swept_through_a_link(replica, tmp_path):
+    (replica / "shared").rename(tmp_path / "elsewhere")
+    (replica / "shared").symlink_to(tmp_path / "elsewhere")
+    orphan(tmp_path, "elsewhere/precious")
+    assert {each.target for each in run(replica, max_delete=Cap(1, is_share=True)).deletes} == set()
+    assert (tmp_path / "elsewhere" / "precious").exists()
+
+
+def test_a_lease_that_is_held_is_a_refusal(replica):
+    orphan(replica, "shared/orphan")
+    with lease.held(f"file:{replica}", Site()), pytest.raises(Refused, match="is held by"):
+        run(replica)
+    assert (replica / "shared" / "orphan").exists()
+
+
+def test_a_sealed_replica_is_refused(replica):
+    orphan(replica, "shared/orphan")
+    seal.seal(Replica(f"file:{replica}", Site()), "chk-1")
+    with pytest.raises(Refused, match="sealed by"):
+        run(replica)
+    assert (replica / "shared" / "orphan").exists()
+
+
+def test_nothing_is_written_where_no_replica_is(tmp_path):
+    with pytest.raises(NotThere):
+        run(tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_trash_keeps_orphans_until_it_is_emptied(replica):
+    before = paths(replica)
+    orphan(replica, "shared/orphan", "needed after all")
+    done = run(replica, trash=True)
+    trash = replica / done.trash.removeprefix(f"file:{replica}/")
+    moved, original = (trash / "contents.tsv").read_text().strip().split("\t")
+    assert original == "shared/orphan"
+    assert (trash / moved).read_text() == "needed after all"
+    assert run(replica, empty_trash=True).deletes == ()
+    shutil.move(trash, trash.with_name("20200101T000000Z"))
+    assert run(replica).deletes == ()
+    assert len(run(replica, empty_trash=True).deletes) == 2
+    assert paths(replica) == before
+    assert not (replica / ".cpreplicate" / "trash").exists()
+
+
+def test_what_cannot_be_removed_is_a_warning(replica, monkeypatch):
+    orphan(replica, "shared/orphan")
+    real = os.unlink
+
+    def unlink(path, **options):
+        if str(path).endswith("orphan"):
+            raise PermissionError(13, "permission denied", path)
+        real(path, **options)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    done = run(replica)
+    assert len(done.warnings) == 1
+    assert "shared/orphan" in done.warnings[0]
+
+
+def test_the_runner_asked_for_removes(replica):
+    orphan(replica, "shared/orphan")
+    done = sweep.sweep(replace(request_of(replica), runner="auto"), lambda _line: None)
+    assert done.runner == "inline"
+    assert not (replica / "shared" / "orphan").exists()

@@ -1,0 +1,158 @@
+"""A watch follows a job: each checkpoint that completes, whatever became of the one before."""
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from cpreplicate import watch
+from cpreplicate.errors import CopyFailed, Refused, UsageError
+from cpreplicate.planning import Request
+from cpreplicate.storage import Site
+from cpreplicate.storage.faults import Faulty
+from cpreplicate.storage.registry import serving
+from tests.support import checker
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT, paths
+
+
+class Enough(BaseException):
+    """Ends a watch, as a signal does."""
+
+
+def follow(tmp_path, reports, say=lambda _line: None, on_report=lambda _report: None, **options):
+    """Watch until so many reports have come."""
+    shown = []
+
+    def show(report):
+        shown.append(report)
+        on_report(report)
+        if len(shown) == reports:
+            raise Enough
+
+    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", **options)
+    with pytest.raises(Enough):
+        watch.watch(request, 0.05, say, show)
+    return shown
+
+
+def failing(fault):
+    return serving("file", Faulty(Site().storage("file:/"), fault))
+
+
+def test_each_checkpoint_is_replicated_as_it_completes(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    numbers = itertools.count(2)
+    shown = follow(tmp_path, 3, on_report=lambda _report: write_checkpoint(tmp_path / "dcA", next(numbers), NEXT))
+    assert [report.plan.checkpoint for report in shown] == ["chk-1", "chk-2", "chk-3"]
+    assert all(report.committed for report in shown)
+    assert checker.faults(tmp_path / "dcB" / JOB) == []
+
+
+def test_a_checkpoint_that_failed_is_superseded_by_the_newest(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    told = []
+
+    def say(line):
+        told.append(line)
+        if "again" in line and not (tmp_path / "dcA" / JOB / "chk-3").exists():
+            write_checkpoint(tmp_path / "dcA", 2, NEXT)
+            write_checkpoint(tmp_path / "dcA", 3, NEXT)
+
+    full = OSError(28, "no space left")
+    with failing(lambda verb, uri: full if verb == "put" and uri.endswith("/dcB/" + JOB + "/shared/a") else None):
+        shown = follow(tmp_path, 1, say)
+    assert [report.plan.checkpoint for report in shown] == ["chk-3"]
+    assert any("no space left" in line for line in told)
+
+
+def test_the_newest_checkpoint_is_tried_again_while_it_is_the_newest(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    faults = iter([OSError(5, "a passing fault")] * 3)
+    broken = Faulty(
+        Site().storage("file:/"), lambda verb, uri: next(faults, None) if verb == "list" and "/dcA/" in uri else None
+    )
+    with serving("file", broken):
+        assert follow(tmp_path, 1)[0].plan.checkpoint == "chk-1"
+
+
+def test_deletes_that_were_put_off_are_made_between_two_checkpoints(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    replica = tmp_path / "dcB" / JOB
+
+    def complete_the_next(_report):
+        if not (tmp_path / "dcA" / JOB / "chk-2").exists():
+            write_checkpoint(tmp_path / "dcA", 2, NEXT)
+        else:
+            threading.Thread(target=complete_the_last).start()
+
+    def complete_the_last():
+        until = time.monotonic() + 20
+        while (replica / "shared" / "a").exists() or (replica / "chk-1").exists():
+            assert time.monotonic() < until, "the backlog was not worked off"
+            time.sleep(0.01)
+        write_checkpoint(tmp_path / "dcA", 3, NEXT)
+
+    shown = follow(tmp_path, 3, on_report=complete_the_next, async_deletes=True)
+    assert "shared/a" in shown[1].undeleted
+    assert not any("chk-1" in path or path == "shared/a" for path in paths(replica))
+    assert checker.faults(replica) == []
+
+
+def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    replica = tmp_path / "dcB" / JOB
+    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", async_deletes=True)
+    backlog = watch.Backlog(request)
+    for number, files in enumerate([NEXT, FILES], start=2):
+        backlog.add(watch.sync(request, lambda _line: None))
+        write_checkpoint(tmp_path / "dcA", number, files)
+    backlog.add(watch.sync(request, lambda _line: None))
+    assert "shared/a" in backlog.targets
+    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    assert backlog.targets == []
+    assert (replica / "shared" / "a").exists()
+    assert not (replica / "shared" / "y").exists()
+    assert checker.faults(replica) == []
+
+
+def test_what_no_other_checkpoint_can_mend_ends_it(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    with pytest.raises(UsageError, match="one checkpoint"):
+        watch.watch(Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB"), 1, print, print)
+    with pytest.raises(Refused, match="in its own source"):
+        watch.watch(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcA"), 1, print, print)
+
+
+def test_a_copy_that_failed_does_not_end_it(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    real, calls = watch.sync, []
+
+    def sync(request, say):
+        calls.append(request.source)
+        if len(calls) == 1:
+            raise CopyFailed("1 of 9 copies failed")
+        return real(request, say)
+
+    monkeypatch.setattr(watch, "sync", sync)
+    assert follow(tmp_path, 1)[0].committed
+
+
+@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_watch_that_is_stopped_has_told_each_checkpoint_in_a_line(tmp_path, name, code):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    words = [f"{tmp_path}/dcA/{JOB}", f"{tmp_path}/dcB", "--interval", "50ms", "--output", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cpreplicate", "watch", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert json.loads(process.stdout.readline())["checkpoint"] == "chk-1"
+        write_checkpoint(tmp_path / "dcA", 2, NEXT)
+        assert json.loads(process.stdout.readline())["checkpoint"] == "chk-2"
+        process.send_signal(name)
+        assert process.wait(20) == code
+    assert not (tmp_path / "dcB" / JOB / ".cpreplicate" / "lease").exists()
