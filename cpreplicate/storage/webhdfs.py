@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
@@ -26,6 +27,7 @@ from cpreplicate.storage.settings import WriteSettings
 
 _TIMEOUTS = (10.0, 120.0)  # seconds to connect and between two bytes; requests itself would wait for ever
 _SETTLES = 1.0  # seconds in which a DataNode has made the file of a request that broke off, so that it can be deleted
+_SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
 _OPTIONS = ("user", "password", "token", "proxy_to", "session_cert")
 
 
@@ -227,11 +229,12 @@ def _status(uri: str, found: Mapping[str, Any]) -> FileStatus:
 
 @contextlib.contextmanager
 def _telling(uri: str) -> Iterator[None]:
-    """Errors name the place as the user wrote it; what HTTP itself met may pass."""
+    """Errors name the place as the user wrote it; what HTTP met may pass, and its text may hold a token: not shown whole."""
     try:
         yield
     except requests.RequestException as error:
-        raise Transient(errno.EIO, f"{type(error).__name__}: {str(error)[:300]}", uri) from error
+        text = _SECRET.sub(r"\1=…", str(error))[:300]
+        raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
     except OSError as error:
         if isinstance(error.filename, str) and error.filename.startswith("http"):
             error.filename = uri

@@ -1,0 +1,104 @@
+"""Secrets stay where they were given: not in results, messages, replicas, nor in what other users of the host can see."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+import s3fs
+
+from cpreplicate import lease, replicate, seal
+from cpreplicate.planning import Request
+from cpreplicate.replica import Replica
+from cpreplicate.storage import Site, Sites
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES
+from tests.support.s3 import s3fs_options
+
+SECRET = "s3cr3t-0f-the-0perat0r"
+
+
+def run(*words, **environment):
+    """A run of the real process: its exit code, all that it said, and the arguments of every process meanwhile."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cpreplicate", "--debug", *words],
+        env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    seen = set()
+    watcher = threading.Thread(target=watch_arguments, args=(process, seen))
+    watcher.start()
+    said = process.communicate(timeout=120)[0]
+    watcher.join()
+    return process.returncode, said, b"\n".join(seen)
+
+
+def watch_arguments(process, seen):
+    while process.poll() is None:
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                seen.add(each.read_bytes())
+        time.sleep(0.05)
+
+
+def assert_unseen(*texts):
+    assert not any(SECRET.encode() in text for text in texts)
+
+
+@pytest.fixture
+def bucket(s3):
+    name = f"security-{os.getpid()}-{time.monotonic_ns()}"
+    s3.make_bucket(name)
+    return name
+
+
+@pytest.mark.parametrize("runner", ["inline", "spark"])
+def test_a_secret_of_the_environment_reaches_the_storage_only(s3, bucket, tmp_path, runner):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    words = ["sync", str(checkpoint), f"s3://{bucket}/ckpt", "--runner", runner, "--output", "json", "--actions"]
+    code, said, arguments = run(
+        *words, AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY=SECRET, AWS_ENDPOINT_URL=s3.endpoint, AWS_REGION="us-east-1"
+    )
+    assert code == 0, said
+    assert b"cpreplicate" in arguments
+    filesystem = s3fs.S3FileSystem(**s3fs_options(s3.endpoint), skip_instance_cache=True)
+    keys = filesystem.find(bucket)
+    assert f"{bucket}/ckpt/{JOB}/chk-1/_metadata" in keys
+    assert_unseen(said, arguments, *filesystem.cat(keys).values())
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("s3://b/x", {"key": "k", "secret": SECRET, "endpoint_url": "http://127.0.0.1:1"}),
+        ("s3://b/x", {"key": "k", "token": SECRET, "secret": SECRET, "endpoint_url": "http://127.0.0.1:1"}),
+        ("webhdfs://127.0.0.1:1/x", {"token": SECRET}),
+        ("hdfs://127.0.0.1:1/x", {"fs.some.password": SECRET}),
+    ],
+    ids=["s3", "s3-token", "webhdfs", "hdfs"],
+)
+def test_a_secret_is_not_told_when_the_storage_fails_even_in_a_traceback(place, options):
+    site = Site((("", tuple(options.items())),))
+    with pytest.raises(OSError, match=r".") as raised:
+        site.storage(place).unwrapped.stat(place)
+    told = "".join(traceback.format_exception(raised.value))
+    assert "Error" in told
+    assert_unseen(told.encode(), repr(raised.value).encode())
+
+
+def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
+    site = Site((("", (("password", SECRET),)),))
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    request = Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline", sites=Sites(site, site))
+    report = replicate.sync(request, lambda _line: None)
+    replica = tmp_path / "dcB" / JOB
+    seal.seal(Replica(f"file:{replica}", site), "chk-1")
+    with lease.held(f"file:{replica}", site):
+        notes = [each.read_bytes() for each in (replica / ".cpreplicate").iterdir()]
+    assert len(notes) == 3
+    assert_unseen(*notes, json.dumps(report.plan.actions).encode(), repr(report).encode())
