@@ -249,6 +249,38 @@ def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(flink: F
         assert rows == state_rows(flink.refs(checkpoint))
 
 
+class TestAPromotedReplica:
+    @pytest.mark.parametrize("name", ["three jobs", "changelog"])
+    def test_is_claimed_by_the_job_and_kept_from_the_sync_that_nobody_stopped(
+        self, flink: Flink, sources: Sources, tmp_path: Path, name: str
+    ) -> None:
+        source = sources(name)
+        replica = sync(source.checkpoint, tmp_path / "ckpt")
+        told = json.loads(cli("promote", replica.parent, "--output", "json").stdout)
+        assert told["restore"]["command"].startswith(f"flink run -s file:{replica} ")
+        assert_stands_alone(flink.refs(replica), replica)
+        refused = cli("sync", source.checkpoint, tmp_path / "ckpt", "--runner", "inline", codes=(6,))
+        assert "is sealed by" in refused.stderr
+        with moved_away(source.site):
+            assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
+
+
+class TestAReplicaThatWasMovedByOtherMeans:
+    @pytest.mark.parametrize("claim_mode", ["NO_CLAIM", "CLAIM"])
+    def test_is_restored_exactly_once_it_is_relocated(
+        self, flink: Flink, sources: Sources, tmp_path: Path, claim_mode: ClaimMode
+    ) -> None:
+        source = sources("file merging")
+        replica = sync(source.checkpoint, tmp_path / "b" / "ckpt")
+        (tmp_path / "b").rename(tmp_path / "c")
+        moved = tmp_path / "c" / replica.relative_to(tmp_path / "b")
+        assert "relocate" in cli("verify", moved.parent, codes=(4,)).stdout
+        cli("relocate", moved.parent, "--paths", "absolute")
+        assert_stands_alone(flink.refs(moved), moved)
+        with moved_away(source.site):
+            assert_restores_twice(flink, moved, source.job, claim_mode)
+
+
 class TestTheHarness:
     """What proves the replicas exact must find out what is not."""
 
