@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from cpreplicate import notes, uri
 from cpreplicate.errors import LeaseHeld
@@ -31,13 +31,26 @@ _WAITING_IS_TOLD_AFTER = 1.0
 Say = Callable[[str], None]
 
 
+class Held(NamedTuple):
+    """A lease as whoever works for its holder knows it, on any host."""
+
+    place: str
+    token: str
+
+    def check(self, site: Site) -> None:
+        """Raise `LeaseHeld` if another run took it over."""
+        held = notes.told(notes.read(site.storage(self.place), self.place))
+        if _token(held) != self.token:
+            raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self.place, held))
+
+
 class Lease:
     """A lease that this process took; `check` before anything that cannot be taken back."""
 
     def __init__(self, replica: str, site: Site) -> None:
-        self._place = uri.join(replica, f"{OWN}/{NAME}")
-        self._storage = site.storage(replica)
-        self._token = uuid.uuid4().hex
+        self.held = Held(uri.join(replica, f"{OWN}/{NAME}"), uuid.uuid4().hex)
+        self._place, self._token = self.held
+        self._site, self._storage = site, site.storage(replica)
         self._started = self._renewed = notes.now()
         self._has_beaten = False
         self._stop = threading.Event()
@@ -66,9 +79,7 @@ class Lease:
             raise LeaseHeld(
                 f"this run could not renew {self._place} for {_OWN_SECONDS:.0f} s; it stopped before publishing or deleting"
             )
-        held = notes.told(self._read(self._place))
-        if _token(held) != self._token:
-            raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self._place, held))
+        self.held.check(self._site)
 
     def give_back(self) -> None:
         """Stop renewing and remove the lease, unless it is no longer ours or others may be about to take it over."""

@@ -39,6 +39,7 @@ class Replica:
         self.root = root
         self.site = site
         self.storage = site.storage(root)
+        self._is_alone = False
         self._listed: dict[str, list[FileStatus]] = {}  # directories of checkpoints, as last seen and not yet asked for
 
     def at(self, relative: str) -> str:
@@ -60,17 +61,21 @@ class Replica:
         return [self._held(name, length) for name, length in self.committed_names().items()]
 
     def committed_alone(self) -> list[Held]:
-        """The same under the lease, where a `_metadata` that is not yet whole is of a run that lost it: it goes first.
+        """The same under the lease, where a file that is not yet whole is of a run that lost it: it goes before anything.
 
-        So a run that was held up, and still takes the lease for its own, cannot publish any more. If it did so just
-        before, that is seen.
+        So a run that was held up, and still takes the lease for its own, cannot publish any more, nor replace a merged file
+        by what it was before it grew. If it did so just before, that is seen.
         """
+        self._is_alone = True
         while True:
             held = self.committed()
-            unfinished = [child.uri for each in self._listed.values() for child in each if child.name.startswith(TEMPORARY)]
-            gone = [self.storage.delete(place, durable=True) for place in unfinished]
-            if all(gone):
+            if self._without_unfinished(child for children in self._listed.values() for child in children):
                 return held
+
+    def _without_unfinished(self, children: Iterable[FileStatus]) -> bool:
+        """Remove what is not whole yet; False if some of it became whole just before."""
+        unfinished = [child.uri for child in children if child.name.startswith(TEMPORARY)]
+        return all([self.storage.delete(place, durable=True) for place in unfinished])  # noqa: C419  # each of them, not until one
 
     def _held(self, name: str, metadata_length: int) -> Held:
         """What a committed checkpoint references: from its manifest where that saves reading gigabytes, else decoded."""
@@ -106,7 +111,12 @@ class Replica:
     def _children(self, directory: str) -> list[FileStatus]:
         """What lies in a directory; what the look at the checkpoints listed is not listed again at once."""
         known = self._listed.pop(directory, None)
-        return self.storage.list(self.at(directory)) if known is None else known
+        if known is not None:
+            return known
+        while True:
+            children = self.storage.list(self.at(directory))
+            if not self._is_alone or self._without_unfinished(children):
+                return children
 
     def metadata_bytes(self, name: str) -> bytes:
         """The committed `_metadata` of `name` as it is. Raises `FileNotFoundError`."""

@@ -59,7 +59,7 @@ def sync(request: Request, say: Say) -> Report:
         crcs = _known_crcs(replica, held)
         unread = [action for action in made.keeps if (action.target, action.bytes) not in crcs]
         with _runner(made, unread, request, say) as runner:
-            outcomes = _copy(made, wanted, replica, runner, say) + _read_back(unread, replica, runner, say)
+            outcomes = _copy(made, wanted, replica, runner, hold, say) + _read_back(unread, replica, runner, say)
             length = _publish(made, wanted, replica, hold, say) if made.publish else _published_length(made, held)
             replica.record(made.checkpoint, _manifest(made, wanted, outcomes, length, crcs))
             undeleted, warnings = _clean_up(made, replica, runner, hold, request, say)
@@ -110,14 +110,14 @@ def _runner(made: Plan, unread: Sequence[plan.Action], request: Request, say: Sa
     return runner
 
 
-def _copy(made: Plan, wanted: Wanted, replica: Replica, runner: Runner, say: Say) -> list[Outcome]:
+def _copy(made: Plan, wanted: Wanted, replica: Replica, runner: Runner, hold: Lease, say: Say) -> list[Outcome]:
     """Steps 2 to 4: copy what the replica lacks; on any failure raise, so that nothing is committed or deleted."""
     if not made.copies:
         return []
     say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
     needed = [(each.target, wanted.needed[each.target]) for each in made.copies]
     actions = [
-        Copy(file.source, replica.at(target), file.extent, file.size, wanted.closure.files[file.source].segment)
+        Copy(file.source, replica.at(target), file.extent, file.size, hold.held if _grows(file.source, wanted) else None)
         for target, file in needed
     ]
     outcomes = runner.run(actions)
@@ -131,6 +131,10 @@ def _copy(made: Plan, wanted: Wanted, replica: Replica, runner: Runner, say: Say
         )
     _check_lengths(made, replica, outcomes)
     return outcomes
+
+
+def _grows(source: str, wanted: Wanted) -> bool:
+    return wanted.closure.files[source].segment
 
 
 def _check_lengths(made: Plan, replica: Replica, outcomes: Sequence[Outcome]) -> None:

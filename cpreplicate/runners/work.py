@@ -12,6 +12,7 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.lease import Held
 from cpreplicate.storage import Sites, SourceMissing, Storage, checksum, copy_file
 
 _SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
@@ -24,14 +25,14 @@ _BATCH_FILES = 2000
 class Copy(NamedTuple):
     """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that is more.
 
-    `grows`: it is a merged file, and a copy of it that is longer than what is read now is not to be replaced.
+    `held` is told of a merged file, which grows: a run that lost its lease must not replace a longer copy of it.
     """
 
     source: str
     target: str
     extent: int
     size: int = 0
-    grows: bool = False
+    held: Held | None = None
 
 
 class Read(NamedTuple):
@@ -143,7 +144,8 @@ def _do(action: Action, sites: Sites, again: bool) -> tuple[int, int | None]:
         return 0, None
     if isinstance(action, Read) or (again and _is_done(action, sites)):
         return checksum(action.target, sites.target)
-    return copy_file(action.source, action.target, action.extent, sites, action.grows)
+    check = functools.partial(action.held.check, sites.target) if action.held is not None else None
+    return copy_file(action.source, action.target, action.extent, sites, check)
 
 
 def _remove(action: Delete, storage: Storage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.storage import limits
@@ -26,26 +26,22 @@ class ShortSource(OSError):
     """The file to be copied is shorter than the extent that the checkpoint needs."""
 
 
-class Outgrown(OSError):
-    """The target is longer than what was read: a run that came later copied a merged file after it had grown."""
-
-
-def copy_file(source: str, target: str, extent: int, sites: Sites, grows: bool = False) -> Copied:
+def copy_file(source: str, target: str, extent: int, sites: Sites, check: Callable[[], None] | None = None) -> Copied:
     """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all.
 
-    One that `grows` never replaces a longer one: a run that was held up must not undo what another did meanwhile.
+    `check` is made when all is written and about to appear, and may raise.
     """
     reading, writing = sites.source.storage(source), sites.target.storage(target)
 
-    def check(length: int) -> None:
+    def expect(length: int) -> None:
         if length < extent:
             raise ShortSource(f"{source} has {length} bytes, the checkpoint needs {extent}")
-        if grows and (there := writing.stat(target)) is not None and there.length > length:
-            raise Outgrown(f"{target} has {there.length} bytes already, {source} had {length} when it was read")
+        if check is not None:
+            check()
 
     if writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped) and not sites.preserve:
         limits.wait(sites.target.limits, "bytes", extent)
-        own = reading.around("copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, check))
+        own = reading.around("copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, expect))
         return Copied(*own)
     crc = _Crc(sites.target)
     status = reading.stat(source) if sites.preserve else None
@@ -55,7 +51,7 @@ def copy_file(source: str, target: str, extent: int, sites: Sites, grows: bool =
             tried.close()
             return crc.over(tried.enter_context(_opened(reading, source)))
 
-        length = writing.put(target, content, check, status.attributes if status else None)
+        length = writing.put(target, content, expect, status.attributes if status else None)
     return Copied(length, crc.value)
 
 
