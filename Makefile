@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan clean
+.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan fuzz clean
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,5 +42,10 @@ bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, second
 bench-wan: setup maven ## the share of an emulated long-distance link that is used
 	$(BIN)/python scripts/bench_wan.py
 
+# Atheris is not in requirements.lock: it is there for some Pythons only, 3.11 to 3.13.
+fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; what fails is kept in .fuzz
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
+	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
+
 clean: ## remove what the other targets made
-	rm -rf .venv .demo tests/flink/target-* tests/hdfs/target scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo .fuzz tests/flink/target-* tests/hdfs/target scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

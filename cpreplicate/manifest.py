@@ -50,7 +50,7 @@ def read(storage: Storage, replica: str, checkpoint: str, metadata_length: int) 
 
     try:
         with storage.open(place(replica, checkpoint)) as stream:
-            table = parquet.read_table(io.BytesIO(stream.read()))
+            table = parquet.ParquetFile(io.BytesIO(stream.read())).read(use_threads=False)
             manifest = _decoded(table)
     except (FileNotFoundError, pa.ArrowException, KeyError, ValueError):
         return None

@@ -18,6 +18,7 @@ BEFORE_RELOCATE = f"{OWN}/before-relocate"
 FOREIGN = "foreign"
 CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
 _LONGEST_NAME = 200  # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
+_MOST_DECODINGS = 8  # a name may be encoded ten thousand times over, and each round costs its length
 
 
 class Layout(Protocol):
@@ -58,7 +59,7 @@ class Placement:
         no file of the replica lies below.
         """
         relative = uri.below(source, self.job_root) if self.job_root else None
-        if relative is not None and relative.split("/")[0] in ("shared", "taskowned") and "/" in relative:
+        if relative is not None and relative.startswith(("shared/", "taskowned/")) and is_replica_path(relative):
             return relative
         return f"{FOREIGN}/{_digest(source)}"
 
@@ -87,8 +88,12 @@ def is_replica_path(relative: str) -> bool:
 def _hides_a_step(path: str) -> bool:
     """Whether a path would have other components were it percent-decoded, as some client on the way might do."""
     decoded = path
-    while "%" in decoded and (further := unquote(decoded)) != decoded:
+    for _ in range(_MOST_DECODINGS):
+        if "%" not in decoded or (further := unquote(decoded)) == decoded:
+            break
         decoded = further
+    else:
+        return True
     parts = decoded.split("/")
     return len(parts) != path.count("/") + 1 or not {"", ".", ".."}.isdisjoint(parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cpreplicate import deleting, lease, manifest, paths, plan, uri
@@ -124,11 +125,14 @@ def _copy(made: Plan, wanted: Wanted, replica: Replica, runner: Runner, hold: Le
     _raise_if_missing(actions, outcomes, wanted)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(actions):
+        with suppress(OSError):  # if that cannot be told either, the copies' failure is what counts
+            hold.check()
         raise CopyFailed(
             f"{len(failed) or 'some'} of {len(actions)} copies failed; {made.checkpoint} was not committed and nothing was"
             " deleted. Running again copies only what is missing. "
             + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
+    hold.check()  # another run may have written since, with what it found there
     _check_lengths(made, replica, outcomes)
     return outcomes
 

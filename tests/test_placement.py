@@ -1,5 +1,7 @@
 """Where files lie in a replica."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +84,17 @@ def test_merge_directories_of_the_job_lie_as_at_the_source_but_never_a_whole_sha
     assert PLACEMENT.place_directory(f"{JOB}/shared/job_1_op_2") == "shared/job_1_op_2"
     assert PLACEMENT.place_directory(f"{JOB}/shared").startswith("foreign/")
     assert PLACEMENT.place_directory(JOB).startswith("foreign/")
+
+
+@pytest.mark.parametrize("hidden", ["shared/%2e%2e/other", "shared/a%252f..%252fb", "taskowned/.cpreplicate"])
+def test_a_merge_directory_that_hides_a_step_becomes_foreign(hidden):
+    assert PLACEMENT.place_directory(f"{JOB}/{hidden}").startswith("foreign/")
+
+
+def test_a_name_encoded_ten_thousand_times_over_becomes_foreign_without_costing_seconds():
+    started = time.process_time()
+    assert PLACEMENT.place(f"{JOB}/shared/%{'25' * 30_000}2e").startswith("foreign/")
+    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,13 @@ def perform(
         return []
     large = [action for action in batch if cost(action) - _FILE_COST > _SMALL]
     small = [action for action in batch if cost(action) - _FILE_COST <= _SMALL]
-    many = streams or slots * max(storage.streams for storage in _storages(batch[0], sites))
-    few = min(many, max(_LARGE_STREAMS, streams or 0))
+    many = slots * max(storage.streams for storage in _storages(batch[0], sites))
+    run = functools.partial(attempt, sites=sites, again=again)
+    if streams:  # so many were asked for, and no more
+        with ThreadPoolExecutor(streams, "copy") as pool:
+            return list(pool.map(run, batch))
+    few = min(many, _LARGE_STREAMS)
     with ThreadPoolExecutor(few, "copy-large") as large_pool, ThreadPoolExecutor(many, "copy-small") as small_pool:
-        run = functools.partial(attempt, sites=sites, again=again)
         return [*chain(large_pool.map(run, large), small_pool.map(run, small))]
 
 

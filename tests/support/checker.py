@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 
 class Need(NamedTuple):
@@ -18,30 +19,49 @@ class Need(NamedTuple):
     extent: int
 
 
+Lookup: TypeAlias = Callable[[str], "int | None"]
+
+
 def faults(replica: Path) -> list[str]:
     """What is wrong with the replica: files of its committed checkpoints that are missing, short or outside it."""
+    metadata = sorted(replica.glob("chk-*/_metadata"))
+    return [fault for each in metadata for fault in faults_of(each.read_bytes(), each, _length)]
+
+
+def faults_of(data: bytes, metadata: Path, length_of: Lookup) -> list[str]:
+    """The same of one checkpoint whose `_metadata` has these bytes; `length_of` is None where there is no such file."""
+    replica = metadata.parent.parent
     found = []
-    for metadata in sorted(replica.glob("chk-*/_metadata")):
-        for need in needs(metadata):
-            if not need.path.startswith(f"{replica}/"):
-                found.append(f"{metadata}: outside: {need.path}")
-            elif not Path(need.path).is_file():
-                found.append(f"{metadata}: missing: {need.path}")
-            elif Path(need.path).stat().st_size < need.extent:
-                found.append(f"{metadata}: short: {need.path}")
+    for need in needs_of(data, metadata):
+        length = length_of(need.path)
+        if not need.path.startswith(f"{replica}/"):
+            found.append(f"{metadata}: outside: {need.path}")
+        elif length is None:
+            found.append(f"{metadata}: missing: {need.path}")
+        elif length < need.extent:
+            found.append(f"{metadata}: short: {need.path}")
     return found
 
 
 def needs(metadata: Path, check_directories: bool = True) -> list[Need]:
     """Every file that a checkpoint needs, one entry a reference."""
-    return _Reader(metadata, check_directories).read()
+    return needs_of(metadata.read_bytes(), metadata, check_directories)
+
+
+def needs_of(data: bytes, metadata: Path, check_directories: bool = True) -> list[Need]:
+    """The same where the `_metadata` that lies at a local path has these bytes."""
+    return _Reader(data, metadata.parent, check_directories).read()
+
+
+def _length(path: str) -> int | None:
+    return Path(path).stat().st_size if Path(path).is_file() else None
 
 
 class _Reader:
-    def __init__(self, metadata: Path, check_directories: bool) -> None:
+    def __init__(self, data: bytes, directory: Path, check_directories: bool) -> None:
         self.check_directories = check_directories
-        self.directory = metadata.parent
-        self.data = metadata.read_bytes()
+        self.directory = directory
+        self.data = data
         self.at = 0
         self.version = 0
         self.needs: list[Need] = []
@@ -55,6 +75,7 @@ class _Reader:
             self.skip(self.i32())
         for _ in range(self.i32()):
             self.operator()
+        assert self.data[self.at :][:4] == (b"\xac\xed\x00\x05" if self.version >= 4 else b""), "torn, or more than a _metadata"
         return self.needs
 
     def skip(self, count: int) -> bytes:

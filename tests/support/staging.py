@@ -1,0 +1,263 @@
+"""A simulated disk with a job at the source and its replica: stages to be set, runs to be interrupted, and a judge of both."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from cpreplicate import lease, replicate, verify
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.planning import Request
+from cpreplicate.storage import Site
+from cpreplicate.storage.base import TEMPORARY
+from cpreplicate.storage.registry import serving
+from tests.support import checker
+from tests.support.simulated import EPOCH, READS, Clock, Point, Recorder, SimulatedDisk, SimulatedJob, State, files
+
+TARGET_ROOT = "file:/dcB"
+LATER = 2 * lease.SECONDS  # by then the lease of a run that died has expired
+UNFINISHED = re.compile(rf"/{re.escape(TEMPORARY)}[^/]*$|/\.cpreplicate/lease")
+LEFTOVER = re.compile(
+    rf"(.*/)?{re.escape(TEMPORARY)}[^/]*"  # a file that was not whole
+    r"|(shared|taskowned|foreign|chk-\d+)/.*(?<!/_metadata)"  # an orphan
+    r"|\.cpreplicate/(lease.*|chk-\d+\.parquet)"
+)
+
+
+@contextlib.contextmanager
+def running_on(disk: SimulatedDisk) -> Iterator[None]:
+    """Local files are those of this disk, and the time is its clock's."""
+    real_time = time.time
+    time.time = disk.clock  # type: ignore[assignment]
+    try:
+        with serving("file", disk):
+            yield
+    finally:
+        time.time = real_time
+
+
+def silent(_line: str) -> None:
+    """Said to nobody."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What lies on the disk, and a run there that is to be interrupted.
+
+    `is_idle` tells of what the run returns that it had nothing to do, `leftover` which paths a death may leave for ever.
+    """
+
+    start: State
+    job: SimulatedJob
+    run: Callable[[], object]
+    now: float = EPOCH
+    links: bool = False
+    is_idle: Callable[[object], bool] = lambda report: report.plan.empty
+    leftover: re.Pattern[str] = LEFTOVER
+
+    @property
+    def replica(self) -> str:
+        return f"{TARGET_ROOT}/{self.job.job}"
+
+    def disk(self, state: State, later: float = 0.0) -> SimulatedDisk:
+        return SimulatedDisk(state, Clock(self.now + later), self.links)
+
+
+@dataclass
+class Findings:
+    """What came of dying at every point: how many there were, how many states were left, and what was wrong with them."""
+
+    points: list[Point] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def examine(scenario: Scenario, again: bool = True) -> Findings:
+    """Die at every point of the scenario's run; `again`: and run again from there."""
+    findings, end = record(scenario)
+    judge = Judge(scenario, end)
+    findings.wrong += judge.trace(findings)
+    for number, state in enumerate(findings.states):
+        at = next(point for point in findings.points if point.state == number)
+        wrong = judge.state(state) + (judge.run_again(state) if again else [])
+        findings.wrong += [f"died {at.moment} {at.verb} {at.uri}: {each}" for each in wrong]
+    return findings
+
+
+def record(scenario: Scenario) -> tuple[Findings, State]:
+    """All points of the run and the states between them; the last state is that of a run which nothing interrupted."""
+    disk = scenario.disk(scenario.start)
+    recorder = Recorder(disk)
+    wrong = []
+    with running_on(disk):
+        try:
+            scenario.run()
+        except (CpreplicateError, OSError, LookupError) as error:  # a broken protocol may end like that
+            wrong = [f"the run failed: {error!r}"]
+    return Findings(recorder.points, recorder.states, wrong), disk.snapshot()
+
+
+class Judge:
+    """Knows what may lie on the disk of a scenario at any moment, and what must in the end."""
+
+    def __init__(self, scenario: Scenario, end: State) -> None:
+        self.scenario, self.replica = scenario, scenario.replica
+        self.complete = files(end, self.replica)
+        self._before = files(scenario.start, self.replica)
+        self._outside = self._outside_of(scenario.start)
+        self._had_one = bool(self._committed(self._before))
+        self._verified: dict[object, bool] = {}
+
+    def trace(self, findings: Findings) -> list[str]:
+        """What the steps tell: that nothing outside the replica was to be changed, and that the newest never went back."""
+        changed = {point.uri for point in findings.points if point.verb not in READS}
+        strange = [place for place in changed if place != self.replica and not place.startswith(f"{self.replica}/")]
+        newest = [max(self._committed(files(state, self.replica)), default=-1) for state in findings.states]
+        back = [f"the newest went back from {a} to {b}" for a, b in itertools.pairwise(newest) if b < a]
+        return [f"changed outside the replica: {place}" for place in strange] + back
+
+    def state(self, state: State) -> list[str]:
+        """What must not be, whatever instant it is."""
+        there = files(state, self.replica)
+        committed = self._committed(there)
+        wrong = ["no checkpoint is committed any more"] if self._had_one and not committed else []
+        wrong += [] if self._outside_of(state) == self._outside else ["something outside the replica changed"]
+        wrong += [f"neither old nor new: {path}" for path, data in there.items() if not self._is_known(path, data)]
+        for number, path in committed.items():
+            wrong += self._checkpoint(number, path, there) + self._disagreement(state, number, path, there)
+        return wrong
+
+    def run_again(self, state: State) -> list[str]:
+        """What must not be after the same run was made again, later."""
+        disk = self.scenario.disk(state, LATER)
+        try:
+            with running_on(disk):
+                self.scenario.run()
+                settled = disk.snapshot()
+                is_idle = self.scenario.is_idle(self.scenario.run())
+        except (CpreplicateError, OSError, LookupError) as error:
+            return [f"running again failed: {error!r}"]
+        is_same = files(disk.snapshot()) == files(settled)
+        wrong = [] if is_idle and is_same else ["a further run found something to do"]
+        return wrong + [f"after running again: {each}" for each in self.state(settled) + self._incomplete(settled)]
+
+    def _incomplete(self, state: State) -> list[str]:
+        there = files(state, self.replica)
+        lacking = [path for path, data in self.complete.items() if not _own(path) and there.get(path) != data]
+        more = [path for path in there if path not in self.complete and not self._is_leftover(path)]
+        return [f"not as it should be: {path}" for path in lacking] + [f"left over: {path}" for path in more]
+
+    def _is_leftover(self, path: str) -> bool:
+        return self.scenario.leftover.fullmatch(path, len(self.replica) + 1) is not None
+
+    def _is_known(self, path: str, data: bytes) -> bool:
+        is_own = _own(path) or TEMPORARY in path
+        return is_own or data in (self._before.get(path), self.complete.get(path))
+
+    def _committed(self, there: Mapping[str, bytes]) -> dict[int, str]:
+        found = re.compile(rf"{re.escape(self.replica)}/chk-(\d+)/_metadata")
+        return {int(match[1]): path for path in there if (match := found.fullmatch(path))}
+
+    def _checkpoint(self, number: int, path: str, there: Mapping[str, bytes]) -> list[str]:
+        faults = _faults(path, there)
+        return faults or self._other_bytes(number, path, there)
+
+    def _other_bytes(self, number: int, path: str, there: Mapping[str, bytes]) -> list[str]:
+        """References have the order of the source's, so they are compared one by one."""
+        needs = checker.needs_of(there[path], Path(path.removeprefix("file:")))
+        pairs = zip(self.scenario.job.references[number], needs, strict=True)
+        copies = [(there[f"file:{copy.path}"], self.scenario.job.bytes[source.path], copy) for source, copy in pairs]
+        return [f"other bytes: {copy.path}" for data, original, copy in copies if data != original[: len(data)]]
+
+    def _disagreement(self, state: State, number: int, path: str, there: Mapping[str, bytes]) -> list[str]:
+        """Where `verify` says other than the checker. It is asked once for all states that differ in unfinished files only."""
+        asked = number, frozenset(item for item in there.items() if not UNFINISHED.search(item[0]))
+        if asked not in self._verified:
+            self._verified[asked] = self._verify(state, number)
+        restorable = self._verified[asked]
+        return [] if restorable == (not _faults(path, there)) else [f"verify says restorable={restorable} of chk-{number}"]
+
+    def _verify(self, state: State, number: int) -> bool:
+        with running_on(self.scenario.disk(state)):
+            try:
+                return verify.verify(self.replica, f"chk-{number}", verify.NOTHING, silent, Site()).restorable
+            except CpreplicateError:
+                return False
+
+    def _outside_of(self, state: State) -> dict[str, object]:
+        return {
+            directory: children
+            for directory, children in state.items()
+            if directory != TARGET_ROOT and directory != self.replica and not directory.startswith(f"{self.replica}/")
+        }
+
+
+def _own(path: str) -> bool:
+    return "/.cpreplicate/" in path
+
+
+def _faults(path: str, there: Mapping[str, bytes]) -> list[str]:
+    def length_of(local: str) -> int | None:
+        data = there.get(f"file:{local}")
+        return None if data is None else len(data)
+
+    try:
+        return checker.faults_of(there[path], Path(path.removeprefix("file:")), length_of)
+    except (AssertionError, LookupError, ValueError) as error:
+        return [f"{path}: not understood: {error!r}"]
+
+
+class Stage:
+    """A job at the source and its replica, set up step by step until the run that is to be interrupted."""
+
+    def __init__(self, draw: Random, keep: int = 1, foreign: bool = False, merged: bool = False) -> None:
+        self.draw = draw
+        self.disk = SimulatedDisk(links=draw.random() < 0.5)
+        self.disk.place(f"{TARGET_ROOT}/another/file", b"of another job")
+        self.job = SimulatedJob(self.disk, draw)
+        self.last = 0
+        self._kinds = {"foreign": foreign, "merged": merged}
+        self._options = {"keep": keep, "paths": draw.choice(["auto", "relative", "absolute"])}
+
+    @property
+    def replica(self) -> str:
+        return f"{TARGET_ROOT}/{self.job.job}"
+
+    def request(self, **options: object) -> Request:
+        given = {**self._options, **options}
+        return Request(self.job.root, TARGET_ROOT, runner="inline", parallelism=1, **given)  # type: ignore[arg-type]
+
+    def complete(self) -> Stage:
+        """The job completes its next checkpoint and subsumes the one before."""
+        self.last += self.draw.randint(1, 9)
+        self.job.complete(self.last, **self._kinds)
+        if len(self.job.references) > 1:
+            self.job.subsume(sorted(self.job.references)[-2])
+        return self
+
+    def sync(self, **options: object) -> Stage:
+        with running_on(self.disk):
+            replicate.sync(self.request(**options), silent)
+        return self
+
+    def die(self, leaving: str = "") -> Stage:
+        """A sync dies at some point, or at one when a file with such a name was there; the lease that it leaves expires."""
+        states = [state for state in record(self.sync_scenario())[0].states if any(leaving in path for path in files(state))]
+        self.disk.become(self.draw.choice(states))
+        self.disk.clock.now += LATER
+        return self
+
+    def sync_scenario(self, **options: object) -> Scenario:
+        """The next sync is the one to be interrupted."""
+        request = self.request(**options)
+        return self.scenario(lambda: replicate.sync(request, silent))
+
+    def scenario(self, run: Callable[[], object], **more: object) -> Scenario:
+        """Any run is."""
+        return Scenario(self.disk.snapshot(), self.job, run, self.disk.clock.now, self.disk.links, **more)  # type: ignore[arg-type]

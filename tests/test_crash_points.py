@@ -1,0 +1,226 @@
+"""A run dies before, after and in the midst of every step that it takes on a filesystem.
+
+The steps of one run are recorded with the state that a death would leave between them, so every point is looked at: each
+distinct state is judged by the independent checker, and from each the same run is made again, and must complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from cpreplicate import plan, planning, promote, relocate, replicate, sweep
+from cpreplicate.storage.local import LocalStorage
+from cpreplicate.storage.renaming import RenamingStorage
+from tests.support.simulated import SimulatedDisk
+from tests.support.staging import Scenario, Stage, examine, silent
+
+POINTS = 10_000  # at least so many in a run of these tests
+
+
+def first(draw: Random) -> Scenario:
+    return Stage(draw).complete().sync_scenario()
+
+
+def incremental(draw: Random) -> Scenario:
+    return Stage(draw).complete().sync().complete().sync_scenario()
+
+
+def foreign_files(draw: Random) -> Scenario:
+    return Stage(draw, foreign=True).complete().sync().complete().sync_scenario()
+
+
+def grown_segments(draw: Random) -> Scenario:
+    return Stage(draw, merged=True).complete().sync().complete().sync_scenario()
+
+
+def keeping_two(draw: Random) -> Scenario:
+    stage = Stage(draw, keep=2, merged=draw.random() < 0.5)
+    return stage.complete().sync().complete().sync().complete().sync_scenario()
+
+
+def died_before(draw: Random) -> Scenario:
+    """A run died and left its lease, temporary files and what it had copied; the next one is interrupted too."""
+    stage = Stage(draw, merged=draw.random() < 0.5, foreign=draw.random() < 0.5)
+    return stage.complete().sync().complete().die().sync_scenario()
+
+
+def moved_on(draw: Random) -> Scenario:
+    """A run died, and the source has completed another checkpoint since."""
+    return Stage(draw, merged=draw.random() < 0.5).complete().sync().complete().die().complete().sync_scenario()
+
+
+def without_manifest(draw: Random) -> Scenario:
+    stage = Stage(draw).complete().sync()
+    stage.disk.remove(f"{stage.replica}/.cpreplicate/chk-{stage.last}.parquet")
+    return stage.sync_scenario()
+
+
+def spelled_otherwise(draw: Random) -> Scenario:
+    """The same checkpoint is published again, with paths of another kind."""
+    stage = Stage(draw, merged=draw.random() < 0.5).complete().sync(paths="relative")
+    return stage.sync_scenario(paths="absolute")
+
+
+def taking_over(draw: Random) -> Scenario:
+    """A run died while it held the lease."""
+    return Stage(draw).complete().sync().complete().die("/.cpreplicate/lease").sync_scenario()
+
+
+def any_stage(draw: Random) -> Stage:
+    """Any replica of some checkpoints with relative paths."""
+    stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5)
+    return stage.complete().sync(paths="relative").complete().sync(paths="relative")
+
+
+def sweeping(draw: Random) -> Scenario:
+    """Runs died; what they left is old by now, and is deleted or moved to the trash."""
+    stage = any_stage(draw).complete().die().complete().die().complete().sync()
+    stage.disk.clock.now += 48 * 3600.0
+    options = {"trash": draw.random() < 0.5, "max_delete": plan.Cap(1, is_share=True)}
+    request = sweep.SweepRequest(stage.replica, runner="inline", parallelism=1, **options)  # type: ignore[arg-type]
+    own = re.compile(r"\.cpreplicate/.*")
+    return stage.scenario(lambda: sweep.sweep(request, silent), is_idle=lambda report: not report.deletes, leftover=own)
+
+
+def relocating(draw: Random) -> Scenario:
+    stage = any_stage(draw)
+    request = relocate.RelocateRequest(stage.replica, "absolute")
+    is_idle = lambda report: not any(each.rewritten for each in report.checkpoints)  # noqa: E731  # as in `Scenario`
+    return stage.scenario(lambda: relocate.relocate(request, silent), is_idle=is_idle)
+
+
+def promoting(draw: Random) -> Scenario:
+    stage = any_stage(draw)
+    request = promote.PromoteRequest(stage.replica)
+    return stage.scenario(lambda: promote.promote(request, silent), is_idle=lambda report: report.sealed is not None)
+
+
+KINDS = [
+    first, incremental, foreign_files, grown_segments, keeping_two, died_before, moved_on, taking_over, without_manifest,
+    spelled_otherwise, sweeping, relocating, promoting,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_running_again_completes(kind):
+    points = seed = 0
+    while points < POINTS / len(KINDS):
+        findings = examine(kind(Random(f"{kind.__name__} {seed}")))
+        assert findings.wrong == [], f"{kind.__name__}, seed {seed}"
+        assert len(findings.points) > 20
+        points += len(findings.points)
+        seed += 1
+
+
+@contextlib.contextmanager
+def replacing(owner: object, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, make(getattr(owner, name)))
+        yield
+
+
+def commit_before_copy() -> contextlib.AbstractContextManager[None]:
+    def broken(copy):
+        def commit_and_copy(made, wanted, replica, *rest):
+            replica.publish(made.checkpoint, lambda: planning.rewritten(wanted, replica, made.paths), lambda: None)
+            return copy(made, wanted, replica, *rest)
+
+        return commit_and_copy
+
+    return replacing(replicate, "_copy", broken)
+
+
+def delete_before_commit() -> contextlib.AbstractContextManager[None]:
+    def broken(publish):
+        def delete_and_publish(made, wanted, replica, *rest):
+            for action in made.deletes:
+                replica.site.storage(replica.root).delete(replica.at(action.target))
+            return publish(made, wanted, replica, *rest)
+
+        return delete_and_publish
+
+    return replacing(replicate, "_publish", broken)
+
+
+def non_atomic_put() -> contextlib.AbstractContextManager[None]:
+    def in_place(disk, uri, content, expect=None, attributes=None):  # noqa: ARG001  # what looks at it comes too late
+        disk.delete(uri)
+        return disk.write_new(uri, content)
+
+    return replacing(RenamingStorage, "put", lambda _: in_place)
+
+
+def extents_ignored() -> contextlib.AbstractContextManager[None]:
+    def broken(compare):
+        return lambda needed, *rest: compare({path: each._replace(extent=0) for path, each in needed.items()}, *rest)
+
+    return replacing(plan, "copies_and_keeps", broken)
+
+
+class Mutation(NamedTuple):
+    """A broken protocol, the kind of run that shows it, and what is then found."""
+
+    breaking: Callable[[], contextlib.AbstractContextManager[None]]
+    kind: Callable[[Random], Scenario]
+    found: str
+
+
+MUTATIONS = {
+    "commit before copy": Mutation(commit_before_copy, incremental, "missing: "),
+    "delete before commit": Mutation(delete_before_commit, incremental, "missing: "),
+    "non-atomic put": Mutation(non_atomic_put, first, "not understood: "),
+    "extents ignored": Mutation(extents_ignored, grown_segments, "short: "),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_protocol_is_found_out(name):
+    broken = MUTATIONS[name]
+    found = []
+    for seed in range(3):
+        scenario = broken.kind(Random(f"{name} {seed}"))
+        with broken.breaking():
+            found += examine(scenario, again=False).wrong
+    assert any(broken.found in each for each in found)
+    assert not any("verify says" in each for each in found)  # it is not fooled where the checker is not
+
+
+def test_the_simulated_disk_does_what_a_local_filesystem_does(tmp_path):
+    draw, disk, local = Random(0), SimulatedDisk(links=True), LocalStorage()
+    for _ in range(2000):
+        verb, *words = _any_call(draw, f"file:{tmp_path}")
+        assert _outcome(disk, verb, words) == _outcome(local, verb, words), (verb, words)
+
+
+def _any_call(draw: Random, root: str) -> tuple[object, ...]:
+    verb = draw.choice(["put", "create_exclusive", "take_over", "rename", "delete", "rmdir", "stat", "list", "open"])
+    names = [f"{root}/{path}" for path in ("x/a", "x/b", "x/y/c", "x/y/d", "x/z/e")]
+    place, data = draw.choice(names), draw.choice([b"", b"1", b"12345"])
+    more = {"put": [lambda: [data, data]], "create_exclusive": [data], "take_over": [draw.choice([data, data * 2]), b"new"]}
+    more["rename"] = [draw.choice([name for name in names if name != place]), draw.random() < 0.5]
+    if verb not in more and draw.random() < 0.5:
+        return verb, draw.choice([f"{root}/x", f"{root}/x/y", f"{root}/x/z"])
+    return verb, place, *more.get(verb, [])
+
+
+def _outcome(storage: RenamingStorage, verb: str, words: list[object]) -> object:
+    """What a call gives or raises, in terms that do not depend on the time."""
+    try:
+        found = getattr(storage, verb)(*words)
+    except OSError as error:
+        return type(error)
+    if verb == "open":
+        with found:
+            return found.read()
+    statuses = found if verb == "list" else [found] if verb == "stat" and found else None
+    return (
+        found
+        if statuses is None
+        else sorted((each.name, each.is_directory, not each.is_directory and each.length) for each in statuses)
+    )

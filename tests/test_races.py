@@ -1,0 +1,275 @@
+"""Two and three runs on one replica at once, also such that were held up until their lease was another's."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cpreplicate import lease, plan, promote, relocate, replicate, sweep
+from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
+from cpreplicate.replica import Replica
+from tests.support import checker
+from tests.support.interleaving import Interleaving, Step, any_of
+from tests.support.simulated import READS, SimulatedDisk, State, files
+from tests.support.staging import Stage, running_on, silent
+
+SCHEDULES = 2_000
+STAGES = 100
+LATER = 2 * lease.SECONDS
+COMMITTED = re.compile(r".*/chk-\d+/_metadata")
+
+
+def sync(stage: Stage) -> Callable[[], object]:
+    request = stage.request()
+    return lambda: replicate.sync(request, silent)
+
+
+def sweep_all(stage: Stage) -> Callable[[], object]:
+    everything = plan.Cap(1, is_share=True)
+    request = sweep.SweepRequest(stage.replica, min_age=0.0, max_delete=everything, runner="inline", parallelism=1)
+    return lambda: sweep.sweep(request, silent)
+
+
+def relocate_all(stage: Stage) -> Callable[[], object]:
+    request = relocate.RelocateRequest(stage.replica, stage.draw.choice(["relative", "absolute"]))
+    return lambda: relocate.relocate(request, silent)
+
+
+def promote_it(stage: Stage) -> Callable[[], object]:
+    request = promote.PromoteRequest(stage.replica)
+    return lambda: promote.promote(request, silent)
+
+
+def put_off_deletes(stage: Stage) -> Callable[[], object]:
+    request = stage.request(async_deletes=True)
+    return lambda: replicate.sync(request, silent)
+
+
+OTHERS = [sync, sync, put_off_deletes, sweep_all, relocate_all, promote_it]
+
+
+@functools.cache
+def _set_up(number: int) -> tuple[Stage, State, float]:
+    """A replica in some state, by that state and its time; many races start from each."""
+    draw = Random(f"stage {number}")
+    stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.3, merged=draw.random() < 0.5)
+    stage.complete().sync().complete()
+    if draw.random() < 0.5:
+        stage.die()
+    if draw.random() < 0.3:
+        stage.complete()
+    return stage, stage.disk.snapshot(), stage.disk.clock.now
+
+
+class Race:
+    """A replica in some state, and runs on it; `stalls` lets the clock pass every lease's expiry in their midst."""
+
+    def __init__(self, seed: str, stalls: bool) -> None:
+        draw = Random(seed)
+        stage, state, stage.disk.clock.now = _set_up(draw.randrange(STAGES))
+        stage.disk.become(state)
+        self.runs = [sync(stage)] + [draw.choice(OTHERS)(stage) for _ in range(draw.choice([1, 1, 2]))]
+        self.disk = stage.disk
+        self.replica = ReplicaUnderWatch(stage)
+        self.wrong: list[str] = []
+        self._pick = any_of(draw)
+        self._draw = draw
+        self._stalls = draw.choice([1, 2]) if stalls else 0
+        self._held_up: int | None = None
+        self.outcomes: dict[int, object] = {}
+
+    def run(self) -> list[str]:
+        """What was wrong at any instant."""
+        with running_on(self.disk):
+            race = Interleaving(self.disk, self.runs, self._next)
+            race.play()
+        self.wrong += self.replica.look()
+        self.wrong += [f"the source was written to: {each}" for each in race.steps if _writes_to_source(*each[1:])]
+        self.outcomes = race.outcomes
+        unforeseen = [each for each in race.outcomes.values() if isinstance(each, BaseException) and not _is_foreseen(each)]
+        return self.wrong + [f"ended unforeseen: {each!r}" for each in unforeseen]
+
+    def _next(self, waiting: Mapping[int, Step]) -> int:
+        self.wrong += self.replica.look()
+        if self._stalls and len(waiting) > 1:
+            self._hold_up_somebody(waiting)
+        others = {number: step for number, step in waiting.items() if number != self._held_up}
+        return self._pick(others or waiting)
+
+    def _hold_up_somebody(self, waiting: Mapping[int, Step]) -> None:
+        """One run takes no step until the others are done, and its lease expires; mostly at one that counts.
+
+        None is held up between its last look at the clock and a delete: there is no storage on which that could be fenced, see
+        docs/architecture.md.
+        """
+        if any(verb == "delete" for verb, _ in waiting.values()):
+            return
+        for number, (verb, uri) in waiting.items():
+            counts = verb == "rename" and not uri.endswith("/lease")
+            if self._draw.random() < (0.2 if counts else 0.004):
+                self._held_up, self._stalls = number, self._stalls - 1
+                self.disk.clock.pass_(LATER)
+                return
+
+
+class ReplicaUnderWatch:
+    """Judges the replica at every instant by the independent checker: whole, of the source's bytes, never going back."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._version, self._newest = stage, -1, -1
+
+    def look(self) -> list[str]:
+        """What is wrong now; nothing is looked at twice."""
+        disk = self._stage.disk
+        if disk.version == self._version:
+            return []
+        self._version = disk.version
+        there = files(disk.snapshot(), self._stage.replica)
+        committed = {int(path.split("/")[-2][4:]): path for path in there if COMMITTED.fullmatch(path)}
+        newest = max(committed, default=-1)
+        wrong = [f"the newest went back from chk-{self._newest} to chk-{newest}"] if newest < self._newest else []
+        self._newest = newest
+        return wrong + [each for number, path in committed.items() for each in self._checkpoint(number, path, there)]
+
+    def _checkpoint(self, number: int, path: str, there: Mapping[str, bytes]) -> list[str]:
+        local = Path(path.removeprefix("file:"))
+        faults = checker.faults_of(
+            there[path], local, lambda each: len(there[f"file:{each}"]) if f"file:{each}" in there else None
+        )
+        return faults or self._other_bytes(number, checker.needs_of(there[path], local), there)
+
+    def _other_bytes(self, number: int, needs: Sequence[checker.Need], there: Mapping[str, bytes]) -> list[str]:
+        """References have the order of the source's, so they are compared one by one."""
+        job = self._stage.job
+        pairs = zip(job.references[number], needs, strict=True)
+        copies = [(there[f"file:{copy.path}"], job.bytes[source.path], copy.path) for source, copy in pairs]
+        return [f"other bytes: {path}" for data, original, path in copies if data != original[: len(data)]]
+
+
+def _writes_to_source(verb: str, uri: str) -> bool:
+    return uri.startswith("file:/dcA") and verb not in READS
+
+
+def _is_foreseen(error: BaseException) -> bool:
+    lost = isinstance(error, FileNotFoundError) and "went before it could be renamed" in str(error)
+    return lost or isinstance(error, (CpreplicateError, OSError))
+
+
+@pytest.mark.parametrize("stalls", [False, True], ids=["in time", "held up"])
+def test_runs_beside_each_other_leave_every_committed_checkpoint_whole_at_every_instant(stalls):
+    ended: Counter[str] = Counter()
+    for seed in range(SCHEDULES // 2):
+        race = Race(f"race {stalls} {seed}", stalls)
+        wrong = race.run()
+        assert wrong == [], f"seed {seed}: {race.outcomes}"
+        ended.update(type(each).__name__ for each in race.outcomes.values())
+    assert ended["Report"] > SCHEDULES // 4
+    assert ended["LeaseHeld"] > SCHEDULES // 20
+
+
+def without_checks(patch: pytest.MonkeyPatch) -> None:
+    """No run looks at its lease again once it has it, nor removes what those before it left half-written."""
+    patch.setattr(lease.Lease, "check", lambda _self: None)
+    patch.setattr(lease.Held, "check", lambda _self, _site: None)
+    without_fence(patch)
+
+
+def without_fence(patch: pytest.MonkeyPatch) -> None:
+    """The lease is looked at, but a half-written `_metadata` of another run is left where it is."""
+    patch.setattr(Replica, "committed_alone", Replica.committed)
+
+
+def taking_over_by_two(patch: pytest.MonkeyPatch) -> None:
+    """Whoever sees a stale lease replaces it."""
+
+    def put_it(storage, uri, _seen, data):
+        storage.put(uri, lambda: [data])
+        return True
+
+    patch.setattr(SimulatedDisk, "take_over", put_it)
+    patch.setattr(lease.Held, "check", lambda _self, _site: None)
+
+
+@pytest.mark.parametrize("breaking", [without_checks, without_fence, taking_over_by_two])
+def test_a_protocol_that_does_not_look_at_its_lease_again_is_found_out(breaking):
+    for seed in range(1000):
+        race = Race(f"broken {seed}", stalls=True)
+        with pytest.MonkeyPatch.context() as patch:
+            breaking(patch)
+            if any("chk-" in each for each in race.run()):
+                return
+    raise AssertionError("not found in 1000 schedules")
+
+
+def test_of_runs_that_do_not_wait_one_goes_on_and_the_others_name_it():
+    for seed in range(100):
+        draw = Random(f"contention {seed}")
+        stage = Stage(draw).complete()
+        disk = stage.disk
+        with running_on(disk):
+            race = Interleaving(disk, [sync(stage)] * 3, any_of(draw))
+            race.play()
+        reports = [each for each in race.outcomes.values() if isinstance(each, replicate.Report)]
+        refused = [each for each in race.outcomes.values() if isinstance(each, LeaseHeld)]
+        assert len(reports) + len(refused) == 3
+        assert sum(report.committed for report in reports) == 1
+        assert all("is held by" in str(each) or "is gone" in str(each) for each in refused)
+
+
+def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads():
+    ended: Counter[str] = Counter()
+    for seed in range(1_000):
+        draw = Random(f"churn {seed}")
+        stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5)
+        stage.complete()
+        if draw.random() < 0.7:
+            stage.sync().complete()
+        churn = Churn(stage, draw)
+        outcome = churn.run()
+        assert churn.wrong == [], f"seed {seed}: {outcome!r}"
+        assert isinstance(outcome, (replicate.Report, SourceMovedOn, NotThere)), f"seed {seed}: {outcome!r}"
+        assert not isinstance(outcome, SourceBroken), f"seed {seed}: {outcome!r}"
+        ended[type(outcome).__name__] += 1
+        stage.sync()
+        assert churn.replica.look() == []
+    assert ended["Report"] > 100
+    assert ended["SourceMovedOn"] > 100
+
+
+class Churn:
+    """A sync during which the job goes on: between some of its reads of the source a checkpoint completes."""
+
+    def __init__(self, stage: Stage, draw: Random) -> None:
+        self.wrong: list[str] = []
+        self._stage, self._draw, self._left = stage, draw, draw.randint(1, 3)
+        self._how_often = draw.choice([0.02, 0.1, 0.4])
+        self.replica = ReplicaUnderWatch(stage)
+
+    def run(self) -> object:
+        self._stage.disk.hook = self._at_a_step
+        try:
+            with running_on(self._stage.disk), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(replicate, "_SUBSUMPTION_SETTLES", 0.0)
+                return replicate.sync(self._stage.request(), silent)
+        except CpreplicateError as error:
+            return error
+        finally:
+            self._stage.disk.hook = lambda *_: None
+
+    def _at_a_step(self, moment: str, verb: str, uri: str) -> None:
+        if moment != "before":
+            return
+        self.wrong += self.replica.look()
+        if _writes_to_source(verb, uri):
+            self.wrong.append(f"the source was written to: {verb} {uri}")
+        if uri.startswith("file:/dcA") and self._left and self._draw.random() < self._how_often:
+            self._left -= 1
+            hook, self._stage.disk.hook = self._stage.disk.hook, lambda *_: None
+            self._stage.complete()
+            self._stage.disk.hook = hook
