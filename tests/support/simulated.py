@@ -321,6 +321,12 @@ class SimulatedJob:
         self.references[number] = checker.needs_of(data, local, check_directories=False)
         return checkpoint
 
+    def restored(self, job: str) -> SimulatedJob:
+        """Another job that starts from the newest checkpoint of this one: it references its files."""
+        other = SimulatedJob(self._disk, self._draw, places.parent(self.root), job)
+        other.bytes, other._shared = self.bytes, list(self._shared)
+        return other
+
     def subsume(self, number: int) -> None:
         """Delete a checkpoint, and the files that only it needed, as Flink does."""
         gone = {need.path for need in self.references[number]}

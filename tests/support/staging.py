@@ -103,6 +103,14 @@ def record(scenario: Scenario) -> tuple[Findings, State]:
     return Findings(recorder.points, recorder.states, wrong), disk.snapshot()
 
 
+def record_run(disk: SimulatedDisk, run: Callable[[], object]) -> list[State]:
+    """The distinct states through which a run takes a disk."""
+    recorder = Recorder(disk)
+    with running_on(disk):
+        run()
+    return recorder.states
+
+
 class Judge:
     """Knows what may lie on the disk of a scenario at any moment, and what must in the end."""
 
@@ -145,9 +153,10 @@ class Judge:
             return [f"running again failed: {error!r}"]
         is_same = files(disk.snapshot()) == files(settled)
         wrong = [] if is_idle and is_same else ["a further run found something to do"]
-        return wrong + [f"after running again: {each}" for each in self.state(settled) + self._incomplete(settled)]
+        return wrong + [f"after running again: {each}" for each in self.state(settled) + self.incomplete(settled)]
 
-    def _incomplete(self, state: State) -> list[str]:
+    def incomplete(self, state: State) -> list[str]:
+        """What is not as a run that nothing interrupted leaves it, leftovers apart."""
         there = files(state, self.replica)
         lacking = [path for path, data in self.complete.items() if not _own(path) and there.get(path) != data]
         more = [path for path in there if path not in self.complete and not self._is_leftover(path)]

@@ -1,0 +1,395 @@
+"""Real processes to be killed beside a job that completes checkpoints, and what must hold of their replica after that."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import NamedTuple
+
+from cpreplicate import replicate
+from cpreplicate.planning import Request
+from cpreplicate.storage import Site
+from cpreplicate.storage.base import TEMPORARY
+from tests.support import checker
+from tests.support.hdfs import HdfsCluster, HdfsError
+from tests.support.jobs import JOB, pattern, put_checkpoint
+
+LONGEST = 120.0  # seconds until something that must happen has happened, on a machine with much else to do
+_MARK = "CPREPLICATE_VICTIM"  # in the environment of a victim, and so of every process that it starts
+_ORPHANS_END = 30.0  # seconds until what a driver had started must have ended after it
+_TRIES_A_KILL = 4  # for a run may end first, as when the source moved on
+_MOVED_ON = (10, 12)
+_NOWHERE = Path("/replica")  # where the checker is told that the replica lies
+Tree = Mapping[str, bytes]
+
+
+class Shape(NamedTuple):
+    """A checkpoint each `interval` seconds, of `new` files and those of the `lives - 1` before; `retained` of them stay."""
+
+    interval: float
+    new: int
+    lives: int
+    length: int
+    retained: int = 3
+
+    @functools.cache  # noqa: B019  # there are few shapes
+    def files(self, number: int) -> Mapping[str, int]:
+        """Path to length of the files of a checkpoint; the oldest that it shares are in no later one."""
+        made = range(max(1, number - self.lives + 1), number + 1)
+        shared = {
+            f"shared/{each:04}-{index}": self.length * (1 + (each + index) % 3) for each in made for index in range(self.new)
+        }
+        return {**shared, f"chk-{number}/own": 1000 + number}
+
+
+class RunningJob:
+    """Completes checkpoints in its source for as long as the block runs; a subsumed one loses its `_metadata` first."""
+
+    def __init__(self, shape: Shape, site: Site, root: str) -> None:
+        self.files, self.source, self.newest = shape.files, f"{root}/{JOB}", 0
+        self._shape, self._site, self._root = shape, site, root
+        self._quiet, self._over = threading.Lock(), threading.Event()
+        self._pool = ThreadPoolExecutor(1, "job")
+        self._running: Future[None] = Future()
+
+    def __enter__(self) -> RunningJob:
+        self._complete()
+        self._running = self._pool.submit(self._run)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._pool.shutdown()
+        if error is None:
+            self._running.result()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[int]:
+        """The newest checkpoint, which stays so."""
+        with self._quiet:
+            yield self.newest
+
+    def _run(self) -> None:
+        while not self._over.wait(self._shape.interval):
+            with self._quiet:
+                self._complete()
+
+    def _complete(self) -> None:
+        number = self.newest + 1
+        if self._root.startswith("file:"):
+            self._write(number)
+        put_checkpoint(self._site, self._root, number, self.files(number))
+        self.newest = number
+        if number > self._shape.retained:
+            self._subsume(number - self._shape.retained)
+
+    def _write(self, number: int) -> None:
+        """Its files, with no such care as the tool takes: the job must not keep the disk from the run that is killed."""
+        for name in set(self.files(number)) - set(self.files(number - 1)):
+            path = Path(self.source.removeprefix("file:"), name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(pattern(name, self.files(number)[name]))
+
+    def _subsume(self, number: int) -> None:
+        storage = self._site.storage(self._root)
+        for name in [f"chk-{number}/_metadata", *(set(self.files(number)) - set(self.files(number + 1)))]:
+            storage.delete(f"{self.source}/{name}")
+        storage.rmdir(f"{self.source}/chk-{number}")
+
+
+class Place(ABC):
+    """Where a replica lies, seen by other means than the tool's own."""
+
+    @abstractmethod
+    def names(self, directory: str) -> list[str]:
+        """What a directory of the replica holds, nothing if there is none."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """A file of the replica."""
+
+    def tree(self) -> Tree:
+        """Every file; a replica is two levels deep. What is not whole yet may not be readable, and has no bytes."""
+        paths = [(directory, name) for directory in self.names("") for name in self.names(directory)]
+        return {f"{where}/{name}": b"" if name.startswith(TEMPORARY) else self.read(f"{where}/{name}") for where, name in paths}
+
+    def committed(self) -> list[int]:
+        """The committed checkpoints, oldest first."""
+        names = [name for name in self.names("") if name.startswith("chk-") and "_metadata" in self.names(name)]
+        return sorted(int(name.removeprefix("chk-")) for name in names)
+
+    def copied(self) -> frozenset[str]:
+        """What lies in the directory that has most of the files, whole or not."""
+        return frozenset(self.names("shared"))
+
+
+class LocalPlace(Place):
+    def __init__(self, root: Path) -> None:
+        self._root = root / JOB
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return [each.name for each in (self._root / directory).iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes:
+        return (self._root / path).read_bytes()
+
+
+class HdfsPlace(Place):
+    def __init__(self, cluster: HdfsCluster, root: str) -> None:
+        self._cluster, self._root = cluster, f"{root}/{JOB}"
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return self._cluster.names(f"{self._root}/{directory}".rstrip("/"))
+        except HdfsError as error:
+            if "FileNotFoundException" in str(error):
+                return []
+            raise
+
+    def read(self, path: str) -> bytes:
+        try:
+            return self._cluster.get(f"{self._root}/{path}")
+        except HdfsError as error:
+            raise FileNotFoundError(path) if "FileNotFoundException" in str(error) else error from error
+
+
+class Victim:
+    """A run of the tool as a process of its own, with all that it starts."""
+
+    def __init__(self, *words: object) -> None:
+        self._mark = uuid.uuid4().hex
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
+        command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+        environment = {**os.environ, _MARK: self._mark}
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=self._said)
+        self.pid = self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative if a signal ended it; None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> bool:
+        """kill -9, of this process only; whether that is what ended it."""
+        self._process.kill()
+        return self._process.wait(LONGEST) == -signal.SIGKILL
+
+    def ended(self, seconds: float = LONGEST) -> int:
+        """Its exit code, once it has ended of itself."""
+        return self._process.wait(seconds)
+
+    def said(self) -> str:
+        """Its stderr until now."""
+        self._said.seek(0)
+        return self._said.read().decode(errors="replace")
+
+    def processes(self, *words: str) -> list[int]:
+        """The processes that live and were started by it or below it, and itself; those with these words in their command."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # not ours to look at, or just gone
+                mine = f"{_MARK}={self._mark}".encode() in (entry / "environ").read_bytes()
+                if mine and all(word.encode() in (entry / "cmdline").read_bytes() for word in words):
+                    found.append(int(entry.name))
+        return found
+
+    def end(self) -> None:
+        """End whatever is left of it."""
+        self._process.kill()
+        self._process.wait(LONGEST)
+        wait_until(lambda: not [kill(pid) for pid in self.processes()])
+        self._said.close()
+
+
+@contextlib.contextmanager
+def started(*words: object) -> Iterator[Victim]:
+    """A victim of which nothing is left after the block, whatever happens in it."""
+    victim = Victim(*words)
+    try:
+        yield victim
+    finally:
+        victim.end()
+
+
+def assert_killed_or_moved_on(victim: Victim) -> None:
+    """It was killed or came to its end, which may be that the source had moved on."""
+    assert victim.code in (-signal.SIGKILL, 0, *_MOVED_ON), victim.said()
+    assert "Traceback" not in victim.said()
+    assert "broken where it lies" not in victim.said()
+
+
+def kill(pid: int) -> None:
+    """kill -9 of a process, which may be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = LONGEST, pause: float = 0.01) -> None:
+    """Fails if it does not become true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(pause)
+
+
+class Moment(NamedTuple):
+    """When to kill: at a random time within so many seconds of the start, or of the first sign of something."""
+
+    sign: str
+    within: float
+
+
+class Standby:
+    """A replica whose runs are killed, with what has been seen of it so far. `request` is what its runs are to do."""
+
+    newest = 0  # checkpoint that was committed when it was looked at
+
+    def __init__(self, job: RunningJob, place: Place, request: Request, draw: Random) -> None:
+        self._job, self._place, self.request, self._draw = job, place, request, draw
+        self._seen: Tree = {}
+
+    def kill_runs(self, kills: int, moments: Sequence[Moment], *words: object) -> Counter[str]:
+        """Kill so many runs, and make one again after each, which must complete; where they died."""
+        died: Counter[str] = Counter()
+        for _ in range(_TRIES_A_KILL * kills):
+            self.wait_for_work()
+            with started(*words) as victim:
+                killed = self.kill(victim, moments[died.total() % len(moments)])
+                died.update([self.looked_at()] if killed else [])
+                assert_killed_or_moved_on(victim)
+                self.converge()
+                if victim.processes():
+                    wait_until(lambda: not victim.processes(), _ORPHANS_END)
+                    self.looked_at()
+            if died.total() == kills:
+                print(f"killed {words[0]}: {dict(died)}")
+                return died
+        raise AssertionError(f"most runs ended before they could be killed: {died}")
+
+    def kill(self, victim: Victim, moment: Moment) -> bool:
+        """Kill a run then; whether it had not ended before."""
+        if moment.sign != "start":
+            self.wait_for(moment.sign, victim)
+        until = time.monotonic() + self._draw.uniform(0, moment.within)
+        while victim.code is None and time.monotonic() < until:
+            time.sleep(0.001)
+        return victim.kill()
+
+    def wait_for_work(self) -> None:
+        """Until there is a checkpoint that the replica does not hold."""
+        wait_until(lambda: self._job.newest > self.newest)
+
+    def wait_for(self, sign: str, victim: Victim) -> None:
+        """Until a run shows that it has come so far, or has ended."""
+        before = (self._place.committed(), self._place.copied())
+        signs = ("copy", "commit") if sign == "commit" else (sign,)
+        wait_until(lambda: victim.code is not None or any(self._shows(each, *before) for each in signs), pause=0.01)
+        wait_until(lambda: victim.code is not None or self._shows(sign, *before), pause=0.0005)
+
+    def _shows(self, sign: str, committed: list[int], copied: frozenset[str]) -> bool:
+        if sign == "lease":
+            return "lease" in self._place.names(".cpreplicate")
+        return self._place.copied() != copied if sign == "copy" else self._place.committed() != committed
+
+    def looked_at(self) -> str:
+        """Every committed checkpoint is whole, and the newest did not go back; how far the run came since the last look."""
+        tree = self._tree()
+        newest = max(committed(tree), default=0)
+        assert newest >= self.newest, f"chk-{self.newest} was committed, now chk-{newest} is the newest"
+        assert_whole(tree, self._job.files)
+        where = where_it_died(self._seen, tree, self._job.files)
+        self._seen, self.newest = tree, newest
+        return where
+
+    def _tree(self) -> Tree:
+        """Read anew while an executor or a NameNode still does what a run had asked for before it died."""
+        for _ in range(5):
+            with contextlib.suppress(FileNotFoundError):
+                return self._place.tree()
+        raise AssertionError("files go on vanishing")
+
+    def converge(self) -> None:
+        """Running again, at once, makes it hold the newest checkpoint; there is nothing more to do then."""
+        with self._job.paused() as newest:
+            replicate.sync(self.request, lambda _line: None)
+            self.looked_at()
+            assert committed(self._seen) == [newest]
+            assert replicate.diff(self.request).plan.empty
+
+    def left(self) -> list[str]:
+        """Files that are neither needed by the newest checkpoint nor of the tool's own record."""
+        needed = {*self._job.files(self.newest), f"chk-{self.newest}/_metadata"}
+        return [path for path in self._seen if path not in needed and not path.startswith(".cpreplicate/")]
+
+
+def committed(tree: Tree) -> list[int]:
+    """The committed checkpoints, oldest first."""
+    names = [path.removesuffix("/_metadata") for path in tree if path.endswith("/_metadata")]
+    return sorted(int(name.removeprefix("chk-")) for name in names)
+
+
+def assert_whole(tree: Tree, files: Callable[[int], Mapping[str, int]]) -> None:
+    """Each committed checkpoint needs what the source's did, all of that is there, and every file has the source's bytes."""
+    for number in committed(tree):
+        data, place = tree[f"chk-{number}/_metadata"], _NOWHERE / f"chk-{number}" / "_metadata"
+        assert checker.faults_of(data, place, lambda path: _length(tree, path)) == []
+        needs = {os.path.relpath(need.path, _NOWHERE): need.extent for need in checker.needs_of(data, place)}
+        assert needs == files(number)
+    for path in filter(_is_state, tree):
+        assert tree[path] == pattern(path, files(_made_by(path))[path]), f"{path} has other bytes than the source's"
+
+
+def where_it_died(before: Tree, after: Tree, files: Callable[[int], Mapping[str, int]]) -> str:
+    """How far a run came that found the one and left the other."""
+    old, new = committed(before), committed(after)
+    if old[-1:] == new[-1:]:
+        return _where_before_its_commit(before, after, files)
+    if old[-1:] and old[-1] in new:
+        return "committed"
+    if old and any(path in after for path in set(files(old[-1])) - set(files(new[-1]))):
+        return "deleting"
+    return "ending"
+
+
+def _where_before_its_commit(before: Tree, after: Tree, files: Callable[[int], Mapping[str, int]]) -> str:
+    grown = [path for path in after if path not in before and not path.startswith(".cpreplicate/")]
+    begun = {_made_by(path) for path in after if path.startswith("chk-")} - set(committed(after))
+    if grown and any(set(files(number)) <= set(after) for number in begun):
+        return "committing"
+    if grown:
+        return "copying"
+    own = [path for path in after if path.startswith(".cpreplicate/") and after[path] != before.get(path)]
+    return "planning" if own else "starting"
+
+
+def _length(tree: Tree, path: str) -> int | None:
+    data = tree.get(path.removeprefix(f"{_NOWHERE}/"))
+    return None if data is None else len(data)
+
+
+def _is_state(path: str) -> bool:
+    directory, _, name = path.rpartition("/")
+    return directory != ".cpreplicate" and name != "_metadata" and not name.startswith(TEMPORARY)
+
+
+def _made_by(path: str) -> int:
+    """The checkpoint that a file of `Shape` came with."""
+    return int(path.removeprefix("shared/").removeprefix("chk-").partition("-")[0].partition("/")[0])

@@ -1,0 +1,192 @@
+"""Any call to a storage may fail: passing faults are outlived, a lasting one ends in its exit code and deletes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import TypeVar
+
+import pytest
+import stamina
+
+from cpreplicate import replicate
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.runners import inline
+from cpreplicate.storage import Transient
+from cpreplicate.storage.registry import serving
+from cpreplicate.storage.retry import Retrying
+from cpreplicate.storage.wrapped import Wrapped
+from tests.support.simulated import READS, SimulatedDisk, files
+from tests.support.staging import Judge, Scenario, Stage, record, running_on
+
+T = TypeVar("T")
+SEEDS = 1_000
+STAGES = 40
+SHARE = 0.05
+ENDINGS = {0: "done", 1: "OSError", 3: "CopyFailed", 10: "NotThere"}
+
+
+class Unreliable(Wrapped):
+    """Each call may be lost on its way, or its answer on the way back."""
+
+    def __init__(self, disk: SimulatedDisk, draw: Random) -> None:
+        super().__init__(disk)
+        self._draw = draw
+        self.faults = 0
+
+    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # whatever verb it is
+        is_lost, arrived = self._draw.random() < SHARE, self._draw.random() < 0.5
+        found = call() if arrived or not is_lost else None
+        if is_lost:
+            self.faults += 1
+            raise Transient(errno.EIO, f"the {'answer' if arrived else 'call'} was lost", uri)
+        return found  # type: ignore[return-value]  # it was called
+
+
+class Broken(Wrapped):
+    """One call, by its verb and place, always fails."""
+
+    def __init__(self, disk: SimulatedDisk, call: tuple[str, str], error: OSError) -> None:
+        super().__init__(disk)
+        self._call, self._error = call, error
+
+    def before(self, verb: str, uri: str) -> None:
+        if (verb, uri) == self._call:
+            raise self._error
+
+
+class Calls(Wrapped):
+    """Keeps which calls are made."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        super().__init__(disk)
+        self.made: dict[tuple[str, str], None] = {}
+
+    def before(self, verb: str, uri: str) -> None:
+        self.made[verb, uri] = None
+
+
+@functools.cache
+def _set_up(number: int) -> tuple[Scenario, Judge]:
+    draw = Random(f"faults {number}")
+    stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5).complete()
+    if draw.random() < 0.8:
+        stage.sync().complete()
+    scenario = stage.sync_scenario()
+    return scenario, Judge(scenario, record(scenario)[1])
+
+
+@contextlib.contextmanager
+def _reached_through(disk: SimulatedDisk, storage: Wrapped) -> Iterator[None]:
+    with (
+        running_on(disk),
+        serving("file", storage),
+        stamina.set_testing(True, attempts=20),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(inline, "_PAUSE", 0.0)
+        patch.setattr(replicate, "_SUBSUMPTION_SETTLES", 0.0)
+        yield
+
+
+def _steps_at_source(disk: SimulatedDisk) -> list[tuple[str, str]]:
+    """What is written at the source from now on."""
+    written: list[tuple[str, str]] = []
+
+    def note(_moment: str, verb: str, uri: str) -> None:
+        if uri.startswith("file:/dcA") and verb not in READS:
+            written.append((verb, uri))
+
+    disk.hook = note
+    return written
+
+
+def test_faults_that_pass_are_outlived():
+    faults = 0
+    for seed in range(SEEDS):
+        scenario, judge = _set_up(seed % STAGES)
+        disk = scenario.disk(scenario.start)
+        written = _steps_at_source(disk)
+        unreliable = Unreliable(disk, Random(seed))
+        with _reached_through(disk, Retrying(unreliable, 60.0)):
+            report = scenario.run()
+        assert report.committed, seed
+        assert judge.state(disk.snapshot()) + judge.incomplete(disk.snapshot()) == [], seed
+        assert written == []
+        faults += unreliable.faults
+    assert faults > 2 * SEEDS
+
+
+def test_a_fault_that_lasts_ends_in_its_exit_code_and_deletes_nothing():
+    ended: Counter[int] = Counter()
+    for number in range(STAGES):
+        scenario, judge = _set_up(number)
+        before = _own_apart(files(scenario.start, scenario.replica))
+        for call in _calls_of(scenario):
+            error = _an_error(call[0], Random(f"{number} {call}"))
+            disk = scenario.disk(scenario.start)
+            written = _steps_at_source(disk)
+            with _reached_through(disk, Broken(disk, call, error)):
+                code = _run(scenario)
+            told = f"{number}: {call} {error!r} ended with {code}"
+            assert code in _allowed(call, error, scenario), told
+            after = _own_apart(files(disk.snapshot(), scenario.replica))
+            was_done = call[0] == "delete" and call[1].endswith("/lease")  # the run's last call
+            assert code == 0 or was_done or before.keys() <= after.keys(), told
+            assert judge.state(disk.snapshot()) == [], told
+            assert written == []
+            ended[code] += 1
+    assert min(ended[code] for code in ENDINGS) > 20, ended
+
+
+def _calls_of(scenario: Scenario) -> list[tuple[str, str]]:
+    disk = scenario.disk(scenario.start)
+    calls = Calls(disk)
+    with _reached_through(disk, calls):
+        scenario.run()
+    return list(calls.made)
+
+
+def _an_error(verb: str, draw: Random) -> OSError:
+    """What may last; only `open` tells by an error that nothing is there."""
+    gone = [FileNotFoundError(errno.ENOENT, "no such file")] if verb == "open" else []
+    return draw.choice([
+        PermissionError(errno.EACCES, "permission denied"), OSError(errno.ENOSPC, "no space left"),
+        Transient(errno.EIO, "the connection was lost"), *gone,
+    ])  # fmt: skip
+
+
+def _run(scenario: Scenario) -> int:
+    """The exit code that the command would have; 0 for a warning too."""
+    try:
+        report = scenario.run()
+    except CpreplicateError as error:
+        return error.exit_code
+    except OSError:
+        return 1
+    assert report.committed
+    return 0
+
+
+def _allowed(call: tuple[str, str], error: OSError, scenario: Scenario) -> set[int]:
+    """The exit codes for a call that fails; 0 where it is made after the commit, or what it tells can be done without."""
+    verb, uri = call
+    is_gone = isinstance(error, FileNotFoundError)
+    is_own, is_metadata = "/.cpreplicate/" in uri, uri.endswith("/_metadata")
+    if not uri.startswith(scenario.replica):
+        return {10, 12} if is_gone else {3} if verb == "open" and not is_metadata else {1}
+    if uri.endswith("/lease"):
+        return {0, 1, 3, 11}  # by when it is looked at: for a copy of a merged file, the commit, or after it
+    if verb in ("delete", "rmdir", "move"):
+        return {0, 1}
+    if verb == "put" and not is_own and not is_metadata:
+        return {3}
+    return {0, 1, 10} if is_gone else {1}
+
+
+def _own_apart(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: data for path, data in found.items() if "/.cpreplicate" not in path}

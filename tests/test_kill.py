@@ -1,0 +1,144 @@
+"""kill -9 of real runs at random times, beside a job that completes checkpoints. The part on HDFS: `test_kill_hdfs.py`."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import pytest
+
+from cpreplicate.planning import Request
+from cpreplicate.storage import Site
+from tests.support.jobs import JOB
+from tests.support.killing import LocalPlace, Moment, RunningJob, Shape, Standby, kill, started
+
+REFUSED = 6
+FEW_LARGE = Shape(interval=0.3, new=12, lives=3, length=100_000)
+MANY_SMALL = Shape(interval=0.5, new=60, lives=2, length=1_000)
+FOR_SPARK = Shape(interval=2, new=16, lives=3, length=100_000, retained=40)
+SLOWLY = ("--bandwidth", "8MB/s", "--parallelism", 2)
+TO_COMPLETE = Shape(interval=2, new=60, lives=1, length=20_000, retained=1_000_000)
+SPARK = ("sync", "--runner", "spark", "--bandwidth")
+
+
+@pytest.fixture
+def standby_of(tmp_path):
+    """Starts a job, and makes a replica of it that holds a checkpoint already."""
+    with contextlib.ExitStack() as stack:
+
+        def standby(shape):
+            job = stack.enter_context(RunningJob(shape, Site(), f"file:{tmp_path}/dcA"))
+            request = Request(job.source, f"file:{tmp_path}/dcB", runner="inline")
+            made = Standby(job, LocalPlace(tmp_path / "dcB"), request, Random(20261121))
+            made.converge()
+            return made
+
+        yield standby
+
+
+@pytest.fixture
+def places(tmp_path):
+    """The job's directory, and the target's."""
+    return tmp_path / "dcA" / JOB, tmp_path / "dcB"
+
+
+def test_a_sync_killed_until_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(standby_of, places):
+    moments = (Moment("start", 0.6), Moment("lease", 0.2), Moment("copy", 0.4), Moment("copy", 0.1))
+    died = standby_of(FEW_LARGE).kill_runs(22, moments, "sync", *places, "--runner", "inline", *SLOWLY)
+    assert died["copying"] >= 22 / 4
+
+
+def test_a_sync_killed_after_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(standby_of, places):
+    moments = (Moment("commit", 0.02), Moment("commit", 0.05))
+    died = standby_of(MANY_SMALL).kill_runs(10, moments, "sync", *places, "--runner", "inline")
+    assert died["committed"] + died["deleting"] >= 10 / 3
+
+
+def test_a_watch_killed_again_and_again_beside_sweeps_that_are_leaves_whole_checkpoints(standby_of, places):
+    standby, died = standby_of(FEW_LARGE), Counter()
+    for _ in range(4):
+        for moment in (Moment("start", 1.5), Moment("copy", 0.3), Moment("commit", 0.1)):
+            died.update(killed_beside_sweeps(standby, moment, places))
+        standby.converge()
+        with sweep(places) as last:
+            assert last.ended() == 0, last.said()
+        standby.looked_at()
+        assert standby.left() == []
+    print(f"killed: {dict(died)}")
+    assert died["a sweep"]
+
+
+def killed_beside_sweeps(standby, moment, places):
+    """Kills a watch; where it died, and a word for each sweep that was killed."""
+    words = ("--interval", "0.2s", "--async-deletes", "--runner", "inline", *SLOWLY)
+    with started("watch", *places, *words) as victim, sweeping(places) as killed:
+        assert standby.kill(victim, moment), victim.said()
+        assert "Traceback" not in victim.said()
+    return [standby.looked_at(), *killed]
+
+
+@contextlib.contextmanager
+def sweeping(places):
+    """One sweep after the other for as long as the block runs, half of them killed; tells of those."""
+    over, killed, draw = threading.Event(), [], Random(20261121)
+
+    def go_on():
+        while not over.is_set():
+            with sweep(places) as victim:
+                if draw.random() < 0.5:
+                    over.wait(draw.uniform(0.2, 0.7))
+                    killed.extend(["a sweep"] if victim.kill() else [])
+                assert victim.ended() in (-signal.SIGKILL, 0, REFUSED), victim.said()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(go_on)
+        try:
+            yield killed
+        finally:
+            over.set()
+        running.result()
+
+
+def sweep(places):
+    return started("sweep", places[1] / JOB, "--min-age", "0s", "--max-delete", "100%")
+
+
+def test_a_spark_driver_killed_at_any_time_leaves_whole_checkpoints_and_no_process(standby_of, places):
+    moments = (Moment("copy", 0.3), Moment("start", 6), Moment("commit", 0.2), Moment("copy", 1.5))
+    died = standby_of(FOR_SPARK).kill_runs(4, moments, *SPARK, "3MB/s", "--master", "local[2]", *places)
+    assert died["copying"]
+
+
+def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standby_of, places):
+    standby = standby_of(FOR_SPARK)
+    standby.wait_for_work()
+    with started(*SPARK, "3MB/s", "--master", "local[2]", *places) as victim:
+        standby.wait_for("copy", victim)
+        assert [kill(pid) for pid in victim.processes("SparkSubmit")]
+        assert victim.ended() == 3, victim.said()
+        assert "Traceback" not in victim.said()
+    assert standby.looked_at() == "copying"
+    standby.converge()
+
+
+def test_a_run_completes_though_its_executors_and_their_workers_are_killed(standby_of, places):
+    standby, draw, killed = standby_of(TO_COMPLETE), Random(20261121), Counter()
+    standby.wait_for_work()
+    with started(*SPARK, "300KB/s", "--master", "local-cluster[2,1,1024]", "--parallelism", 8, *places) as victim:
+        before = standby.newest
+        standby.wait_for("copy", victim)
+        for kind in ["pyspark.daemon", "CoarseGrainedExecutorBackend", "pyspark.daemon", "pyspark.daemon"] * 2:
+            time.sleep(draw.uniform(0.2, 0.8))
+            standby.looked_at()
+            if standby.newest == before and (found := victim.processes(kind)):
+                kill(draw.choice(found))
+                killed[kind] += 1
+        assert victim.ended() == 0, victim.said()
+    print(f"killed: {dict(killed)}")
+    assert killed["pyspark.daemon"] >= 3
+    assert killed["CoarseGrainedExecutorBackend"]
+    standby.looked_at()
+    assert standby.newest > before

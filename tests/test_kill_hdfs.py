@@ -1,0 +1,43 @@
+"""kill -9 of real runs from one HDFS to another at random times, beside a job that completes checkpoints on the first."""
+
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import pytest
+
+from cpreplicate.planning import Request
+from cpreplicate.storage import Site, Sites
+from tests.support.killing import HdfsPlace, Moment, RunningJob, Shape, Standby
+
+SHAPE = Shape(interval=0.4, new=4, lives=3, length=100_000, retained=4)
+MOMENTS = (Moment("copy", 0.3), Moment("commit", 0.2), Moment("start", 0.6), Moment("lease", 0.2))
+CAMPAIGNS = (("native", 6, 1), ("native", 6, 2), ("hadoop", 2, 3))
+SLOWLY = ("--max-rps", 60)
+
+
+@pytest.fixture
+def conf(clusters, tmp_path):
+    """The words that tell a run how both clusters are reached."""
+    a, b = (cluster.write_conf_dir(tmp_path / name) for name, cluster in zip("ab", clusters, strict=True))
+    return "--source-conf", a, "--target-conf", b
+
+
+def test_a_sync_killed_at_any_time_leaves_whole_checkpoints_and_the_next_run_completes(clusters, conf):
+    """Several jobs at once: HDFS has a run wait much more than compute."""
+    with ThreadPoolExecutor(len(CAMPAIGNS)) as pool:
+        died = sum(pool.map(lambda campaign: killed(clusters, conf, *campaign), CAMPAIGNS), Counter())
+    assert sum(died[where] for where in ("copying", "committing", "committed", "deleting")) >= died.total() / 3
+
+
+def killed(clusters, conf, client, kills, seed):
+    """Where so many runs died that were killed beside a job of their own."""
+    here = f"/test/{uuid.uuid4().hex}"
+    sites = Sites(*(Site((("", tuple(cluster.conf.items())),)) for cluster in clusters))
+    with RunningJob(SHAPE, sites.source, clusters.a.uri + here) as job:
+        request = Request(job.source, clusters.b.uri + here, runner="inline", sites=sites)
+        standby = Standby(job, HdfsPlace(clusters.b, here), request, Random(seed))
+        standby.converge()
+        options = (*conf, "--hdfs-client", client, "--runner", "inline", *SLOWLY)
+        return standby.kill_runs(kills, MOMENTS, "sync", request.source, request.target_root, *options)
