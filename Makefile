@@ -31,7 +31,7 @@ lint: setup ## ruff, mypy strict, the layers
 	$(BIN)/lint-imports
 
 test: lint maven ## lint and every test, real Spark and real Flink included
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 bench: setup maven ## decode speed against Flink's own loader
 	$(BIN)/python scripts/bench_decode.py

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
@@ -14,6 +15,22 @@ from tests.support.s3 import s3
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
+
+# Time by the clock, which other work on this machine takes from an example; each test has its own time limit.
+settings.register_profile("no deadline", settings.default, deadline=None)
+settings.load_profile("no deadline")
+
+_LONGEST_FIRST = ["hdfs", "flink", "spark"]  # the marks `xdist_group`
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers take groups, and tests that are in none, in this order: with the longest at the end all would wait for it."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    names = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    return min(map(_LONGEST_FIRST.index, names), default=len(_LONGEST_FIRST))
 
 
 @pytest.fixture(autouse=True, scope="module")

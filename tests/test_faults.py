@@ -30,6 +30,8 @@ from cpreplicate.verify import ALL, verify
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
 
+pytestmark = pytest.mark.xdist_group("hdfs")
+
 USER = "flink"  # who syncs, not the superuser
 CLIENTS = ["native", "hadoop"]
 KIB, MIB = 1 << 10, 1 << 20

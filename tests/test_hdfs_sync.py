@@ -25,6 +25,8 @@ from cpreplicate.verify import ALL, verify
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 
+pytestmark = pytest.mark.xdist_group("hdfs")
+
 FILES = {f"shared/{number:03}": 3000 + number for number in range(60)}
 NEXT = {**dict(list(FILES.items())[20:]), **{f"shared/new-{number:03}": 2000 + number for number in range(40)}}
 COPIED, DELETED = 40, 20

@@ -22,6 +22,8 @@ import pytest
 
 from tests.support.flink import ClaimMode, Event, Flink, Job, RunResult, state_rows
 
+pytestmark = pytest.mark.xdist_group("flink")
+
 CLI_SECONDS = 120
 
 

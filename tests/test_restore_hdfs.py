@@ -18,6 +18,8 @@ import pytest
 from tests.support.flink import Flink, RunResult
 from tests.support.hdfs import HdfsCluster
 
+pytestmark = pytest.mark.xdist_group("hdfs")
+
 CLI_SECONDS = 120
 ROOT = "/flink/checkpoints"  # execution.checkpointing.dir, the same in both data centres
 Report = dict[str, Any]

@@ -19,6 +19,8 @@ import s3fs
 from tests.support.hdfs import Clusters, HdfsCluster, HdfsError
 from tests.support.s3 import FaultyProxy, S3Server
 
+pytestmark = pytest.mark.xdist_group("hdfs")
+
 BODY = b"checkpoint" * 20_000
 HEADERS = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",

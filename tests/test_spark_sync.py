@@ -12,6 +12,8 @@ import pytest
 from tests.support import checker, corpus
 from tests.support.jobs import JOB, write_checkpoint
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 MANY = {f"shared/{number:04d}": 5000 + number for number in range(300)}
 LARGE = {f"shared/{number}": 48 << 20 for number in range(24)}
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, SparkConf, SparkContext, TaskContext
 
 import cpreplicate
@@ -104,11 +104,16 @@ class SparkRunner:
 
 
 def _started(conf: SparkConf) -> SparkContext:
+    if SparkContext._active_spark_context is not None:  # whose JVM is not ours to end
+        raise RuntimeError("this process has a Spark session already")
     try:
         return SparkContext(conf=conf)
-    except BaseException:
+    except BaseException as error:
+        reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None  # asks the JVM
         _forget_jvm()  # it may run already, for a session that will not come
-        raise
+        if reason is None:
+            raise
+        raise RuntimeError(reason) from None
 
 
 @contextlib.contextmanager

@@ -20,6 +20,8 @@ from cpreplicate.runners.work import batches, cost
 from cpreplicate.storage import Site, Sites, checksum
 from cpreplicate.storage.limits import new_limits
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 FILES = 40
 
 
@@ -28,7 +30,6 @@ def failures(outcomes):
 
 
 def test_spark_tries_a_failed_batch_again(copies, tmp_path):
-    """First in this file: one process has one Spark context at a time."""
     blocked = tmp_path / "target" / "3"
     with SparkRunner(Sites(), "local[2,40]") as runner:
         runner.run(copies[:1])
@@ -41,13 +42,6 @@ def test_spark_tries_a_failed_batch_again(copies, tmp_path):
     assert {outcome.target: outcome.bytes for outcome in outcomes} == {copy.target: copy.extent for copy in copies}
 
 
-@pytest.fixture(scope="module", params=["inline", "local[2,3]", "local[2]", "local-cluster[2,1,1024]"])
-def runner(request):
-    made = InlineRunner(Sites(), 4) if request.param == "inline" else SparkRunner(Sites(), request.param)
-    with made as runner:
-        yield runner
-
-
 @pytest.fixture
 def copies(tmp_path):
     (tmp_path / "source").mkdir()
@@ -57,30 +51,37 @@ def copies(tmp_path):
     return [Copy(f"{root}/source/{number}", f"{root}/target/{number}", number * 1000) for number in range(FILES)]
 
 
-def test_every_file_is_copied_read_and_deleted_and_told_as_a_row(runner, copies):
-    copied = {outcome.target: outcome for outcome in runner.run(copies)}
-    assert failures(copied.values()) == {}
-    assert {target: row.bytes for target, row in copied.items()} == {copy.target: copy.extent for copy in copies}
-    read = runner.run([Read(copy.target, copy.extent) for copy in copies])
-    assert {row.target: row.crc32c for row in read} == {target: row.crc32c for target, row in copied.items()}
-    assert copied[copies[7].target].crc32c == checksum(copies[7].source, Site()).crc32c
-    deleted = runner.run([Delete(copy.target) for copy in copies])
-    assert failures(deleted) == {}
-    assert len(runner.run([Delete(copy.target) for copy in copies])) == FILES
+@pytest.fixture(scope="class", params=["inline", "local[2,3]", "local[2]", "local-cluster[2,1,1024]"])
+def runner(request):
+    """Ends with the class that uses it: one process has one Spark context at a time."""
+    made = InlineRunner(Sites(), 4) if request.param == "inline" else SparkRunner(Sites(), request.param)
+    with made as runner:
+        yield runner
 
 
-def test_one_file_that_fails_is_told_and_the_others_are_copied(runner, copies, tmp_path):
-    (tmp_path / "target" / "3" / "in the way").mkdir(parents=True)
-    outcomes = runner.run(copies)
-    assert list(failures(outcomes)) == [copies[3].target]
-    assert "irectory" in failures(outcomes)[copies[3].target]
-    assert len(list((tmp_path / "target").iterdir())) == FILES
+class TestEveryRunner:
+    def test_every_file_is_copied_read_and_deleted_and_told_as_a_row(self, runner, copies):
+        copied = {outcome.target: outcome for outcome in runner.run(copies)}
+        assert failures(copied.values()) == {}
+        assert {target: row.bytes for target, row in copied.items()} == {copy.target: copy.extent for copy in copies}
+        read = runner.run([Read(copy.target, copy.extent) for copy in copies])
+        assert {row.target: row.crc32c for row in read} == {target: row.crc32c for target, row in copied.items()}
+        assert copied[copies[7].target].crc32c == checksum(copies[7].source, Site()).crc32c
+        deleted = runner.run([Delete(copy.target) for copy in copies])
+        assert failures(deleted) == {}
+        assert len(runner.run([Delete(copy.target) for copy in copies])) == FILES
 
+    def test_one_file_that_fails_is_told_and_the_others_are_copied(self, runner, copies, tmp_path):
+        (tmp_path / "target" / "3" / "in the way").mkdir(parents=True)
+        outcomes = runner.run(copies)
+        assert list(failures(outcomes)) == [copies[3].target]
+        assert "irectory" in failures(outcomes)[copies[3].target]
+        assert len(list((tmp_path / "target").iterdir())) == FILES
 
-def test_a_file_missing_at_the_source_is_told_as_such(runner, copies, tmp_path):
-    (tmp_path / "source" / "5").unlink()
-    missing = [outcome.target for outcome in runner.run(copies) if outcome.missing]
-    assert missing == [copies[5].target]
+    def test_a_file_missing_at_the_source_is_told_as_such(self, runner, copies, tmp_path):
+        (tmp_path / "source" / "5").unlink()
+        missing = [outcome.target for outcome in runner.run(copies) if outcome.missing]
+        assert missing == [copies[5].target]
 
 
 def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path):

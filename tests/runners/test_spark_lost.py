@@ -12,6 +12,8 @@ from cpreplicate.runners import Copy
 from cpreplicate.runners.spark import SparkRunner
 from cpreplicate.storage import Sites
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 SIZE = 256 << 20
 
 

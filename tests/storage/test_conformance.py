@@ -16,6 +16,8 @@ from cpreplicate.storage.faults import Faulty
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.registry import serving
 
+pytestmark = pytest.mark.xdist_group("hdfs")
+
 NAMES = ["plain", "with space", "50%", "%2e%2e", "a?b#c", "ünïcode", "semi;colon", "-dash", "a+b&c=d"]
 STORAGES = ["file", "memory", "hdfs", "hdfs-hadoop", "hdfs-ha", "hdfs-ha-hadoop", "viewfs", "webhdfs", "s3"]
 

@@ -20,6 +20,8 @@ from cpreplicate.storage.base import Transient
 from cpreplicate.storage.hadoop import HadoopStorage
 from cpreplicate.storage.settings import WriteSettings
 
+pytestmark = pytest.mark.xdist_group("hdfs")
+
 MEGABYTE = 1 << 20
 BYTES = bytes(range(256)) * (10 * 1024) + b"tail"  # two and a half blocks of a megabyte, and 4
 
@@ -223,7 +225,7 @@ def test_the_jvm_ends_with_a_process_that_was_killed(run):
 
 def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
     process, jvm = run("""
-        signal.signal(signal.SIGINT, lambda *_: print(gateway.jvm().is_there(), flush=True))
+        signal.signal(signal.SIGINT, lambda *_: os.write(1, f"{gateway.jvm().is_there()}\\n".encode()))  # amid a print, too
         print(gateway.jvm().address.pid, flush=True)
         sys.stdin.read()
     """)

@@ -8,7 +8,6 @@ the tests. Hadoop's client, pyspark's own, is on Flink's class path: checkpoints
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+
+from tests.support import building
 
 PROJECT = Path(__file__).resolve().parent.parent / "flink"
 VERSIONS: dict[str, str] = {"1": "1.20.5", "2": "2.3.0"}
@@ -273,9 +274,7 @@ class Flink:
 
     def build(self) -> None:
         """Compiles the harness, unless that was done since its sources last changed."""
-        self._target.mkdir(exist_ok=True)
-        with (self._target / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with building.alone():
             stamp = self._target / "stamp"
             wanted = _digest_of_sources()
             if not (stamp.exists() and stamp.read_text() == wanted):

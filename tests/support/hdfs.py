@@ -7,7 +7,6 @@ closes, so none outlives the tests, and takes its directory with it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import hashlib
 import importlib.util
@@ -31,6 +30,8 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 import pytest
+
+from tests.support import building
 
 PROJECT = Path(__file__).resolve().parent.parent / "hdfs"
 BUILD_SECONDS = 240
@@ -415,9 +416,8 @@ def _java(options: list[str], directory: Path, words: list[str]) -> list[str]:
 
 def build() -> None:
     """Prepares the jar and the archive of its classes, unless that was done since its sources last changed."""
-    _TARGET.mkdir(exist_ok=True)
-    with (_TARGET / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with building.alone():
+        _TARGET.mkdir(exist_ok=True)
         stamp = _TARGET / "stamp"
         wanted = _digest_of_sources()
         if not (stamp.exists() and stamp.read_text() == wanted):
