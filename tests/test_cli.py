@@ -202,8 +202,9 @@ def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
         "atexit.register(lambda: print('\\n' + ' '.join(sys.modules)))",
         "main()",
     ])  # fmt: skip
+    as_installed = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # pip compiles it
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=as_installed)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return used, set(done.stdout.splitlines()[-1].split())

@@ -12,10 +12,13 @@ import pytest
 
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site
+from tests.support import checker
+from tests.support.corpus import DataCentre
 from tests.support.jobs import JOB
 from tests.support.killing import LocalPlace, Moment, RunningJob, Shape, Standby, kill, started
 
 REFUSED = 6
+CORPUS_JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 FEW_LARGE = Shape(interval=0.3, new=12, lives=3, length=100_000)
 MANY_SMALL = Shape(interval=0.5, new=60, lives=2, length=1_000)
 FOR_SPARK = Shape(interval=2, new=16, lives=3, length=100_000, retained=40)
@@ -57,6 +60,33 @@ def test_a_sync_killed_after_its_commit_leaves_whole_checkpoints_and_the_next_ru
     assert died["committed"] + died["deleting"] >= 10 / 3
 
 
+def test_a_sync_of_a_real_checkpoint_killed_at_any_time_leaves_the_old_one_whole_and_the_next_one_completes(tmp_path):
+    source, draw, killed = DataCentre("2.3.0-rocks-incr", tmp_path), Random(20261121), 0
+    first, second, third = source.numbers(CORPUS_JOB)
+    for attempt in range(4):
+        replica = tmp_path / f"dcB-{attempt}" / CORPUS_JOB
+        synced(source, first, replica)
+        with started(*words_of(source, second, replica)) as victim:
+            time.sleep(draw.uniform(0.1, 0.6))
+            killed += victim.kill()
+        assert checker.faults(replica) == []
+        assert any(checker.needs(metadata) for metadata in replica.glob("chk-*/_metadata"))
+        synced(source, third, replica)
+        assert [each.parent.name for each in replica.glob("chk-*/_metadata")] == [f"chk-{third}"]
+    assert killed, "no run was killed in time: the test would prove nothing"
+
+
+def synced(source, number, replica):
+    with started(*words_of(source, number, replica)) as run:
+        assert run.ended() == 0, run.said()
+    assert checker.faults(replica) == []
+
+
+def words_of(source, number, replica):
+    remap = f"{source.remap.recorded}={source.path}"
+    return ("sync", source.job_root(CORPUS_JOB) / f"chk-{number}", replica.parent, "--remap", remap, "--runner", "inline")
+
+
 def test_a_watch_killed_again_and_again_beside_sweeps_that_are_leaves_whole_checkpoints(standby_of, places):
     standby, died = standby_of(FEW_LARGE), Counter()
     for _ in range(4):
@@ -76,7 +106,7 @@ def killed_beside_sweeps(standby, moment, places):
     words = ("--interval", "0.2s", "--async-deletes", "--runner", "inline", *SLOWLY)
     with started("watch", *places, *words) as victim, sweeping(places) as killed:
         assert standby.kill(victim, moment), victim.said()
-        assert "Traceback" not in victim.said()
+        assert "Traceback" not in victim.said(), victim.said()
     return [standby.looked_at(), *killed]
 
 
@@ -119,7 +149,7 @@ def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standb
         standby.wait_for("copy", victim)
         assert [kill(pid) for pid in victim.processes("SparkSubmit")]
         assert victim.ended() == 3, victim.said()
-        assert "Traceback" not in victim.said()
+        assert "Traceback" not in victim.said(), victim.said()
     assert standby.looked_at() == "copying"
     standby.converge()
 

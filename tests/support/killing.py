@@ -231,9 +231,10 @@ def started(*words: object) -> Iterator[Victim]:
 
 def assert_killed_or_moved_on(victim: Victim) -> None:
     """It was killed or came to its end, which may be that the source had moved on."""
-    assert victim.code in (-signal.SIGKILL, 0, *_MOVED_ON), victim.said()
-    assert "Traceback" not in victim.said()
-    assert "broken where it lies" not in victim.said()
+    said = victim.said()
+    assert victim.code in (-signal.SIGKILL, 0, *_MOVED_ON), said
+    assert "Traceback" not in said, said
+    assert "broken where it lies" not in said, said
 
 
 def kill(pid: int) -> None:
@@ -331,8 +332,9 @@ class Standby:
         with self._job.paused() as newest:
             replicate.sync(self.request, lambda _line: None)
             self.looked_at()
-            assert committed(self._seen) == [newest]
-            assert replicate.diff(self.request).plan.empty
+            assert committed(self._seen) == [newest], f"{committed(self._seen)} are committed, the source is at {newest}"
+            plan = replicate.diff(self.request).plan
+            assert plan.empty, plan.actions
 
     def left(self) -> list[str]:
         """Files that are neither needed by the newest checkpoint nor of the tool's own record."""
@@ -350,9 +352,10 @@ def assert_whole(tree: Tree, files: Callable[[int], Mapping[str, int]]) -> None:
     """Each committed checkpoint needs what the source's did, all of that is there, and every file has the source's bytes."""
     for number in committed(tree):
         data, place = tree[f"chk-{number}/_metadata"], _NOWHERE / f"chk-{number}" / "_metadata"
-        assert checker.faults_of(data, place, lambda path: _length(tree, path)) == []
+        faults = checker.faults_of(data, place, lambda path: _length(tree, path))
+        assert not faults, faults
         needs = {os.path.relpath(need.path, _NOWHERE): need.extent for need in checker.needs_of(data, place)}
-        assert needs == files(number)
+        assert needs == files(number), f"chk-{number} needs {needs}"
     for path in filter(_is_state, tree):
         assert tree[path] == pattern(path, files(_made_by(path))[path]), f"{path} has other bytes than the source's"
 
