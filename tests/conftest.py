@@ -20,7 +20,7 @@ __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
 
-_LONGEST_FIRST = ["hdfs", "flink", "spark"]  # the marks `xdist_group`
+_LONGEST_FIRST = ["hdfs", "flink", "kill", "spark"]  # the marks `xdist_group`
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,16 +19,11 @@ def source(tmp_path):
     return DataCentre("2.3.0-rocks-incr", tmp_path)
 
 
-def start(source, target, number):
+def run(source, target, number):
     command = [sys.executable, "-m", "cpreplicate", "sync", f"{source.job_root(JOB)}/chk-{number}", str(target)]
     remap = f"{source.remap.recorded}={source.path}"
-    return subprocess.Popen([*command, "--remap", remap, "--runner", "inline"], stderr=subprocess.PIPE, text=True)
-
-
-def run(source, target, number):
-    process = start(source, target, number)
-    assert process.wait(60) == 0, process.stderr.read()
-    process.stderr.close()
+    done = subprocess.run([*command, "--remap", remap, "--runner", "inline"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -17,6 +17,8 @@ from tests.support.corpus import DataCentre
 from tests.support.jobs import JOB
 from tests.support.killing import LocalPlace, Moment, RunningJob, Shape, Standby, kill, started
 
+pytestmark = pytest.mark.xdist_group("kill")
+
 REFUSED = 6
 CORPUS_JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 FEW_LARGE = Shape(interval=0.3, new=12, lives=3, length=100_000)

@@ -11,6 +11,8 @@ from cpreplicate.planning import Request
 from cpreplicate.storage import Site, Sites
 from tests.support.killing import HdfsPlace, Moment, RunningJob, Shape, Standby
 
+pytestmark = pytest.mark.xdist_group("hdfs")
+
 SHAPE = Shape(interval=0.4, new=4, lives=3, length=100_000, retained=4)
 MOMENTS = (Moment("copy", 0.3), Moment("commit", 0.2), Moment("start", 0.6), Moment("lease", 0.2))
 CAMPAIGNS = (("native", 6, 1), ("native", 6, 2), ("hadoop", 2, 3))
