@@ -33,6 +33,8 @@ def delete(targets: Sequence[str] | Mapping[str, str], replica: Replica, runner:
     """
     failed: list[str] = []
     waiting = list(targets)
+    if waiting and runner.is_elsewhere:
+        lease.delegate()
     while waiting:
         lease.check()
         part, rest = waiting[:_ROUND], waiting[_ROUND:]

@@ -7,7 +7,6 @@ only (`Storage.take_over`). The holder takes it for lost half a minute before ot
 
 from __future__ import annotations
 
-import functools
 import random
 import threading
 import time
@@ -52,7 +51,7 @@ class Lease:
         self._place, self._token = self.held
         self._site, self._storage = site, site.storage(replica)
         self._started = self._renewed = notes.now()
-        self._has_beaten = False
+        self._has_beaten = self._is_delegated = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
 
@@ -72,6 +71,11 @@ class Lease:
     def until(self) -> float:
         """Seconds since the epoch at which this run must take it for lost, unless renewed meanwhile."""
         return self._renewed + _OWN_SECONDS
+
+    def delegate(self) -> None:
+        """Have the lease outlive this process until it expires: others delete on its behalf, who may not notice its end."""
+        self._is_delegated = True
+        self._write_heartbeat()
 
     def check(self) -> None:
         """Raise `LeaseHeld` if another run took the lease over, or may soon."""
@@ -120,26 +124,32 @@ class Lease:
         return self._is_stale(notes.told(seen) or {}) and self._storage.take_over(self._place, seen, self._text())
 
     def _is_stale(self, held: dict[str, Any]) -> bool:
-        return not is_alive(held) or (_is_past(held) and self._is_silent(held))
+        """Nobody works for it any more: its process is gone, and no executor of it is left, or its time has passed."""
+        beat = self._last_heartbeat(held)
+        is_expired = _is_past(held) and (not beat or _is_past(beat))
+        return is_expired or (not is_alive(held) and not beat.get("delegated"))
 
-    def _is_silent(self, held: dict[str, Any]) -> bool:
+    def _last_heartbeat(self, held: dict[str, Any]) -> dict[str, Any]:
         token = _token(held)
         if not isinstance(token, str) or not token.isalnum():
-            return True
-        beat = notes.told(self._read(self._heartbeat_of(token)))
-        return not beat or _is_past(beat)
+            return {}
+        return notes.told(self._read(self._heartbeat_of(token))) or {}
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
             try:
                 if _token(notes.told(self._read(self._place))) != self._token:
                     return  # lost: `check` tells the run before it publishes or deletes
-                beat = self._beat()
-                self._has_beaten = True
-                self._storage.put(self._heartbeat_of(self._token), functools.partial(_one, notes.encoded(beat)))
+                self._write_heartbeat()
             except OSError:
                 continue  # tried again at the next beat; `check` refuses once the lease ran out
-            self._renewed = beat["heartbeat"]
+
+    def _write_heartbeat(self) -> None:
+        beat = self._beat()
+        note = notes.encoded({**beat, "delegated": self._is_delegated})
+        self._has_beaten = True
+        self._storage.put(self._heartbeat_of(self._token), lambda: [note])
+        self._renewed = beat["heartbeat"]
 
 
 @contextmanager
@@ -154,10 +164,6 @@ def held(replica: str, site: Site, wait: float = 0.0, say: Say = lambda _line: N
             lease.give_back()
         raise
     lease.give_back()
-
-
-def _one(piece: bytes) -> list[bytes]:
-    return [piece]
 
 
 def _token(held: dict[str, Any] | None) -> object:

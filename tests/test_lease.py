@@ -69,6 +69,19 @@ def test_a_lease_is_taken_over_from_a_process_whose_number_another_one_has_now(r
         hold.check()
 
 
+def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, monkeypatch):
+    with lease.held(f"file:{replica}", Site()) as hold:
+        hold.delegate()
+        monkeypatch.setattr(lease, "is_alive", lambda _held: False)
+        with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+            pass
+        start = time.time()
+        monkeypatch.setattr(notes, "now", lambda: start + lease.SECONDS + 1)
+        with lease.held(f"file:{replica}", Site()) as other:
+            other.check()
+    assert [each.name for each in (replica / ".cpreplicate").iterdir()] == []
+
+
 def test_a_run_may_wait_for_the_lease_and_is_told_for_whom(replica):
     told, order = [], []
 

@@ -19,6 +19,7 @@ class InlineRunner:
     """Copies `parallelism` files at once, by default as many as the storages like."""
 
     name = "inline"
+    is_elsewhere = False
 
     def __init__(self, sites: Sites, parallelism: int | None = None, reason: str = "asked for") -> None:
         self.reason = reason

@@ -52,6 +52,7 @@ class SparkRunner:
         self.reason = reason
         self._sites = sites
         self._master = master or DEFAULT_MASTER
+        self.is_elsewhere = not self._master.startswith("local")
         self._parallelism = parallelism
         self._resources = contextlib.ExitStack()
         self._context: SparkContext | None = None
