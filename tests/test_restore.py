@@ -252,11 +252,10 @@ def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(flink: F
 
 
 class TestAPromotedReplica:
-    @pytest.mark.parametrize("name", ["three jobs", "changelog"])
     def test_is_claimed_by_the_job_and_kept_from_the_sync_that_nobody_stopped(
-        self, flink: Flink, sources: Sources, tmp_path: Path, name: str
+        self, flink: Flink, sources: Sources, tmp_path: Path
     ) -> None:
-        source = sources(name)
+        source = sources("three jobs")
         replica = sync(source.checkpoint, tmp_path / "ckpt")
         told = json.loads(cli("promote", replica.parent, "--output", "json").stdout)
         assert told["restore"]["command"].startswith(f"flink run -s file:{replica} ")
@@ -268,10 +267,7 @@ class TestAPromotedReplica:
 
 
 class TestAReplicaThatWasMovedByOtherMeans:
-    @pytest.mark.parametrize("claim_mode", ["NO_CLAIM", "CLAIM"])
-    def test_is_restored_exactly_once_it_is_relocated(
-        self, flink: Flink, sources: Sources, tmp_path: Path, claim_mode: ClaimMode
-    ) -> None:
+    def test_is_restored_exactly_once_it_is_relocated(self, flink: Flink, sources: Sources, tmp_path: Path) -> None:
         source = sources("file merging")
         replica = sync(source.checkpoint, tmp_path / "b" / "ckpt")
         (tmp_path / "b").rename(tmp_path / "c")
@@ -280,7 +276,7 @@ class TestAReplicaThatWasMovedByOtherMeans:
         cli("relocate", moved.parent, "--paths", "absolute")
         assert_stands_alone(flink.refs(moved), moved)
         with moved_away(source.site):
-            assert_restores_twice(flink, moved, source.job, claim_mode)
+            assert_restores_twice(flink, moved, source.job, "CLAIM")
 
 
 class TestTheHarness:

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
@@ -197,5 +197,8 @@ def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_nee
         return tuple(plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files)
 
     monkeypatch.setattr(plan, "deletes", all_of_the_dropped)
+    once_found = settings(
+        TestReplication.settings, max_examples=100, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False
+    )
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(Replication, settings=settings(TestReplication.settings, max_examples=50, print_blob=False))
+        run_state_machine_as_test(Replication, settings=once_found)

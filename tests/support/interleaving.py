@@ -12,7 +12,7 @@ from tests.support.simulated import Moment, SimulatedDisk
 
 _PATIENCE = 20.0  # real seconds; a run that takes no step for so long hangs
 
-_BLOCKED = 0.02  # real seconds; a run that takes no step for so long waits for a lock
+_BLOCKED = 0.005  # real seconds; a run that takes no step for so long waits for a lock
 
 
 Step: TypeAlias = "tuple[str, str]"

@@ -7,6 +7,7 @@ two steps of a real filesystem is left here too.
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import io
 import random
@@ -320,6 +321,15 @@ class SimulatedJob:
         local = Path(places.local_path(f"{checkpoint}/_metadata"))
         self.references[number] = checker.needs_of(data, local, check_directories=False)
         return checkpoint
+
+    def memory(self) -> tuple[object, ...]:
+        """All that the job knows, for `recall`."""
+        segments = {place: list(each) for place, each in self._segments.items()}
+        return dict(self.bytes), dict(self.references), list(self._shared), segments
+
+    def recall(self, memory: tuple[object, ...]) -> None:
+        """Be as it was when it had this memory, which stays as it is."""
+        self.bytes, self.references, self._shared, self._segments = copy.deepcopy(memory)  # type: ignore[assignment]
 
     def restored(self, job: str) -> SimulatedJob:
         """Another job that starts from the newest checkpoint of this one: it references its files."""
