@@ -1,0 +1,240 @@
+"""HDFS to HDFS over a line of 40 ms round trip at 200 Mbit/s and 2 Gbit/s: `make bench-wan`.
+
+Prints the table of docs/performance.md. The line is emulated, see `scripts/bench/link.py`: the source and the copying process
+are at one end of it, the target's NameNode and DataNodes at the other. Whatever the line itself carries on this machine, from
+plain connections, is printed beside it. Needs root, as namespaces and TUN devices do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.bench import raw, trees
+from scripts.bench.clusters import NAMED, BenchCluster, FarCluster
+from scripts.bench.link import ADDRESSES, Link
+from scripts.bench.measured import Took, end_tidily, run, wait_until_quiet
+from scripts.bench.trees import Files
+from tests.support import hdfs
+from tests.support.jobs import JOB
+
+_BIN = Path(sys.executable).parent
+_SECONDS = 900
+_ROUND_TRIP = 0.04
+_MIB, _MBIT = 1 << 20, 1e6
+_STREAMS = 8  # of the line's own measurement
+_LEAST = {"large": 0.9, "small": 0.7}  # of the line: what was promised
+
+
+class Case(NamedTuple):
+    """A rate in bits a second, and the tree that is copied at it."""
+
+    rate: float
+    tree: Files
+
+
+class Place(NamedTuple):
+    """Where from and to, and a list of the files."""
+
+    source: str
+    target: str
+    names: Path
+
+
+class Competitor(NamedTuple):
+    """A name, and the command for a place."""
+
+    name: str
+    command: Callable[[Place], list[str]]
+    ours: bool = False
+
+
+class Row(NamedTuple):
+    """What one of them reached."""
+
+    case: Case
+    name: str
+    seconds: float
+    took: Took | None = None
+
+    @property
+    def share(self) -> float:
+        """Of the line."""
+        return self.case.tree.bytes * 8 / self.seconds / self.case.rate
+
+
+def _cases(quick: bool) -> list[Case]:
+    slow, fast = 200 * _MBIT, 2000 * _MBIT
+    small = trees.uniform("small", 500 if quick else 4000, 64 << 10)
+    return [
+        Case(slow, trees.uniform("large", 4 if quick else 24, 16 * _MIB)),
+        Case(slow, small),
+        Case(fast, trees.uniform("large", 8 if quick else 32, 64 * _MIB)),
+        Case(fast, small),
+    ]
+
+
+def _cpreplicate(place: Place, words: tuple[str, ...]) -> list[str]:
+    sync = [str(_BIN / "cpreplicate"), "sync", f"{place.source}/{JOB}/chk-1", place.target]
+    return [*sync, "--target-conf", NAMED, "--output", "json", *words]
+
+
+def _raw(place: Place, streams: int) -> list[str]:
+    where = [f"{place.source}/{JOB}", f"{place.target}/{JOB}", str(place.names)]
+    return [sys.executable, raw.__file__, *where, str(streams), NAMED]
+
+
+COMPETITORS = [
+    Competitor("cpreplicate --runner inline", functools.partial(_cpreplicate, words=("--runner", "inline")), ours=True),
+    Competitor("cpreplicate --runner inline --parallelism 256",
+               functools.partial(_cpreplicate, words=("--runner", "inline", "--parallelism", "256")), ours=True),
+    Competitor("cpreplicate --runner spark, local[2]",
+               functools.partial(_cpreplicate, words=("--runner", "spark", "--master", "local[2]")), ours=True),
+    Competitor("hdfs-native alone, 64 and 4 streams", functools.partial(_raw, streams=64)),
+    Competitor("hdfs-native alone, 256 and 4 streams", functools.partial(_raw, streams=256)),
+]  # fmt: skip
+
+
+class Bench:
+    """A cluster at each end of the line; this process is at the near end."""
+
+    def __init__(self, link: Link, near: BenchCluster, far: FarCluster, directory: Path, patience: float) -> None:
+        self._link, self._near, self._far = link, near, far
+        self._directory = directory
+        self._patience = patience
+
+    def case(self, case: Case) -> Iterator[Row]:
+        """The line itself, then everybody."""
+        self._link.set_rate(case.rate)
+        wait_until_quiet(self._patience)
+        yield Row(case, f"the line itself, {_STREAMS} plain connections", self._plain(case.tree.bytes))
+        source = f"{self._near.uri}/{case.tree.name}"
+        trees.write_checkpoint(source, 1, case.tree.sizes)
+        for number, competitor in enumerate(COMPETITORS):
+            place = Place(source, f"{self._far.uri}/{number}", trees.write_names(self._directory / "names", case.tree.sizes))
+            wait_until_quiet(self._patience)
+            took = run(competitor.command(place), _SECONDS, [self._near.pid, self._far.pid, self._link.pid])
+            self._check(place, case.tree)
+            yield Row(case, competitor.name, took.seconds, took)
+        trees.remove(source)
+
+    def _plain(self, size: int) -> float:
+        """Seconds for so many bytes."""
+        with self._link.inside(1):
+            server = socket.create_server((ADDRESSES[1], 0))
+        with server, ThreadPoolExecutor(2 * _STREAMS) as pool:
+            started = time.perf_counter()
+            done = []
+            for _ in range(_STREAMS):
+                sender = socket.create_connection(server.getsockname())
+                done += [pool.submit(_send, sender, size // _STREAMS), pool.submit(_receive, server.accept()[0])]
+            for each in done:
+                each.result()
+            return time.perf_counter() - started
+
+    @staticmethod
+    def _check(place: Place, tree: Files) -> None:
+        """Everything is there, with its length; then it goes."""
+        found = trees.lengths(f"{place.target}/{JOB}")
+        wrong = [name for name, size in tree.sizes.items() if found.get(name) != size]
+        if wrong:
+            raise RuntimeError(f"{len(wrong)} files are wrong, first {wrong[0]}")
+        trees.remove(place.target)
+
+
+def _send(connection: socket.socket, size: int) -> None:
+    data = bytes(_MIB)
+    with connection:
+        for sent in range(0, size, _MIB):
+            connection.sendall(data[: size - sent])
+
+
+def _receive(connection: socket.socket) -> None:
+    buffer = bytearray(_MIB)
+    with connection:
+        while connection.recv_into(buffer):
+            pass
+
+
+def show(rows: Iterator[Row]) -> list[Row]:
+    """The table, a line as soon as it is known."""
+    head = ["rate", "tree", "", "seconds", "files/s", "MB/s", "share of the line", "of what the line itself carries", "CPU s",
+            "others' CPU"]  # fmt: skip
+    print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
+    shown: list[Row] = []
+    for row in rows:
+        shown.append(row)
+        line = next(each for each in shown if each.case is row.case)
+        print(_row(row, line), flush=True)
+    return shown
+
+
+def _row(row: Row, line: Row) -> str:
+    size = row.case.tree.bytes
+    cells = [
+        f"{row.case.rate / _MBIT:.0f} Mbit/s", str(row.case.tree), row.name, f"{row.seconds:.2f}",
+        f"{len(row.case.tree.sizes) / row.seconds:.0f}" if row.took else "", f"{size / row.seconds / 1e6:.1f}",
+        f"{row.share:.0%}", f"{line.seconds / row.seconds:.0%}",
+        f"{row.took.cpu:.1f}" if row.took else "", f"{row.took.others:.0%}" if row.took else "",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def show_targets(rows: list[Row]) -> None:
+    """What was promised."""
+    ours = {each.name for each in COMPETITORS if each.ours}
+    print("\n| target | measured | |\n| --- | --- | --- |")
+    for row in rows:
+        if row.name in ours:
+            least = _LEAST[row.case.tree.name]
+            promise = f"{row.case.rate / _MBIT:.0f} Mbit/s, {row.case.tree}: {row.name}: ≥ {least:.0%} of the line"
+            print(f"| {promise} | {row.share:.0%} | {'met' if row.share >= least else '**not met**'} |")
+
+
+@contextlib.contextmanager
+def bench(patience: float) -> Iterator[Bench]:
+    """The line and the clusters, gone at the end; this thread is at the near end in between."""
+    hdfs.build()
+    near, far = BenchCluster(), FarCluster(ADDRESSES[1])
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-bench-")))
+        link = stack.enter_context(Link(_ROUND_TRIP))
+        stack.callback(near.close)
+        stack.callback(far.close)
+        with link.inside(1):
+            far.start()
+        stack.enter_context(link.inside(0))
+        near.start()
+        link.set_rate(2000 * _MBIT)
+        yield Bench(link, near, far, directory, patience)
+
+
+def main() -> None:
+    """Start, measure, print."""
+    end_tidily()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small trees: for trying it, not for its numbers")
+    parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
+                        help="how long to wait for a quiet machine before each run; default: %(default)s")  # fmt: skip
+    options = parser.parse_args()
+    with bench(options.patience) as ready:
+        rows = show(row for case in _cases(options.quick) for row in ready.case(case))
+    show_targets(rows)
+    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    line = f"{_ROUND_TRIP * 1000:.0f} ms round trip, emulated between two network namespaces by a program on two TUN devices"
+    print(f"\nThe line: {line}, a queue of 100 ms; TCP is the kernel's, {congestion}. All of it shares this machine.")
+
+
+if __name__ == "__main__":
+    main()
