@@ -118,11 +118,6 @@ class Replica:
             if not self._is_alone or self._without_unfinished(children):
                 return children
 
-    def metadata_bytes(self, name: str) -> bytes:
-        """The committed `_metadata` of `name` as it is. Raises `FileNotFoundError`."""
-        with self.storage.open(self.at(f"{name}/{METADATA}")) as stream:
-            return stream.read()
-
     def holds(self, name: str, chunks: Iterator[bytes]) -> bool:
         """Whether the committed `_metadata` of `name` consists of just these bytes."""
         with self.storage.open(self.at(f"{name}/{METADATA}")) as stream:
