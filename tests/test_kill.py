@@ -52,8 +52,8 @@ def places(tmp_path):
 
 def test_a_sync_killed_until_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(standby_of, places):
     moments = (Moment("start", 0.6), Moment("lease", 0.2), Moment("copy", 0.4), Moment("copy", 0.1))
-    died = standby_of(FEW_LARGE).kill_runs(22, moments, "sync", *places, "--runner", "inline", *SLOWLY)
-    assert died["copying"] >= 22 / 4
+    died = standby_of(FEW_LARGE).kill_runs(18, moments, "sync", *places, "--runner", "inline", *SLOWLY)
+    assert died["copying"] >= 18 / 4
 
 
 def test_a_sync_killed_after_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(standby_of, places):

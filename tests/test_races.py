@@ -14,6 +14,7 @@ import pytest
 from cpreplicate import lease, plan, promote, relocate, replicate, sweep
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
 from cpreplicate.replica import Replica
+from cpreplicate.storage import TEMPORARY
 from tests.support import checker
 from tests.support.interleaving import Interleaving, Step, any_of
 from tests.support.simulated import READS, State, files
@@ -126,6 +127,7 @@ class ReplicaUnderWatch:
 
     def __init__(self, stage: Stage) -> None:
         self._stage, self._version, self._newest = stage, -1, -1
+        self._there: dict[str, bytes] = {}
 
     def look(self) -> list[str]:
         """What is wrong now; nothing is looked at twice."""
@@ -133,7 +135,10 @@ class ReplicaUnderWatch:
         if disk.version == self._version:
             return []
         self._version = disk.version
-        there = files(disk.snapshot(), self._stage.replica)
+        there = {path: data for path, data in files(disk.snapshot(), self._stage.replica).items() if TEMPORARY not in path}
+        if there == self._there:
+            return []
+        self._there = there
         committed = {int(path.split("/")[-2][4:]): path for path in there if COMMITTED.fullmatch(path)}
         newest = max(committed, default=-1)
         wrong = [f"the newest went back from chk-{self._newest} to chk-{newest}"] if newest < self._newest else []
