@@ -1,10 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan fuzz clean
+.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan bench-scale bench-fleet fuzz clean
 
 help: ## what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed ## install the locked Python packages and cpreplicate itself into .venv
 
@@ -33,14 +33,21 @@ lint: setup ## ruff, mypy strict, the layers
 test: lint maven ## lint and every test, real Spark and real Flink included
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
-bench: setup maven ## decode speed against Flink's own loader
+bench: setup maven ## decode speed against Flink's own loader, and what a plan costs the driver
 	$(BIN)/python scripts/bench_decode.py
+	$(BIN)/python scripts/bench_plan.py
 
 bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, seconds and calls a file
 	$(BIN)/python scripts/bench_hdfs.py
 
 bench-wan: setup maven ## the share of an emulated long-distance link that is used
 	$(BIN)/python scripts/bench_wan.py
+
+bench-scale: setup maven ## 1 to 8 executors over an emulated network, a plan of 10 TB, and peers
+	$(BIN)/python scripts/bench_scale.py
+
+bench-fleet: setup maven ## 1,000 jobs of which few changed, against a run a job
+	$(BIN)/python scripts/bench_fleet.py
 
 # Atheris is not in requirements.lock: it is there for some Pythons only, 3.11 to 3.13.
 fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; what fails is kept in .fuzz

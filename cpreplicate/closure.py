@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate import uri
 from cpreplicate.metadata import Handle, Metadata
-
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")  # what `resolve` leaves as it is, whatever the directory
-_FILE_KINDS = frozenset({"file", "relative", "segment"})
+from cpreplicate.metadata.model import DIRECTORY, SEGMENT
 
 
 class File(NamedTuple):
@@ -19,8 +16,8 @@ class File(NamedTuple):
 
     uri: str
     extent: int
-    segment: bool
-    size: int
+    size: int = 0
+    segment: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,26 +47,16 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     places = _Places(metadata.base_uri, remaps)
     files: dict[str, File] = {}
     directories = set()
-    for handle in metadata.handles:
-        if handle.path is None:
-            continue
-        place = places[handle.path]
-        if handle.kind in _FILE_KINDS:
-            _merge(files, place, handle)
-        else:
+    for path, kind, extent, size in metadata.handles.located():
+        place = places[path]
+        if kind == DIRECTORY:
             directories.add(place)
+        elif (known := files.get(place)) is None:
+            files[place] = File(place, extent, size, kind == SEGMENT)
+        else:
+            segment = known.segment or kind == SEGMENT
+            files[place] = File(place, max(extent, known.extent), max(size, known.size), segment)
     return Closure(files, places, frozenset(directories))
-
-
-def needed_extent(handle: Handle) -> int:
-    """How long the file of a handle must at least be, in bytes.
-
-    Zero for a changelog's `dstl` file: its handle tells the uncompressed payload, which is unrelated to the file's
-    length when compression is on (`FsStateChangelogWriter`, observed on 1.20 and 2.3).
-    """
-    if handle.part == "delta" and handle.kind != "segment":
-        return 0
-    return handle.size + (handle.position or 0)
 
 
 def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
@@ -90,15 +77,6 @@ def _job_of(place: str) -> str:
     return uri.parent(place)
 
 
-def _merge(files: dict[str, File], place: str, handle: Handle) -> None:
-    extent, segment = needed_extent(handle), handle.kind == "segment"
-    size = handle.size + (handle.position or 0)
-    known = files.get(place)
-    if known is not None:
-        extent, segment, size = max(extent, known.extent), segment or known.segment, max(size, known.size)
-    files[place] = File(place, extent, segment, size)
-
-
 class _Places(dict[str, str]):
     """Resolves each recorded spelling once, and most of them by their directory, of which there are few."""
 
@@ -109,15 +87,17 @@ class _Places(dict[str, str]):
         self._directories: dict[str, str] = {}
 
     def __missing__(self, text: str) -> str:
-        directory, slash, name = text.rpartition("/")
-        is_plain = bool(slash and directory) and _PLAIN_NAME.fullmatch(name) is not None
-        self[text] = place = f"{self._directory(directory)}/{name}" if is_plain else self._resolve(text)
+        directory, _, name = text.rpartition("/")
+        if directory and uri.is_plain(name):
+            if (resolved := self._directories.get(directory)) is None:
+                resolved = self._directories[directory] = self._resolve(f"{directory}/x")[: -len("/x")]
+            if resolved == directory:
+                return text  # and not kept: most paths are recorded as places
+            place = f"{resolved}/{name}"
+        else:
+            place = self._resolve(text)
+        self[text] = place
         return place
-
-    def _directory(self, text: str) -> str:
-        if text not in self._directories:
-            self._directories[text] = self._resolve(f"{text}/x")[: -len("/x")]
-        return self._directories[text]
 
     def _resolve(self, text: str) -> str:
         return uri.remap(uri.resolve(text, self._base), self._remaps)

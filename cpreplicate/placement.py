@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
 from cpreplicate import uri
 from cpreplicate.errors import Refused
 
+_File = TypeVar("_File")
 METADATA = "_metadata"
 OWN = ".cpreplicate"
 BEFORE_RELOCATE = f"{OWN}/before-relocate"
 FOREIGN = "foreign"
+JOB_ID = re.compile(r"[0-9a-f]{32}")  # `JobID.toString()`, the name of a job's directory
 CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
 _LONGEST_NAME = 200  # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
 _MOST_DECODINGS = 8  # a name may be encoded ten thousand times over, and each round costs its length
@@ -63,13 +65,22 @@ class Placement:
             return relative
         return f"{FOREIGN}/{_digest(source)}"
 
-    def place_all(self, sources: Iterable[str]) -> dict[str, str]:
-        """Target path to source, for each source. Raises `Refused` if two sources would meet on one target."""
-        placed: dict[str, str] = {}
-        for source in sources:
-            target = self.place(source)
-            if placed.setdefault(target, source) != source:
-                raise Refused(f"{source} and {placed[target]} would both become {target} in the replica; nothing was done")
+    def place_all(self, files: Mapping[str, _File]) -> dict[str, _File]:
+        """Files by their path in the replica, from files by their source. Raises `Refused` if two would meet there."""
+        placed: dict[str, _File] = {}
+        prefixes: dict[str, str] = {}  # of files with plain names, by their directory, of which there are few
+        for source, file in files.items():
+            directory, _, name = source.rpartition("/")
+            if uri.is_plain(name) and len(name) <= _LONGEST_NAME and name != METADATA:
+                if (prefix := prefixes.get(directory)) is None:
+                    prefix = prefixes[directory] = self.place(f"{directory}/x")[:-1]
+                target = prefix + name
+            else:
+                target = self.place(source)
+            if target in placed:
+                other = next(each for each in files if self.place(each) == target)
+                raise Refused(f"{source} and {other} would both become {target} in the replica; nothing was done")
+            placed[target] = file
         return placed
 
     @staticmethod

@@ -6,18 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from cpreplicate.closure import File
+
 Verb = Literal["copy", "keep", "delete"]
-
-
-class Needed(NamedTuple):
-    """A file of the new checkpoint's closure: where it is read, the length that the replica's copy must at least have.
-
-    `size` is about how long it is, where that is more than its extent tells.
-    """
-
-    source: str
-    extent: int
-    size: int = 0
 
 
 class Committed(NamedTuple):
@@ -87,7 +78,7 @@ def total(actions: Iterable[Action]) -> int:
 
 
 def copies_and_keeps(
-    needed: Mapping[str, Needed], committed: Sequence[Committed], present: Mapping[str, int]
+    needed: Mapping[str, File], committed: Sequence[Committed], present: Mapping[str, int]
 ) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
     """The closure split into what must be copied and what the replica has.
 
@@ -96,7 +87,7 @@ def copies_and_keeps(
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
     copies, keeps = [], []
-    for target, (source, extent, size) in needed.items():
+    for target, (source, extent, size, _) in needed.items():
         length = present.get(target)
         if length is not None and length >= extent:
             reason = f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
@@ -115,7 +106,7 @@ def dropped(committed: Sequence[Committed], checkpoint_id: int, keep: int) -> tu
 def deletes(
     committed: Sequence[Committed],
     replaced: Sequence[Committed],
-    needed: Mapping[str, Needed],
+    needed: Mapping[str, File],
     present: Mapping[str, int],
 ) -> tuple[Action, ...]:
     """What only the `replaced` ones of the `committed` checkpoints needed."""

@@ -7,20 +7,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from cpreplicate import paths, plan, seal, uri
-from cpreplicate.closure import Closure, closure
+from cpreplicate.closure import Closure, File, closure
 from cpreplicate.deleting import refuse_links
 from cpreplicate.errors import Refused
+from cpreplicate.lease import Held as HeldLease
 from cpreplicate.metadata import rewrite
 from cpreplicate.paths import PathsMode
 from cpreplicate.placement import Placement
-from cpreplicate.plan import Cap, Needed, Plan
+from cpreplicate.plan import Cap, Plan
 from cpreplicate.replica import Held, Replica
+from cpreplicate.runners import Copy, Engine
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.storage import Sites
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Engine):
     """What to replicate and how; the options of `diff` and `sync`."""
 
     source: str
@@ -29,9 +31,6 @@ class Request:
     keep: int = 1
     remaps: tuple[uri.Remap, ...] = ()
     source_roots: tuple[str, ...] = ()
-    runner: str = "auto"
-    master: str | None = None
-    parallelism: int | None = None
     sites: Sites = field(default=Sites())
     lock_wait: float = 0.0
     max_delete: Cap | None = None
@@ -46,7 +45,7 @@ class Wanted:
     file: MetadataFile
     closure: Closure
     placement: Placement
-    needed: Mapping[str, Needed]
+    needed: Mapping[str, File]
 
 
 def make_plan(wanted: Wanted, replica: Replica, held: Sequence[Held], request: Request) -> Plan:
@@ -86,9 +85,7 @@ def want(request: Request) -> Wanted:
     found = closure(file.metadata, request.remaps)
     _refuse_other_roots(found, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
-    placed = placement.place_all(found.files)
-    needed = {target: Needed(place, found.files[place].extent, found.files[place].size) for target, place in placed.items()}
-    return Wanted(source, file, found, placement, needed)
+    return Wanted(source, file, found, placement, placement.place_all(found.files))
 
 
 def target_replica(wanted: Wanted, request: Request) -> Replica:
@@ -109,8 +106,9 @@ def _refuse_other_roots(found: Closure, source: Source, request: Request) -> Non
     allowed = [source.job_root or source.checkpoint, *(each.actual for each in request.remaps), *request.source_roots]
     if not request.source_roots:
         allowed.append(uri.filesystem(source.checkpoint))
-    strangers = [place for place in found.files if not any(uri.within(place, root) for root in allowed)]
-    if strangers:
+    directories = {uri.parent(place) for place in found.files}
+    beyond = {each for each in directories if not any(uri.within(f"{each}/x", root) for root in allowed)}
+    if beyond and (strangers := [place for place in found.files if not any(uri.within(place, root) for root in allowed)]):
         raise Refused(
             f"{source.checkpoint} references {len(strangers)} files outside the source's roots, such as {strangers[0]};"
             " nothing was read from there. If they belong to this job, name the directory with --source-root, or where"
@@ -142,6 +140,16 @@ def _is_published(wanted: Wanted, replica: Replica, held: Sequence[Held], mode: 
     if all(each.name != wanted.placement.name for each in held):
         return False
     return replica.holds(wanted.placement.name, rewritten(wanted, replica, mode))
+
+
+def copies(made: Plan, wanted: Wanted, replica: Replica, held: HeldLease) -> list[Copy]:
+    """A plan's copies as runners take them; a merged file grows, so a run that lost its lease must not replace a copy of it."""
+    root, needed = replica.at("x")[:-1], wanted.needed
+    files = ((each.target, needed[each.target]) for each in made.copies)
+    return [
+        Copy(source, root + target, extent, size, held if segment else None)
+        for target, (source, extent, size, segment) in files
+    ]
 
 
 def rewritten(wanted: Wanted, replica: Replica, mode: str) -> Iterator[bytes]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cpreplicate import deleting, lease, manifest, paths, plan, uri
 from cpreplicate.deleting import some
@@ -13,7 +15,7 @@ from cpreplicate.errors import CopyFailed, LeaseHeld, NotThere, SourceBroken, So
 from cpreplicate.lease import Lease
 from cpreplicate.paths import Restore
 from cpreplicate.plan import Plan
-from cpreplicate.planning import Request, Wanted, make_plan, rewritten, target_replica, want
+from cpreplicate.planning import Request, Wanted, copies, make_plan, rewritten, target_replica, want
 from cpreplicate.replica import Held, Replica
 from cpreplicate.runners import Copy, Outcome, Read, Runner, choose_runner
 from cpreplicate.storage import Site
@@ -35,17 +37,41 @@ class Report:
     undeleted: tuple[str, ...] = ()
 
 
-def diff(request: Request) -> Report:
+class Looked(NamedTuple):
+    """What a look at a job found: the checkpoint that it would be replicated to, and what is to be copied or deleted."""
+
+    checkpoint: str
+    is_current: bool
+    files: int
+    bytes: int
+
+
+def diff(request: Request, say: Say = lambda _line: None) -> Report:
     """The plan, nothing done. Reads the source's `_metadata` and lists the replica's directories."""
     started = time.monotonic()
     wanted = want(request)
     replica = target_replica(wanted, request)
     held = replica.committed()
-    return _capped(_report(make_plan(wanted, replica, held, request), wanted, started), held, request)
+    made = make_plan(wanted, replica, held, request)
+    if request.explain:
+        _runner(made, [], request, say)
+    return _capped(_report(made, wanted, started), held, request)
 
 
-def sync(request: Request, say: Say) -> Report:
-    """Replicate; see `docs/architecture.md` for the protocol. Raises one of `cpreplicate.errors`, having deleted nothing."""
+def look(request: Request) -> Looked:
+    """Whether there is anything to do, and how much; nothing done."""
+    wanted = want(request)
+    replica = target_replica(wanted, request)
+    made = make_plan(wanted, replica, replica.committed(), request)
+    is_current = made.empty and replica.has_manifest(made.checkpoint)
+    return Looked(made.checkpoint, is_current, len(made.copies) + len(made.deletes), plan.total(made.copies))
+
+
+def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
+    """Replicate; see `docs/architecture.md` for the protocol. Raises one of `cpreplicate.errors`, having deleted nothing.
+
+    With a `shared` runner, else with one of its own.
+    """
     started = time.monotonic()
     wanted = want(request)
     replica = target_replica(wanted, request)
@@ -59,7 +85,7 @@ def sync(request: Request, say: Say) -> Report:
             return _report(made, wanted, started)
         crcs = _known_crcs(replica, held)
         unread = [action for action in made.keeps if (action.target, action.bytes) not in crcs]
-        with _runner(made, unread, request, say) as runner:
+        with shared or _runner(made, unread, request, say) as runner:
             outcomes = _copy(made, wanted, replica, runner, hold, say) + _read_back(unread, replica, runner, say)
             length = _publish(made, wanted, replica, hold, say) if made.publish else _published_length(made, held)
             replica.record(made.checkpoint, _manifest(made, wanted, outcomes, length, crcs))
@@ -106,8 +132,9 @@ def _read_back(unread: Sequence[plan.Action], replica: Replica, runner: Runner, 
 def _runner(made: Plan, unread: Sequence[plan.Action], request: Request, say: Say) -> Runner:
     files = len(made.copies) + len(made.deletes) + len(unread)
     size = plan.total(made.copies) + plan.total(unread)
-    runner = choose_runner(request.runner, files, size, request.sites, request.master, request.parallelism)
-    say(f"runner: {runner.name} ({runner.reason})")
+    runner = choose_runner(request, files, size, request.sites)
+    if request.explain:
+        say(f"runner: {runner.name} ({runner.reason})")
     return runner
 
 
@@ -116,11 +143,7 @@ def _copy(made: Plan, wanted: Wanted, replica: Replica, runner: Runner, hold: Le
     if not made.copies:
         return []
     say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
-    needed = [(each.target, wanted.needed[each.target]) for each in made.copies]
-    actions = [
-        Copy(file.source, replica.at(target), file.extent, file.size, hold.held if _grows(file.source, wanted) else None)
-        for target, file in needed
-    ]
+    actions = copies(made, wanted, replica, hold.held)
     outcomes = runner.run(actions)
     _raise_if_missing(actions, outcomes, wanted)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -133,26 +156,32 @@ def _copy(made: Plan, wanted: Wanted, replica: Replica, runner: Runner, hold: Le
             + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
     hold.check()  # another run may have written since, with what it found there
-    _check_lengths(made, replica, outcomes)
-    return outcomes
+    return _as_they_lie(made, wanted, replica, outcomes)
 
 
-def _grows(source: str, wanted: Wanted) -> bool:
-    return wanted.closure.files[source].segment
+def _as_they_lie(made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Each copy has at the target the length that was written: by a listing a directory, for a stat a file costs more.
 
-
-def _check_lengths(made: Plan, replica: Replica, outcomes: Sequence[Outcome]) -> None:
-    """Each copy has at the target the length that was written: by a listing a directory, for a stat a file costs more."""
+    A merged file may have another one, if two attempts at it raced (speculation, an executor given up for lost): both are
+    long enough, but it is not known which of them lies there, and so not its CRC32C.
+    """
     present = replica.present([each.target for each in made.copies])
-    lengths = {outcome.target: outcome.bytes for outcome in outcomes}
+    lengths = {replica.at(each.target): present.get(each.target) for each in made.copies}
+    growing = {replica.at(each.target): file.extent for each in made.copies if (file := wanted.needed[each.target]).segment}
+    lying = []
+    for outcome in outcomes:
+        length = lengths[outcome.target]
+        raced = length is not None and length != outcome.bytes and length >= growing.get(outcome.target, math.inf)
+        lying.append(outcome._replace(bytes=length, crc32c=None) if raced and length is not None else outcome)
     wrong = [
-        f"{place} has {present.get(each.target)} bytes after {lengths[place]} were written"
-        for each in made.copies
-        if present.get(each.target) != lengths[place := replica.at(each.target)]
+        f"{each.target} has {lengths[each.target]} bytes after {each.bytes} were written"
+        for each in lying
+        if lengths[each.target] != each.bytes
     ]
     if wrong:
         raise CopyFailed(f"{len(wrong)} files of the replica are not as they were written; nothing was committed or deleted."
                          f" Remove them and run again. {some(wrong)}")  # fmt: skip
+    return lying
 
 
 def _raise_if_missing(actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted) -> None:

@@ -14,7 +14,7 @@ from cpreplicate.lease import Lease
 from cpreplicate.orphans import TRASH, Found
 from cpreplicate.plan import Action, Cap, total
 from cpreplicate.replica import Replica
-from cpreplicate.runners import choose_runner
+from cpreplicate.runners import Engine, choose_runner
 from cpreplicate.storage import Sites
 
 Say = Callable[[str], None]
@@ -22,7 +22,7 @@ HALF = Cap(0.5, is_share=True)
 
 
 @dataclass(frozen=True)
-class SweepRequest:
+class SweepRequest(Engine):
     """What to sweep and how. `min_age` in seconds: what is younger may belong to a run that this one cannot see."""
 
     replica: str
@@ -30,9 +30,6 @@ class SweepRequest:
     max_delete: Cap = HALF
     trash: bool = False
     empty_trash: bool = False
-    runner: str = "auto"
-    master: str | None = None
-    parallelism: int | None = None
     lock_wait: float = 0.0
     sites: Sites = field(default=Sites())
 
@@ -106,7 +103,7 @@ def _alone(replica: Replica, request: SweepRequest, say: Say) -> Iterator[Lease]
 
 def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease, say: Say) -> Sweep:
     files = len(report.deletes)
-    with choose_runner(request.runner, files, 0, request.sites, request.master, request.parallelism) as runner:
+    with choose_runner(request, files, 0, request.sites) as runner:
         say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name})")
         failed = deleting.delete([each.target for each in report.found.trash], replica, runner, hold)
         names = [each.target for each in report.found.orphans]

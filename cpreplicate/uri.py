@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cpreplicate.errors import Refused, UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _REPEATED_SLASH = re.compile(r"/{2,}")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim removes
 
@@ -54,6 +55,11 @@ def join(base: str, relative: str) -> str:
 def parent(uri: str) -> str:
     """The directory of a place."""
     return uri.rpartition("/")[0]
+
+
+def is_plain(name: str) -> bool:
+    """Whether a file's name is one that `resolve` leaves as it is, whatever the directory, and that hides no step."""
+    return _PLAIN_NAME.fullmatch(name) is not None
 
 
 def name(uri: str) -> str:

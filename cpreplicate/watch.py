@@ -43,7 +43,7 @@ class Backlog:
         replica = Replica(self.replica, self.request.sites.target)
         with (
             lease.held(replica.root, replica.site) as hold,
-            choose_runner("inline", len(self.targets), 0, self.request.sites, None, self.request.parallelism) as runner,
+            choose_runner(replace(self.request, runner="inline"), len(self.targets), 0, self.request.sites) as runner,
         ):
             seal.refuse_sealed(replica)
             needed = {path for each in replica.committed_alone() for path in each.files}

@@ -208,3 +208,27 @@ def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return used, set(done.stdout.splitlines()[-1].split())
+
+
+def test_explain_tells_both_estimates_also_of_a_dry_run(cli):
+    for words in (["--dry-run"], []):
+        done = cli("sync", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--explain", *words)
+        assert done.returncode == 0
+        assert "runner: inline (auto, " in done.stderr
+        assert "s, Spark about " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--conf", "spark.executor.cores"], "expected a property of Spark"),
+        (["--properties-file", "/nonexistent"], "No such file"),
+        (["--batch-bytes", "many"], "expected a size"),
+        (["--batch-files", "0"], "0 is not in the range"),
+    ],
+)
+def test_an_option_of_the_engine_that_is_not_understood_is_told_before_anything_is_done(cli, words, said):
+    done = cli.sync(6, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (cli.directory / "dcB").exists()

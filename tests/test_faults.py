@@ -245,7 +245,7 @@ def run(job: Job, cluster: HdfsCluster, scratch: Path, *words: str, meanwhile: C
 
 def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None) -> Ended:
     """`cpreplicate sync`, patient for three seconds with what may pass."""
-    command = ["sync", f"{job.source}/{JOB}", job.target, "--retry-for", "3s", "--runner", "inline"]
+    command = ["sync", f"{job.source}/{JOB}", job.target, "--retry-for", "3s", "--runner", "inline", "--progress", "none"]
     with subprocess.Popen(
         [sys.executable, "-c", _IMPATIENT, *command, *words],
         stdout=subprocess.DEVNULL,

@@ -65,14 +65,15 @@ def test_a_foreign_name_fits_every_filesystem(name):
 @given(st.lists(NAMES, unique=True), st.sampled_from(["shared", "foreign", "../job1/shared"]))
 def test_two_source_files_never_meet_on_one_target(names, directory):
     sources = [f"{JOB}/{directory}/{name}" for name in names]
-    placed = PLACEMENT.place_all(sources)
+    placed = PLACEMENT.place_all({source: source for source in sources})
     assert sorted(placed.values()) == sorted(sources)
+    assert all(PLACEMENT.place(source) == target for target, source in placed.items())
 
 
 def test_sources_that_would_meet_are_refused():
     foreign = "hdfs://dcA/ckpt/job1/shared/a"
     with pytest.raises(Refused, match="both"):
-        PLACEMENT.place_all([foreign, f"{JOB}/{PLACEMENT.place(foreign)}"])
+        PLACEMENT.place_all(dict.fromkeys([foreign, f"{JOB}/{PLACEMENT.place(foreign)}"]))
 
 
 def test_a_foreign_merge_directory_holds_no_file_of_the_replica():

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.plan import Action, Committed, Needed, copies_and_keeps, deletes, dropped, total
+from cpreplicate.closure import File
+from cpreplicate.plan import Action, Committed, copies_and_keeps, deletes, dropped, total
 
 TARGETS = st.sampled_from([f"shared/{n}" for n in "abcdefgh"])
 FILES = st.dictionaries(TARGETS, st.integers(0, 9))
@@ -12,8 +13,8 @@ CHECKPOINTS = st.lists(FILES, max_size=4).map(
 )
 
 
-def needed(**extents: int) -> dict[str, Needed]:
-    return {f"shared/{name}": Needed(f"hdfs://dcA/job/shared/{name}", extent) for name, extent in extents.items()}
+def needed(**extents: int) -> dict[str, File]:
+    return {f"shared/{name}": File(f"hdfs://dcA/job/shared/{name}", extent) for name, extent in extents.items()}
 
 
 def test_what_is_new_is_copied_and_what_is_shared_is_kept():
@@ -61,7 +62,7 @@ def test_keep_counts_the_new_checkpoint():
 def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(wanted, committed, orphans, keep):
     """A model: apply the plan to a set of files and look at what every checkpoint still held there needs."""
     new = 10
-    files = {target: Needed(f"source/{target}", extent) for target, extent in wanted.items()}
+    files = {target: File(f"source/{target}", extent) for target, extent in wanted.items()}
     present = dict(orphans)
     for checkpoint in committed:
         for target, extent in checkpoint.files.items():

@@ -6,18 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import lease, manifest, replicate
+from cpreplicate import lease, manifest, replicate, uri
 from cpreplicate import replica as replica_module
 from cpreplicate.closure import closure
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn
 from cpreplicate.metadata import Absolute, rewrite
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Request
+from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.source import read_metadata
-from cpreplicate.storage import Site
+from cpreplicate.storage import Site, Sites
 from cpreplicate.verify import ALL, Sample, verify
 from tests.support import corpus
 from tests.support.corpus import DataCentre
+from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
 
 FOLDERS = sorted(each.name for each in corpus.ROOT.iterdir())
@@ -405,3 +407,38 @@ class TestASampleOfTheContent:
         assert len(found.corrupt) == found.compared == sum(sample.takes(f"shared/{n:03}") for n in range(100))
         assert 5 < found.compared < 40
         assert not found.restorable
+
+
+class Racing(InlineRunner):
+    """A runner after which an attempt that was taken for lost replaces each copy by a longer one."""
+
+    def run(self, actions, level=0):
+        outcomes = super().run(actions, level)
+        for outcome in outcomes:
+            with open(uri.local_path(outcome.target), "ab") as file:
+                file.write(b"later")
+        return outcomes
+
+
+def racing(tmp_path, handle):
+    root = f"file:{tmp_path}/dcA"
+    write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100})
+    place = f"{root}/{JOB}/shared/a"
+    state = Incremental(11, 1, "backend", (0, 128), 1, None, (("a.sst", handle(place)),), ())
+    tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 1)
+    (tmp_path / "dcA" / JOB / "chk-1" / "_metadata").write_bytes(encode(tree).data)
+    request = Request(f"{root}/{JOB}/chk-1", f"file:{tmp_path}/dcB")
+    return replicate.sync(request, silent, shared=Racing(Sites()))
+
+
+def test_of_a_merged_file_at_which_two_attempts_raced_the_crc_counts_as_not_known(tmp_path):
+    report = racing(tmp_path, lambda place: Segment(10, 80, 0, place, "id"))
+    assert report.committed
+    found = verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, silent, Site())
+    assert (found.corrupt, found.uncompared) == ((), ("shared/a",))
+
+
+def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
+    with pytest.raises(CopyFailed, match="not as they were written"):
+        racing(tmp_path, lambda place: File(place, 100))
+    assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()

@@ -65,12 +65,13 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
 @click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
 def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
     """Replicate: copy what is new, commit, delete what only the old checkpoint needed."""
-    from cpreplicate.output import narrate, show_report
+    from cpreplicate.output import narrator, show_report
     from cpreplicate.replicate import diff, sync
 
+    say = narrator(options["progress"])
     request = params.request_of(options)
     with params.showing_what_was_refused(lambda report: show_report(report, output, actions)):
-        report = diff(request) if dry_run else sync(request, narrate)
+        report = diff(request, say) if dry_run else sync(request, say)
     show_report(report, output, actions)
 
 
@@ -83,10 +84,11 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
               help="How often a new checkpoint is looked for.")  # fmt: skip
 def watch(interval: float, actions: bool, output: Any, **options: Any) -> None:
     """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory."""
-    from cpreplicate.output import narrate, show_report
+    from cpreplicate.output import narrator, show_report
     from cpreplicate.watch import watch as verb
 
-    verb(params.request_of(options), interval, narrate, lambda report: show_report(report, output, actions))
+    say = narrator(options["progress"])
+    verb(params.request_of(options), interval, say, lambda report: show_report(report, output, actions))
 
 
 @cli.command(epilog=params.READ_CODES + "\n   4  the replica cannot be restored")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,33 @@ def load(path: str) -> tuple[dict[str, Any], dict[str, Options]]:
 
     Options are spelled as on the command line or with `_`.
     """
+    found = tables(path)
+    storages = storages_of(path, found)
+    return {command: _options(path, command, table) for command, table in found.items() if command != STORAGE}, storages
+
+
+def tables(path: str) -> dict[str, Any]:
+    """What a TOML file holds. Raises `click.UsageError`."""
     try:
         with open(path, "rb") as file:
-            tables = tomllib.load(file)
+            return tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise click.UsageError(f"--config {path}: {error}") from error
-    storages = {name: _storage(path, table) for name, table in tables.pop(STORAGE, {}).items()}
-    return {command: _options(path, command, table) for command, table in tables.items()}, storages
+        raise click.UsageError(f"{path}: {error}") from error
+
+
+def storages_of(path: str, tables: dict[str, Any]) -> dict[str, Options]:
+    """The `[storage."…"]` tables among them."""
+    return {name: _storage(path, table) for name, table in tables.get(STORAGE, {}).items()}
+
+
+def spark_properties(path: str) -> tuple[tuple[str, str], ...]:
+    """A file of Spark's properties: a line each, name and value parted by blanks, `=` or `:`; `#` begins a comment."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--properties-file {path}: {error}") from error
+    found = [re.fullmatch(r"([^\s=:]+)\s*[=:\s]\s*(.*)", line.strip()) for line in lines]
+    return tuple((match[1], match[2]) for match in found if match is not None and not match[1].startswith(("#", "!")))
 
 
 def _storage(path: str, table: object) -> Options:

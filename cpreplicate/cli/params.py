@@ -16,7 +16,7 @@ from cpreplicate.errors import TooManyDeletes
 if TYPE_CHECKING:
     from cpreplicate.plan import Cap
     from cpreplicate.planning import Request
-    from cpreplicate.storage import Limits, Site
+    from cpreplicate.storage import Limits, Site, Sites
     from cpreplicate.verify import Sample
 
 STORAGES = "cpreplicate.storages"
@@ -103,11 +103,44 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--runner", type=click.Choice(["auto", "spark", "inline"]), default="auto", show_default=True,
                      help="What copies and deletes: Spark executors, or threads of this process. auto: Spark, unless"
                      " little is to be done."),
-        click.option("--master", metavar="URL", help="Spark master. Default: local[*] with four tries a batch."),
+        click.option("--master", metavar="URL", help="Spark master. Default: what spark-submit or the properties name, else"
+                     " local[*] with four tries a batch."),
+        click.option("--conf", multiple=True, metavar="K=V", callback=_properties, help="A property of Spark. Repeatable."),
+        click.option("--properties-file", metavar="FILE", help="Properties of Spark, as spark-submit reads them; --conf wins."),
         click.option("--parallelism", type=click.IntRange(1), metavar="N",
-                     help="Slots to fill with batches (spark), or files copied at once (inline)."),
+                     help="Slots to fill with batches (spark), or files copied at once (inline). Default: what the cluster"
+                     " offers, what the storages like."),
+        click.option("--batch-bytes", metavar="SIZE", callback=sites.parsed(sites.size),
+                     help="At most so many bytes a batch, unless it is one file. Default: 8GiB."),
+        click.option("--batch-files", type=click.IntRange(1), metavar="N",
+                     help="At most so many files a batch. Default: 2000."),
+        click.option("--streams", type=click.IntRange(1), metavar="N",
+                     help="Files that a task copies at once. Default: what the storages like, 4 of large ones."),
+        click.option("--explain", is_flag=True, help="Tell which runner was chosen, and why."),
+        click.option("--progress", type=click.Choice(["auto", "bar", "lines", "ndjson", "none"]), default="auto",
+                     show_default=True, help="How stderr tells how far it is. auto: a bar on a terminal, else a line every"
+                     " ten seconds."),
         lock_wait,
     ])  # fmt: skip
+
+
+def _properties(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [value for value, (name, equals, _) in zip(values, pairs, strict=True) if not (name and equals)]:
+        raise click.BadParameter(f"{wrong[0]}: expected a property of Spark such as spark.executor.cores=4")
+    return tuple((name.strip(), text.strip()) for name, _, text in pairs)
+
+
+def engine_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with `runner_options`, where they are among them, as an `Engine` takes them."""
+    from cpreplicate.cli.config import spark_properties
+    from cpreplicate.output import show_progress
+
+    if "progress" in options:
+        options["show"] = show_progress(options.pop("progress"))
+        file = options.pop("properties_file")
+        options["conf"] = (*(spark_properties(file) if file else ()), *options["conf"])
+    return options
 
 
 lock_wait = click.option(
@@ -176,15 +209,31 @@ def showing_what_was_refused(show: Callable[[Any], None]) -> Iterator[None]:
         raise
 
 
-def request_of(options: dict[str, Any]) -> Request:
-    from cpreplicate.planning import Request
+def add_storages(path: str, tables: dict[str, Any]) -> None:
+    """Have the `[storage."…"]` tables of another file count too."""
+    from cpreplicate.cli.config import storages_of
+
+    meta = click.get_current_context().meta
+    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(path, tables)}
+
+
+def sites_of(options: dict[str, Any]) -> Sites:
+    """Takes what tells how both sides are reached out of the options."""
     from cpreplicate.storage import Sites
 
     limits = sites.limits_of(options)
     source = site_of(options.pop("source_conf"), options, limits)
     target = site_of(options.pop("target_conf"), options, limits)
-    both = Sites(source, target, options.pop("preserve", False))
-    rest = without_access(options)
+    return Sites(source, target, options.pop("preserve", False))
+
+
+def request_of(options: dict[str, Any]) -> Request:
+    from cpreplicate.planning import Request
+
+    both = sites_of(options)
+    for name in ("dry_run", "actions", "output"):
+        options.pop(name, None)
+    rest = engine_of(without_access(options))
     return Request(remaps=rest.pop("remap"), source_roots=rest.pop("source_root"), sites=both, **rest)
 
 

@@ -34,15 +34,16 @@ EXIT STATUS
 @params.output_option
 def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
     """Remove orphans: files under a replica that no committed checkpoint there references."""
-    from cpreplicate.output import narrate, show_sweep
+    from cpreplicate.output import narrator, show_sweep
     from cpreplicate.storage import Sites
     from cpreplicate.sweep import SweepRequest, look
     from cpreplicate.sweep import sweep as verb
 
     site = params.site_of(options.pop("target_conf"), options)
-    request = SweepRequest(sites=Sites(site, site), **params.without_access(options))
+    say = narrator(options["progress"])
+    request = SweepRequest(sites=Sites(site, site), **params.engine_of(params.without_access(options)))
     with params.showing_what_was_refused(lambda report: show_sweep(report, output, actions)):
-        report = look(request) if dry_run else verb(request, narrate)
+        report = look(request) if dry_run else verb(request, say)
     show_sweep(report, output, actions)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.inspect import Inspection, ReferenceRow
 from cpreplicate.output import machine, text
 from cpreplicate.replicate import Report
+from cpreplicate.runners import ShowProgress
 from cpreplicate.verify import Verification
 
 if TYPE_CHECKING:
+    from cpreplicate.fleet import FleetReport
+    from cpreplicate.output import progress
     from cpreplicate.promote import Promotion
     from cpreplicate.relocate import Relocation
     from cpreplicate.sweep import Sweep
@@ -22,7 +26,10 @@ __all__ = [
     "Form",
     "complain",
     "narrate",
+    "narrator",
+    "show_fleet",
     "show_inspection",
+    "show_progress",
     "show_promotion",
     "show_references",
     "show_relocation",
@@ -34,7 +41,31 @@ __all__ = [
 
 def narrate(line: str) -> None:
     """What happens meanwhile."""
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{line}\n")  # in one piece: jobs of a fleet narrate from many threads
+    sys.stderr.flush()
+
+
+def show_fleet(done: FleetReport, form: Form) -> None:
+    """The result of `fleet`."""
+    from cpreplicate.output import fleets
+
+    _print({"text": fleets.fleet_text, "json": fleets.fleet_json, "ndjson": fleets.fleet_ndjson}[form](done))
+
+
+def narrator(progress: str) -> Callable[[str], None]:
+    """How to narrate beside progress of a form: beside events as events."""
+    return _narrate_as_event if progress == "ndjson" else narrate
+
+
+def show_progress(form: progress.Form) -> ShowProgress | None:
+    """What shows how far a run is, in a form."""
+    from cpreplicate.output import progress
+
+    return progress.progress(form)
+
+
+def _narrate_as_event(line: str) -> None:
+    narrate(json.dumps({"event": "narration", "text": line}))
 
 
 def complain(line: str) -> None:

@@ -37,7 +37,7 @@ def inspection(found: Inspection) -> str:
         for each in found.operators
     ]  # fmt: skip
     head = ("operator", "name", "subtasks / max", "files", "bytes", "largest subtask")
-    return columns(facts) + "\n\n" + _table(head, rows)
+    return columns(facts) + "\n\n" + table(head, rows)
 
 
 def references(found: Sequence[ReferenceRow]) -> str:
@@ -47,7 +47,7 @@ def references(found: Sequence[ReferenceRow]) -> str:
          str(row.size), "" if row.position is None else str(row.position), row.path or "")
         for row in found
     ]  # fmt: skip
-    return _table(("operator", "subtask", "state", "handle", "size", "position", "path"), rows)
+    return table(("operator", "subtask", "state", "handle", "size", "position", "path"), rows)
 
 
 def report(done: Report, every_action: bool) -> str:
@@ -124,7 +124,7 @@ def actions(verbs: Iterable[tuple[str, tuple[Action, ...]]], every: bool) -> str
         if len(found) > len(shown):
             hidden = found[len(shown) :]
             rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions shows all"))
-    return _table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
+    return table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
 
 
 def _skew(largest: int, whole: int, subtasks: int) -> str:
@@ -138,7 +138,7 @@ def columns(facts: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<11} {value}" for name, value in facts)
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return _rich_table(head, rows) if sys.stdout.isatty() else _plain_table(head, rows)
 
 

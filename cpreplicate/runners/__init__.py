@@ -2,6 +2,22 @@
 
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner
-from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read
+from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.progress import ShowProgress, Snapshot
+from cpreplicate.runners.shared import SharedRunner
+from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read, Stopped
 
-__all__ = ["Action", "Copy", "Delete", "Outcome", "Read", "Runner", "choose_runner"]
+__all__ = [
+    "Action",
+    "Copy",
+    "Delete",
+    "Engine",
+    "Outcome",
+    "Read",
+    "Runner",
+    "SharedRunner",
+    "ShowProgress",
+    "Snapshot",
+    "Stopped",
+    "choose_runner",
+]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cpreplicate.runners.work import Action, Outcome
+from cpreplicate.storage import Sites
+
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
 class Runner(Protocol):
@@ -19,8 +23,20 @@ class Runner(Protocol):
     reason: str
     is_elsewhere: bool
 
-    def run(self, actions: Sequence[Action]) -> list[Outcome]:
-        """One outcome for each action, in any order. What failed was tried again before it is told as failed."""
+    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:
+        """One outcome for each action, in any order. What failed was tried again before it is told as failed.
+
+        `level` is how important it is among what runs at the same time, 0 the most.
+        """
+
+    def map(self, function: Callable[[In], Out], items: Sequence[In]) -> list[Out]:
+        """What a function returns for each, in their order; it and they may travel to other machines."""
+
+    def limited(self, sites: Sites) -> Sites:
+        """Sites as functions given to `map` are to have them: with the limits of this run."""
+
+    def cancel(self) -> None:
+        """Break off what is under way, from another thread: its `run` raises `Stopped`, and so does any later one."""
 
     def __enter__(self) -> Runner: ...
 

@@ -1,25 +1,79 @@
-"""Which runner executes a plan."""
+"""Which runner executes a plan, and why."""
 
 from __future__ import annotations
 
+import os
+import re
+from typing import NamedTuple
+
+from cpreplicate.runners import starts
 from cpreplicate.runners.base import Runner
+from cpreplicate.runners.engine import Engine
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
 
-_LITTLE_FILES = 256
-_LITTLE_BYTES = 64 << 20  # a Spark session costs about six seconds to start; this much is copied in less by one process
+_INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
+_INLINE_FILES = 200.0  # small files a second, of one process: measured there
+_LOCAL = "local[*,4]"
+_LOCAL_GAIN = 0.7  # of a further core: its processes share this machine's network
+_UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
 
-def choose_runner(kind: str, files: int, size: int, sites: Sites, master: str | None, parallelism: int | None) -> Runner:
-    """The runner for a plan of `files` copies and deletes and `size` bytes; `kind` is `auto`, `spark` or `inline`.
+class Estimate(NamedTuple):
+    """Seconds that a plan takes inline and by Spark, and what that was reckoned from."""
 
-    Only where Spark is chosen is pyspark imported.
+    inline: float
+    spark: float
+    start: float
+    is_measured: bool
+    speedup: float
+
+    def __str__(self) -> str:
+        source = "as measured at its last start here" if self.is_measured else "not measured here yet"
+        return (f"inline about {self.inline:.0f} s, Spark about {self.spark:.0f} s: {self.start:.1f} s to start ({source}),"
+                f" then {self.speedup:.1f} times as fast")  # fmt: skip
+
+
+def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = None) -> Estimate:
+    """What each runner would take for so many files and bytes, of which so many a second may be moved."""
+    master = engine.spark_master() or _LOCAL
+    start, is_measured = starts.seconds(master)
+    least = size / bandwidth if bandwidth else 0.0
+    inline = files / _INLINE_FILES + size / _INLINE_BYTES
+    speedup = _speedup(master, engine)
+    return Estimate(max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup)
+
+
+def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: int = 0) -> Runner:
+    """The runner for a plan of `files` copies and deletes and `size` bytes, as asked for or as it is faster.
+
+    `levels` is how many levels of importance runs are to have. Only where Spark is chosen is pyspark imported.
     """
-    if kind == "inline":
-        return InlineRunner(sites, parallelism)
-    if kind == "auto" and files <= _LITTLE_FILES and size <= _LITTLE_BYTES:
-        return InlineRunner(sites, parallelism, f"auto: {files} files, {size} bytes are not worth starting Spark")
+    reason = "asked for"
+    if engine.runner == "auto":
+        found = estimate(engine, files, size, sites.target.limits.bandwidth)
+        reason = f"auto, {files} files of {size} bytes: {found}"
+        if found.inline <= found.spark:
+            return InlineRunner(sites, engine, reason)
+    elif engine.runner == "inline":
+        return InlineRunner(sites, engine, reason)
     from cpreplicate.runners.spark import SparkRunner
 
-    reason = "asked for" if kind == "spark" else f"auto: {files} files, {size} bytes"
-    return SparkRunner(sites, master, parallelism, reason)
+    return SparkRunner(sites, engine, reason, levels)
+
+
+def _speedup(master: str, engine: Engine) -> float:
+    """How many times as fast as one process so many slots are."""
+    if not master.startswith("local"):
+        return float(engine.parallelism or _cluster_slots(engine))
+    asked = re.match(r"local\[(\d+)", master)
+    cores = int(asked[1]) if asked else os.cpu_count() or 1
+    return 1 + _LOCAL_GAIN * (min(cores, os.cpu_count() or 1) - 1)
+
+
+def _cluster_slots(engine: Engine) -> int:
+    most = engine.property("spark.cores.max")
+    instances, cores = engine.property("spark.executor.instances"), engine.property("spark.executor.cores")
+    if most is not None:
+        return int(most)
+    return int(instances) * int(cores or 1) if instances is not None else _UNKNOWN_SLOTS

@@ -4,43 +4,99 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import TypeVar
 
-from cpreplicate.runners.work import Action, Outcome, perform
+from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.progress import Progress, showing
+from cpreplicate.runners.work import Action, Outcome, Stopped, Watcher, perform, size_of
 from cpreplicate.storage import Sites
 
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 _TRIES = 3
 _SLOTS = min(4, os.cpu_count() or 1)  # it does the work of so many tasks: small files wait more than they compute
 _PAUSE = 0.2  # seconds before the second try, doubled before the next
+_MAPPED = 16  # calls of `map` at once
 
 
 class InlineRunner:
-    """Copies `parallelism` files at once, by default as many as the storages like."""
+    """Copies `streams` or `parallelism` files at once, by default as many as the storages like."""
 
     name = "inline"
     is_elsewhere = False
 
-    def __init__(self, sites: Sites, parallelism: int | None = None, reason: str = "asked for") -> None:
+    def __init__(self, sites: Sites, engine: Engine | None = None, reason: str = "asked for") -> None:
+        engine = engine or Engine()
         self.reason = reason
         self._sites = sites
-        self._streams = parallelism
+        self._streams = engine.streams or engine.parallelism
+        self._progress = Progress()
+        self._active: set[_Counter] = set()
+        self._is_cancelled = False
+        self._shown = showing(self._progress, engine.show)
 
-    def run(self, actions: Sequence[Action]) -> list[Outcome]:
+    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:  # noqa: ARG002  # all are as important
         """Execute all; what failed is tried again, except a copy whose source is not there."""
-        outcomes = {outcome.target: outcome for outcome in perform(actions, self._sites, self._streams, slots=_SLOTS)}
+        self._progress.expect(len(actions), sum(map(size_of, actions)))
+        outcomes = {outcome.target: outcome for outcome in self._perform(actions, again=False)}
         for again in range(1, _TRIES):
             failed = [action for action in actions if outcomes[action.target].is_worth_a_try]
             if not failed:
                 break
             time.sleep(_PAUSE * 2 ** (again - 1))
-            outcomes.update(
-                (outcome.target, outcome) for outcome in perform(failed, self._sites, self._streams, again=True, slots=_SLOTS)
-            )
+            self._progress.retry(len(failed))
+            outcomes.update((outcome.target, outcome) for outcome in self._perform(failed, again=True))
         return list(outcomes.values())
 
+    def map(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
+        """What a function returns for each, several at once, in their order."""
+        with ThreadPoolExecutor(self._streams or _MAPPED, "map") as pool:
+            return list(pool.map(function, items))
+
+    def _perform(self, actions: Sequence[Action], again: bool) -> list[Outcome]:
+        counter = _Counter(self._progress, actions)
+        self._active.add(counter)
+        if self._is_cancelled:
+            raise Stopped
+        try:
+            return perform(actions, self._sites, self._streams, again, _SLOTS, counter)
+        finally:
+            self._active.discard(counter)
+            self._progress.end(counter)
+
+    def limited(self, sites: Sites) -> Sites:
+        """See `Runner`: the limits are kept in this process."""
+        return sites
+
+    def cancel(self) -> None:
+        """See `Runner`."""
+        self._is_cancelled = True
+        for counter in list(self._active):
+            counter.stop()
+
     def __enter__(self) -> InlineRunner:
+        self._shown.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Nothing was started that outlives `run`."""
+        self._shown.__exit__(kind, error, trace)
+
+
+class _Counter(Watcher):
+    """Counts what is done."""
+
+    def __init__(self, progress: Progress, actions: Sequence[Action]) -> None:
+        super().__init__()
+        self._progress, self._actions = progress, actions
+        progress.begin(self)
+
+    def moved(self, count: int) -> None:
+        self._progress.add(self, moved=count)
+        super().moved(count)
+
+    def done(self, index: int, outcome: Outcome) -> None:  # noqa: ARG002  # counted alike, whichever it was
+        if outcome.error is None:
+            self._progress.add(self, files=1, size=outcome.bytes)

@@ -1,38 +1,36 @@
-"""A PySpark job over executors: one task a batch, results as rows. The only module that imports pyspark."""
+"""A PySpark job over executors: one task a batch, batches and outcomes as Arrow. Imports pyspark."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import itertools
 import re
-import shutil
-import signal
-import sys
-import tempfile
 import threading
-import warnings
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import RDD, SparkConf, SparkContext, TaskContext
+from pyspark import SparkContext, TaskContext
 
-import cpreplicate
-from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners.work import Action, Outcome, batches, perform
+from cpreplicate.runners import executors, session
+from cpreplicate.runners.batching import batches
+from cpreplicate.runners.desk import Desk, Reporter
+from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.progress import Progress, showing
+from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
+from cpreplicate.runners.work import Action, Copy, Outcome, Stopped, perform, size_of
 from cpreplicate.storage import Sites
-from cpreplicate.storage.limits import served
+from cpreplicate.storage.calls import Address, answering
+from cpreplicate.storage.limits import pace
 
-DEFAULT_MASTER = "local[*,4]"  # local[*] never retries a task; the second number is how often a task may be tried
-_TRIES = 4
-_LOST = (Py4JError, ConnectionError)  # what py4j raises when Spark gave a job up, or when its JVM is gone
-_LOCAL = re.compile(r"local(\[.*\])?")
-_QUIET = """rootLogger.level = off
-"""
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+_Batch = tuple[Action, ...]
+_POOL = "spark.scheduler.pool"
+_LAST = 0  # an attempt with this number or a higher one tells failures instead of failing
 
 
 class BatchFailed(Exception):
@@ -40,191 +38,206 @@ class BatchFailed(Exception):
 
 
 class SparkRunner:
-    """Executes batches as Spark tasks. The session starts with the first `run` and stops with the context."""
+    """Executes batches as Spark tasks. The session starts with the first `run` and stops with the context.
+
+    A batch that fails is tried again by Spark, without what it had finished. Where Spark gives the whole job up, as when
+    executors die at each try or a file fails on every one that may try it, what is left is tried once more, file by file.
+    """
 
     name = "spark"
 
-    def __init__(
-        self, sites: Sites, master: str | None = None, parallelism: int | None = None, reason: str = "asked for"
-    ) -> None:
-        if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-            raise CpreplicateError("Spark needs Java 17 or later and none was found; install it, or use --runner inline")
+    def __init__(self, sites: Sites, engine: Engine | None = None, reason: str = "asked for", levels: int = 0) -> None:
+        session.refuse_without_java()
         self.reason = reason
-        self._sites = sites
-        self._master = master or DEFAULT_MASTER
-        self.is_elsewhere = not self._master.startswith("local")
-        self._parallelism = parallelism
+        self._sites, self._engine, self._levels = sites, engine or Engine(), levels
+        self.is_elsewhere = session.is_elsewhere(self._engine)
+        self._progress = Progress()
+        self._desk = Desk(self._progress)
         self._resources = contextlib.ExitStack()
-        self._context: SparkContext | None = None
+        self._starting = threading.Lock()
+        self._started: _Started | None = None
+        self._numbers = itertools.count()
+        self._groups: set[str] = set()
+        self._is_cancelled = False
 
-    def run(self, actions: Sequence[Action]) -> list[Outcome]:
-        """Execute all. A file that failed fails its batch, which Spark tries again; the last try tells errors as rows.
+    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:
+        """Execute all; may be called from several threads. `level`: how important it is, 0 the most, where levels are.
 
-        Where Spark itself gives up, as when workers die at every try, each action is told as failed: it may have been done.
+        Where Spark itself gives up, what is not known to be done is told as failed: it may have been done.
         """
-        if self._context is None:
-            self._context = self._start()
-        packed = batches(actions, self._parallelism or self._context.defaultParallelism)
-        last = _tries(self._master) - 1
-        rows = self._context.parallelize(packed, len(packed)).mapPartitions(_Task(self._sites, last))
-        try:
-            return self._collected(self._context, rows)
-        except _LOST as error:
-            if "PythonException" in str(error) and BatchFailed.__name__ not in str(error):
-                raise  # a mistake in this program, not a failure of the machines
-            return _given_up(actions, error)
+        started = self._session()
+        self._progress.expect(len(actions), sum(map(size_of, actions)))
+        last = session.tries(started.context) - 1
+        outcomes, error = self._stage(actions, started, level, last)
+        if self._is_cancelled:
+            raise Stopped
+        if error is not None and (left := [action for action in actions if action.target not in outcomes]):
+            _raise_if_mistaken(error)
+            if _is_running(started.context) and not _DIFFERENT.search(str(error)):
+                self._progress.retry()
+                found, error = self._stage(left, started, level, _LAST, is_again=True)
+                outcomes.update(found)
+        return [outcomes.get(action.target) or _given_up(action, error) for action in actions]
 
-    @staticmethod
-    def _collected(context: SparkContext, rows: RDD[Outcome]) -> list[Outcome]:
-        """Wait in this thread while another talks to the JVM: a signal must not arrive in the middle of a py4j call."""
-        with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
-            collecting = pool.submit(rows.collect)
-            try:
-                return list(collecting.result())
-            except BaseException:
-                with contextlib.suppress(*_LOST):
-                    context.cancelAllJobs()
-                raise
+    def map(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
+        """What a function returns for each, a task each, in their order."""
+        return self._collected(self._session().context, function, items, 0)
+
+    def cancel(self) -> None:
+        """See `Runner`."""
+        self._is_cancelled = True
+        if self._started is not None:
+            for group in list(self._groups):
+                _cancel(self._started.context, group)
+
+    def limited(self, sites: Sites) -> Sites:
+        """Sites as executors are to see them: they ask the driver how fast they may go."""
+        limits = sites.target.limits
+        if limits.any:
+            limits = limits._replace(address=self._session().address)
+        return sites._replace(source=replace(sites.source, limits=limits), target=replace(sites.target, limits=limits))
 
     def __enter__(self) -> SparkRunner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._resources.close()
-        self._context = None
+        self._started = None
 
-    def _start(self) -> SparkContext:
-        directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
-        os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take whatever `python3` is
-        with _java_stderr_aside(Path(directory)), _own_interrupt():
-            context = _started(_conf(self._master, Path(directory)))
-        self._resources.callback(_stop, context)
-        context.addPyFile(_shipped(Path(directory)))
-        self._sites = self._resources.enter_context(_served(self._sites, str(context.getConf().get("spark.driver.host"))))
-        return context
-
-
-def _started(conf: SparkConf) -> SparkContext:
-    if SparkContext._active_spark_context is not None:  # whose JVM is not ours to end
-        raise RuntimeError("this process has a Spark session already")
-    try:
-        return SparkContext(conf=conf)
-    except BaseException as error:
-        reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None  # asks the JVM
-        _forget_jvm()  # it may run already, for a session that will not come
-        if reason is None:
-            raise
-        raise RuntimeError(reason) from None
-
-
-@contextlib.contextmanager
-def _served(sites: Sites, host: str) -> Iterator[Sites]:
-    """The sites as executors are to see them: they ask the driver how fast they may go."""
-    with served(sites.target.limits, host) as limits:
-        yield sites._replace(source=replace(sites.source, limits=limits), target=replace(sites.target, limits=limits))
-
-
-@contextlib.contextmanager
-def _own_interrupt() -> Iterator[None]:
-    """Keep this process's handling of Ctrl-C: pyspark's calls the JVM from within the handler, which fails amid a call."""
-    handler = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
-
-
-def _stop(context: SparkContext) -> None:
-    """Stop Spark, also where its JVM is gone, so that this process can start another session."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)  # how pyspark tells, at times, that its JVM is gone
+    def _stage(
+        self, actions: Sequence[Action], started: _Started, level: int, last: int, is_again: bool = False
+    ) -> tuple[dict[str, Outcome], Exception | None]:
+        """What came of the actions by their target; of some of them only if there is an error."""
+        packed = batches(actions, started.slots, self._engine.batch_bytes, self._engine.batch_files)
+        number = next(self._numbers)
+        keyed = {f"{number}-{at}": batch for at, batch in enumerate(packed)}
+        for key, batch in keyed.items():
+            self._desk.expect(key, batch)
+        needs = executors.needs(sorted({place.partition(":")[0] for place in _places(actions)}), self._sites)
+        task = _Task(self.limited(self._sites), self._engine.streams, started.address, needs, last, is_again)
+        encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
-            context.stop()
-        except (*_LOST, RuntimeWarning):
-            context.stop()  # the first call ended at the JVM; the second tidies up on Python's side
-            _forget_jvm()
+            found = dict(self._collected(started.context, task, encoded, level))
+            told = [each for key, batch in keyed.items() for each in decode_outcomes(found[key], batch)]
+            return {each.outcome.target: each.outcome for each in told}, None
+        except session.LOST as error:
+            return self._known(keyed), error
+        finally:
+            for key in keyed:
+                self._desk.forget(key)
+
+    def _known(self, keyed: Mapping[str, _Batch]) -> dict[str, Outcome]:
+        done = [outcome for key in keyed for outcome in self._desk.finished(key).values()]
+        return {outcome.target: outcome for outcome in done}
+
+    def _collected(
+        self, context: SparkContext, function: Callable[[_In], _Out], items: Sequence[_In], level: int
+    ) -> list[_Out]:
+        """A task for each. Waits in this thread while another talks to the JVM: a signal must not come amid a py4j call."""
+        group = f"cpreplicate-{uuid.uuid4().hex}"
+
+        def job() -> list[_Out]:
+            if self._is_cancelled:
+                raise Stopped
+            context.setJobGroup(group, "cpreplicate", interruptOnCancel=True)
+            context.setLocalProperty(_POOL, f"level-{level}" if self._levels else None)  # type: ignore[arg-type]  # or none
+            return list(context.parallelize(items, max(1, len(items))).map(function).collect())
+
+        self._groups.add(group)
+        with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
+            collecting = pool.submit(job)
+            try:
+                return collecting.result()
+            except BaseException:
+                _cancel(context, group)
+                raise
+            finally:
+                self._groups.discard(group)
+
+    def _session(self) -> _Started:
+        with self._starting:
+            if self._started is None:
+                enter = self._resources.enter_context
+                context = enter(session.session(self._engine, self._levels))
+                conf = context.getConf()
+                answers = {**self._desk.answers, "reserve": pace(self._sites.target.limits).reserve}
+                address = enter(answering(answers, str(conf.get("spark.driver.host")), conf.get("spark.driver.bindAddress"),
+                                          int(conf.get(session.PORT) or 0)))  # fmt: skip
+                enter(showing(self._progress, self._engine.show))
+                self._started = _Started(context, address, session.slots(context, self._engine))
+            return self._started
 
 
-def _forget_jvm() -> None:
-    """Reap the JVM that is gone; else the next session would call it."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    SparkContext._gateway = SparkContext._jvm = None
-    if process is not None:
-        process.kill()
-        with contextlib.suppress(OSError):  # the pipe is broken
-            process.stdin.close()
-        process.wait()
+def _cancel(context: SparkContext, group: str) -> None:
+    with contextlib.suppress(*session.LOST):  # then there is nothing left to be cancelled
+        context.cancelJobGroup(group)
 
 
-def _given_up(actions: Sequence[Action], error: Exception) -> list[Outcome]:
-    reason = re.search(r"Job aborted[^\n]*|[^\n]+", str(error))
-    text = f"Spark gave up: {reason[0][:300] if reason else type(error).__name__}"
-    return [Outcome(action.target, 0, None, 0.0, text) for action in actions]
+class _Started(NamedTuple):
+    context: SparkContext
+    address: Address
+    slots: int
 
 
 class _Task:
     """One batch on an executor."""
 
-    def __init__(self, sites: Sites, last_attempt: int) -> None:
-        self._sites = sites
-        self._last_attempt = last_attempt
+    def __init__(
+        self, sites: Sites, streams: int | None, address: Address, needs: executors.Needs, last: int, is_again: bool
+    ) -> None:
+        self._sites, self._streams, self._address, self._needs = sites, streams, address, needs
+        self._last, self._is_again = last, is_again
 
-    def __call__(self, partition: Iterable[tuple[Action, ...]]) -> Iterator[Outcome]:
+    def __call__(self, keyed: tuple[str, bytes]) -> tuple[str, bytes]:
+        executors.check(self._needs)
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
-        for batch in partition:
-            outcomes = perform(batch, self._sites, again=attempt > 0)
-            failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
-            if failed and attempt < self._last_attempt:
-                raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")
-            yield from outcomes
+        key, batch = keyed[0], decode(keyed[1])
+        with Reporter(self._address, key, attempt) as reporter:
+            known = reporter.begin(batch)
+            reporter.indexes = [index for index in range(len(batch)) if index not in (known or {})]
+            left = [batch[index] for index in reporter.indexes]
+            again = attempt > 0 or self._is_again  # what was finished in the last second was not told
+            outcomes = perform(left, self._sites, self._streams, again, watcher=reporter)
+        failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
+        if failed and attempt < self._last:
+            raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")
+        return key, encode_outcomes(_merged(known, reporter.indexes, outcomes))
 
 
-def _tries(master: str) -> int:
-    """How often Spark runs a task: in local mode once, unless the master says otherwise."""
-    if not _LOCAL.fullmatch(master):
-        return _TRIES
-    retries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", master)
-    return int(retries[1]) if retries else 1
+def _merged(known: Mapping[int, Outcome] | None, indexes: Sequence[int], outcomes: Iterable[Outcome]) -> Iterator[Told]:
+    yield from itertools.starmap(Told, (known or {}).items())
+    yield from map(Told, indexes, outcomes)
 
 
-def _conf(master: str, directory: Path) -> SparkConf:
-    logging = directory / "log4j2.properties"
-    logging.write_text(_QUIET)
-    java = f"-Dlog4j2.configurationFile={logging.as_uri()}"
-    conf = SparkConf().setMaster(master).setAppName("cpreplicate").setAll([
-        ("spark.driver.extraJavaOptions", java),
-        ("spark.log.level", "OFF"),
-        ("spark.ui.enabled", "false"),
-        ("spark.ui.showConsoleProgress", "false"),
-        ("spark.task.maxFailures", str(_TRIES)),
-    ])  # fmt: skip
-    if master.startswith("local"):
-        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
-    return conf
+def _places(actions: Sequence[Action]) -> Iterator[str]:
+    for action in actions:
+        yield action.target
+        if isinstance(action, Copy):
+            yield action.source
 
 
-def _shipped(directory: Path) -> str:
-    """This package as a zip for the executors, which then need not have it installed."""
-    package = Path(cpreplicate.__file__).parent
-    archive = directory / "cpreplicate.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for file in sorted(package.rglob("*.py")):
-            zipped.write(file, Path(package.name) / file.relative_to(package))
-    return str(archive)
+def _is_running(context: SparkContext) -> bool:
+    try:
+        return not context._jsc.sc().isStopped()
+    except session.LOST:
+        return False
 
 
-@contextlib.contextmanager
-def _java_stderr_aside(directory: Path) -> Iterator[None]:
-    """Keep what the JVM says at its start (incubator modules, native libraries) from the operator, unless it fails."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(directory / "stderr", "w+b") as aside:
-        os.dup2(aside.fileno(), 2)
-        try:
-            yield
-        except Exception as error:
-            said = Path(aside.name).read_bytes().decode(errors="replace").strip()
-            raise CpreplicateError(f"Spark did not start: {error}. It said: {said[-2000:]}") from error
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+_DIFFERENT = re.compile(r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+")
+
+
+def _raise_if_mistaken(error: Exception) -> None:
+    """A mistake in this program is not a failure of the machines."""
+    text = str(error)
+    if "PythonException" in text and BatchFailed.__name__ not in text and not _DIFFERENT.search(text):
+        raise error
+
+
+def _given_up(action: Action, error: Exception | None) -> Outcome:
+    text = str(error)
+    if different := _DIFFERENT.search(text):
+        hint = "" if "docs/clusters.md" in different[0] else "; executors do not run what the driver runs, see docs/clusters.md"
+        return Outcome(action.target, 0, None, 0.0, different[0].strip() + hint)
+    reason = re.search(r"Job aborted[^\n]*|[^\n]+", text)
+    return Outcome(action.target, 0, None, 0.0, f"Spark gave up: {reason[0][:300] if reason else type(error).__name__}")

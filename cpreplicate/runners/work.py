@@ -1,25 +1,22 @@
-"""What runners execute: copies, reads and deletes, packed into batches, a batch being the unit of parallel work."""
+"""What runners execute: copies, reads and deletes, many files at once."""
 
 from __future__ import annotations
 
 import functools
-import heapq
 import math
+import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.lease import Held
 from cpreplicate.storage import Sites, SourceMissing, Storage, checksum, copy_file
 
-_SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
+SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 _LARGE_STREAMS = 4
-BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
-_FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
-_BATCH_FILES = 2000
 
 
 class Copy(NamedTuple):
@@ -78,50 +75,86 @@ class Outcome(NamedTuple):
         return self.error is not None and not (self.missing or self.late)
 
 
-def batches(actions: Sequence[Action], slots: int) -> list[tuple[Action, ...]]:
-    """The actions in batches of about equal cost, the most expensive first; a huge file is a batch of its own."""
-    if not actions:
-        return []
-    count = min(len(actions), max(slots * BATCHES_A_SLOT, math.ceil(len(actions) / _BATCH_FILES)))
-    bins: list[list[Action]] = [[] for _ in range(count)]
-    loads = [(0, index) for index in range(count)]
-    for action in sorted(actions, key=cost, reverse=True):
-        load, index = heapq.heappop(loads)
-        bins[index].append(action)
-        heapq.heappush(loads, (load + cost(action), index))
-    packed = sorted(bins, key=lambda batch: sum(map(cost, batch)), reverse=True)
-    return [tuple(batch) for batch in packed if batch]
-
-
-def cost(action: Action) -> int:
-    """What an action costs, in bytes moved in the same time."""
+def size_of(action: Action) -> int:
+    """The bytes that an action moves."""
     if isinstance(action, Copy):
-        return _FILE_COST + max(action.extent, action.size)
-    return _FILE_COST + (action.extent if isinstance(action, Read) else 0)
+        return max(action.extent, action.size)
+    return action.extent if isinstance(action, Read) else 0
+
+
+class Watcher:
+    """Is told what happens while a batch is carried out, from any thread; and may have it broken off."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
+    def moved(self, count: int) -> None:  # noqa: ARG002  # for those who want to know
+        """So many bytes more were moved. Raises `Stopped` once nobody wants the rest."""
+        if self._stopped.is_set():
+            raise Stopped
+
+    def done(self, index: int, outcome: Outcome) -> None:
+        """This action of the batch came to its end."""
+
+    def stop(self) -> None:
+        """Break off what is under way."""
+        self._stopped.set()
+
+
+class Stopped(Exception):
+    """What was under way was broken off, at the next piece of a file."""
 
 
 def perform(
-    batch: Sequence[Action], sites: Sites, streams: int | None = None, again: bool = False, slots: int = 1
+    batch: Sequence[Action],
+    sites: Sites,
+    streams: int | None = None,
+    again: bool = False,
+    slots: int = 1,
+    watcher: Watcher | None = None,
 ) -> list[Outcome]:
     """Execute a batch, `streams` files at once, by default as many as its storages like for so many slots.
 
-    Each failure becomes the outcome of its file.
+    Each failure becomes the outcome of its file; outcomes are in the order of the batch.
 
     `again` tells that an earlier try may have done part of it: a file that is there whole is then read back for its CRC32C
     instead of being copied again.
     """
     if not batch:
         return []
-    large = [action for action in batch if cost(action) - _FILE_COST > _SMALL]
-    small = [action for action in batch if cost(action) - _FILE_COST <= _SMALL]
-    many = slots * max(storage.streams for storage in _storages(batch[0], sites))
-    run = functools.partial(attempt, sites=sites, again=again)
+    watcher = watcher or Watcher()
+
+    def run(index: int) -> Outcome:
+        watcher.moved(0)
+        outcome = attempt(batch[index], sites, again, watcher.moved)
+        watcher.done(index, outcome)
+        return outcome
+
+    try:
+        return _in_pools(run, _queues(batch, streams, slots * max(each.streams for each in _storages(batch[0], sites))))
+    except BaseException:
+        watcher.stop()
+        raise
+
+
+def _queues(batch: Sequence[Action], streams: int | None, many: int) -> list[tuple[list[int], int]]:
+    """Which actions share a pool, and of how many threads."""
     if streams:  # so many were asked for, and no more
-        with ThreadPoolExecutor(streams, "copy") as pool:
-            return list(pool.map(run, batch))
-    few = min(many, _LARGE_STREAMS)
-    with ThreadPoolExecutor(few, "copy-large") as large_pool, ThreadPoolExecutor(many, "copy-small") as small_pool:
-        return [*chain(large_pool.map(run, large), small_pool.map(run, small))]
+        return [(sorted(range(len(batch)), key=lambda index: size_of(batch[index]), reverse=True), streams)]
+    large = [index for index, action in enumerate(batch) if size_of(action) > SMALL]
+    small = [index for index, action in enumerate(batch) if size_of(action) <= SMALL]
+    return [(large, min(many, _LARGE_STREAMS)), (small, many)]
+
+
+def _in_pools(run: Callable[[int], Outcome], queues: Sequence[tuple[list[int], int]]) -> list[Outcome]:
+    """All of them; on an exception nothing more is begun, and what is under way is waited for."""
+    with ExitStack() as pools:
+        waiting: dict[int, Future[Outcome]] = {}
+        for indexes, threads in queues:
+            pool = ThreadPoolExecutor(threads, "copy")
+            pools.callback(pool.shutdown, cancel_futures=True)
+            waiting.update((index, pool.submit(run, index)) for index in indexes)
+        return [waiting[index].result() for index in range(len(waiting))]
 
 
 def _storages(action: Action, sites: Sites) -> list[Storage]:
@@ -129,11 +162,11 @@ def _storages(action: Action, sites: Sites) -> list[Storage]:
     return [*places, sites.source.storage(action.source)] if isinstance(action, Copy) else places
 
 
-def attempt(action: Action, sites: Sites, again: bool = False) -> Outcome:
+def attempt(action: Action, sites: Sites, again: bool, moved: Callable[[int], None]) -> Outcome:
     """Execute one action; failures that belong to the file or its storage are told, any other is raised."""
     started = time.monotonic()
     try:
-        length, crc32c = _do(action, sites, again)
+        length, crc32c = _do(action, sites, again, moved)
     except (OSError, CpreplicateError) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         missing, late = isinstance(error, SourceMissing), isinstance(error, _Late)
@@ -141,14 +174,14 @@ def attempt(action: Action, sites: Sites, again: bool = False) -> Outcome:
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
 
 
-def _do(action: Action, sites: Sites, again: bool) -> tuple[int, int | None]:
+def _do(action: Action, sites: Sites, again: bool, moved: Callable[[int], None]) -> tuple[int, int | None]:
     if isinstance(action, Delete):
         _remove(action, sites.target.storage(action.target))
         return 0, None
     if isinstance(action, Read) or (again and _is_done(action, sites)):
-        return checksum(action.target, sites.target)
+        return checksum(action.target, sites.target, moved)
     check = functools.partial(action.held.check, sites.target) if action.held is not None else None
-    return copy_file(action.source, action.target, action.extent, sites, check)
+    return copy_file(action.source, action.target, action.extent, sites, check, moved)
 
 
 def _remove(action: Delete, storage: Storage) -> None:

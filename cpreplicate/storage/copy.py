@@ -10,6 +10,12 @@ from cpreplicate.storage import limits
 from cpreplicate.storage.base import CHUNK, Storage, Streamed
 from cpreplicate.storage.site import Site, Sites
 
+Moved = Callable[[int], None]
+
+
+def _unheard(_count: int) -> None:
+    """Nobody asked."""
+
 
 class Copied(NamedTuple):
     """What was written: bytes, and their CRC32C."""
@@ -26,10 +32,13 @@ class ShortSource(OSError):
     """The file to be copied is shorter than the extent that the checkpoint needs."""
 
 
-def copy_file(source: str, target: str, extent: int, sites: Sites, check: Callable[[], None] | None = None) -> Copied:
+def copy_file(
+    source: str, target: str, extent: int, sites: Sites, check: Callable[[], None] | None = None, moved: Moved = _unheard
+) -> Copied:
     """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all.
 
-    `check` is made when all is written and about to appear, and may raise.
+    `check` is made when all is written and about to appear, and may raise. `moved` is told how many bytes were moved as they
+    are, and may raise to break off.
     """
     reading, writing = sites.source.storage(source), sites.target.storage(target)
 
@@ -39,11 +48,11 @@ def copy_file(source: str, target: str, extent: int, sites: Sites, check: Callab
         if check is not None:
             check()
 
-    if writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped) and not sites.preserve:
-        limits.wait(sites.target.limits, "bytes", extent)
+    if _copies_its_own(reading, writing, sites):
         own = reading.around("copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, expect))
+        moved(own[0])
         return Copied(*own)
-    crc = _Crc(sites.target)
+    crc = _Crc(sites.target, moved)
     status = reading.stat(source) if sites.preserve else None
     with contextlib.ExitStack() as tried:  # a put that could not begin has read nothing, and closed nothing
 
@@ -55,7 +64,13 @@ def copy_file(source: str, target: str, extent: int, sites: Sites, check: Callab
     return Copied(length, crc.value)
 
 
-def checksum(uri: str, site: Site) -> Copied:
+def _copies_its_own(reading: Storage, writing: Storage, sites: Sites) -> bool:
+    """Whether the storages move the bytes between them, which cannot be slowed down while they do."""
+    alike = writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped)
+    return alike and not sites.preserve and sites.target.limits.bandwidth is None
+
+
+def checksum(uri: str, site: Site, moved: Moved = _unheard) -> Copied:
     """The length of a file and its CRC32C, read to its end unless the storage knows them. Raises `FileNotFoundError`."""
     storage = site.storage(uri)
     known, status = storage.known_crc32c(uri), None
@@ -63,7 +78,7 @@ def checksum(uri: str, site: Site) -> Copied:
         return Copied(status.length, known)
 
     def read() -> Copied:
-        crc = _Crc(site)
+        crc = _Crc(site, moved)
         with storage.unwrapped.open(uri) as stream:
             return Copied(sum(map(len, crc.over(stream))), crc.value)
 
@@ -73,8 +88,9 @@ def checksum(uri: str, site: Site) -> Copied:
 class _Crc:
     """Computes the CRC32C of what passes, at the pace that the run allows; anew for each try."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, moved: Moved) -> None:
         self._limits = site.limits
+        self._moved = moved
         self.value = 0
 
     def over(self, stream: BinaryIO) -> Iterator[bytes]:
@@ -85,6 +101,7 @@ class _Crc:
             for chunk in stream.pieces() if isinstance(stream, Streamed) else _pieces(stream):
                 limits.wait(self._limits, "bytes", len(chunk))
                 self.value = extend(self.value, chunk)
+                self._moved(len(chunk))
                 yield chunk
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.runners import Copy
+from cpreplicate.runners import Copy, Engine
 from cpreplicate.runners.spark import SparkRunner
-from cpreplicate.storage import Sites
+from cpreplicate.storage import Site, Sites
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -70,16 +70,15 @@ def kill_when_copying(target, victims):
 
 
 def run(master, copies, target, victims):
-    with SparkRunner(Sites(), master) as runner:
+    with SparkRunner(Sites(), Engine(master=master)) as runner:
         killer = kill_when_copying(target, victims)
         outcomes = runner.run(copies)
         killer.join()
     return outcomes
 
 
-@pytest.mark.parametrize("victims", [workers, machines])
-def test_where_spark_gives_up_every_action_is_told_as_failed_in_one_line(victims, copies, tmp_path):
-    outcomes = run("local[2]", copies, tmp_path / "target", victims)
+def test_where_spark_itself_dies_every_action_is_told_as_failed_in_one_line(copies, tmp_path):
+    outcomes = run("local[2]", copies, tmp_path / "target", machines)
     assert sorted(outcome.target for outcome in outcomes) == [copy.target for copy in copies]
     for outcome in outcomes:
         assert outcome.error.startswith("Spark gave up: ")
@@ -89,11 +88,12 @@ def test_where_spark_gives_up_every_action_is_told_as_failed_in_one_line(victims
     assert all(file.stat().st_size == SIZE for file in visible)
 
 
-def test_a_worker_that_dies_is_replaced_where_tasks_are_tried_again(copies, tmp_path):
-    outcomes = run("local[2,4]", copies, tmp_path / "target", workers)
+def test_a_worker_that_dies_is_replaced_also_where_spark_tries_no_task_again(copies, tmp_path):
+    outcomes = run("local[2]", copies, tmp_path / "target", workers)
     assert [outcome.error for outcome in outcomes] == [None] * 4
 
 
 def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
-    with SparkRunner(Sites(), "local[2]") as runner, pytest.raises(Exception, match="PythonException"):
-        runner.run([Copy(None, copies[0].target, 1)])
+    mistaken = Sites(Site(options=5))  # noticed by the task that asks for an option
+    with SparkRunner(mistaken, Engine(master="local[2]")) as runner, pytest.raises(Exception, match="PythonException"):
+        runner.run(copies[:1])

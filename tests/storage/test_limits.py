@@ -1,5 +1,6 @@
 """What a run may do in a second, however many threads and processes do it."""
 
+import contextlib
 import multiprocessing
 import threading
 import time
@@ -7,7 +8,8 @@ import time
 import pytest
 
 from cpreplicate.storage import Transient, limits
-from cpreplicate.storage.limits import Ledger, Limited, new_limits, pace, served, wait
+from cpreplicate.storage.calls import answering
+from cpreplicate.storage.limits import Ledger, Limited, new_limits, pace, wait
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.tracing import Tracing
 
@@ -53,9 +55,15 @@ def work(given, amount, times):
         wait(given, "bytes", amount)
 
 
+@contextlib.contextmanager
+def served(given, host="127.0.0.1"):
+    with answering({"reserve": pace(given).reserve}, host) as address:
+        yield given._replace(address=address)
+
+
 def test_several_processes_together_keep_one_limit():
     """Four processes move what takes two seconds in all; a limit a process would take half a second."""
-    with served(new_limits(None, 1e6), "127.0.0.1") as given:
+    with served(new_limits(None, 1e6)) as given:
         started = time.monotonic()
         spawn = multiprocessing.get_context("spawn")
         processes = [spawn.Process(target=work, args=(given, 10_000, 50)) for _ in range(4)]
@@ -69,7 +77,7 @@ def test_several_processes_together_keep_one_limit():
 
 
 def test_threads_of_a_process_share_one_connection_and_one_limit():
-    with served(new_limits(None, 1e6), "127.0.0.1") as given:
+    with served(new_limits(None, 1e6)) as given:
         wait(given, "bytes", 0)
         started = time.monotonic()
         threads = [threading.Thread(target=work, args=(given, 5_000, 20)) for _ in range(10)]
@@ -82,14 +90,14 @@ def test_threads_of_a_process_share_one_connection_and_one_limit():
 
 
 def test_a_stranger_without_the_key_gets_nothing_and_stops_nobody():
-    with served(new_limits(5.0, None), "127.0.0.1") as given:
+    with served(new_limits(5.0, None)) as given:
         with pytest.raises(Transient, match="driver"):
-            pace(given._replace(key=b"wrong")).reserve("calls a", 1)
+            pace(given._replace(address=given.address._replace(key=b"wrong"))).reserve("calls a", 1)
         assert pace(given).reserve("calls a", 1) == 0
 
 
 def test_where_the_driver_is_gone_a_task_fails_and_does_not_run_without_limit():
-    with served(new_limits(5.0, None), "127.0.0.1") as given:
+    with served(new_limits(5.0, None)) as given:
         pass
     with pytest.raises(Transient, match="driver"):
         pace(given).reserve("calls a", 1)

@@ -1,0 +1,184 @@
+"""`fleet`: many jobs in one run. Each is replicated by the protocol of `sync`, on executors that all of them share.
+
+What has changed is found out by a task a job, so that a job with nothing to do costs a task and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cpreplicate import uri
+from cpreplicate.errors import CpreplicateError, NotThere, UsageError
+from cpreplicate.placement import CHECKPOINT_NAME, JOB_ID
+from cpreplicate.planning import Request
+from cpreplicate.replicate import Looked, Report, Say, look, sync
+from cpreplicate.runners import Engine, Runner, SharedRunner, choose_runner
+from cpreplicate.storage import Site, Sites
+
+Status = Literal["replicated", "current", "empty", "planned", "failed"]
+_FEW = 50  # jobs whose looks are not worth starting Spark
+_AT_ONCE = 16  # jobs being replicated: most of their time is waiting for executors
+_SOME_FAILED = 3
+
+
+@dataclass(frozen=True)
+class Member:
+    """A job of the fleet. Of two, the one with the higher `priority` gets executors first.
+
+    `may_be_empty`: it is no failure that it has no completed checkpoint yet.
+    """
+
+    name: str
+    request: Request
+    priority: int = 0
+    may_be_empty: bool = False
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What came of one job: `planned` with `--dry-run`; `exit_code` and `error` as `sync` would end with, if it failed."""
+
+    name: str
+    source: str
+    target_root: str
+    priority: int
+    status: Status
+    looked: Looked | None = None
+    report: Report | None = None
+    exit_code: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class FleetReport:
+    """What came of all, in the order of the configuration."""
+
+    jobs: tuple[JobResult, ...]
+    runner: str
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """0, the code of those that failed if they agree, else 3: some jobs were not replicated."""
+        codes = {job.exit_code for job in self.jobs if job.status == "failed"}
+        return codes.pop() if len(codes) == 1 else _SOME_FAILED if codes else 0
+
+    def count(self, status: Status) -> int:
+        """How many jobs ended so."""
+        return sum(job.status == status for job in self.jobs)
+
+
+def jobs_under(root: str, site: Site) -> list[str]:
+    """The directories of jobs under a root: those named by a job's id, in order. One listing."""
+    found = [child for child in site.storage(root).list(root) if child.is_directory and JOB_ID.fullmatch(child.name)]
+    return sorted(uri.join(root, child.name) for child in found)
+
+
+def replicate_fleet(members: Sequence[Member], engine: Engine, sites: Sites, say: Say, dry_run: bool = False) -> FleetReport:
+    """Replicate what has changed, important jobs first. A job's failure is its own. Raises `UsageError` for a fleet of which
+    two jobs would share a replica."""
+    started = time.monotonic()
+    _refuse_shared_replicas(members)
+    levels = {priority: at for at, priority in enumerate(sorted({member.priority for member in members}, reverse=True))}
+    with _planner(members, engine, sites, len(levels)) as planner:
+        runner_name = planner.name
+        bare = [replace(member, request=replace(member.request, sites=Sites(), show=None)) for member in members]
+        looked = planner.map(_Look(planner.limited(sites)), bare)
+        changed = [at for at, each in enumerate(looked) if isinstance(each, Looked) and not each.is_current]
+        say(f"{len(changed)} of {len(members)} jobs have changed")
+        results = [_settled(member, each) for member, each in zip(members, looked, strict=True)]
+        if changed and not dry_run:
+            changed.sort(key=lambda at: (-members[at].priority, members[at].name))
+            sums = [each for each in looked if isinstance(each, Looked)]
+            with _copier(planner, engine, sites, sums, len(levels)) as runner:
+                runner_name = runner.name
+                done = _replicate([members[at] for at in changed], levels, runner, say)
+            for at, result in zip(changed, done, strict=True):
+                results[at] = replace(result, looked=results[at].looked)
+    return FleetReport(tuple(results), runner_name, time.monotonic() - started)
+
+
+class _Look:
+    """A look at one job, wherever there is a slot; what fails is told, not raised, since it is that job's alone."""
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+
+    def __call__(self, member: Member) -> Looked | JobResult:
+        try:
+            return look(replace(member.request, sites=self._sites))
+        except NotThere as error:
+            return _ended(member, "empty") if member.may_be_empty else _failed(member, error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
+            return _failed(member, error)
+
+
+def _settled(member: Member, looked: Looked | JobResult) -> JobResult:
+    if isinstance(looked, JobResult):
+        return looked
+    return replace(_ended(member, "current" if looked.is_current else "planned"), looked=looked)
+
+
+def _planner(members: Sequence[Member], engine: Engine, sites: Sites, levels: int) -> Runner:
+    if engine.runner == "inline" or (engine.runner == "auto" and len(members) <= _FEW):
+        show = engine.show if engine.runner == "inline" else None  # else another runner will copy
+        return choose_runner(replace(engine, runner="inline", show=show), 0, 0, sites)
+    return choose_runner(replace(engine, runner="spark"), 0, 0, sites, levels)
+
+
+def _copier(planner: Runner, engine: Engine, sites: Sites, looked: Sequence[Looked], levels: int) -> Runner:
+    """Spark, once it has started; else as it is worth for all of them together."""
+    if planner.name == "spark" or engine.runner == "inline":
+        return SharedRunner(planner, 0)
+    return choose_runner(engine, sum(each.files for each in looked), sum(each.bytes for each in looked), sites, levels)
+
+
+def _replicate(members: Sequence[Member], levels: dict[int, int], runner: Runner, say: Say) -> list[JobResult]:
+    pool = ThreadPoolExecutor(_AT_ONCE, "job")
+    try:
+        waiting = [pool.submit(_one, member, SharedRunner(runner, levels[member.priority]), say) for member in members]
+        return [future.result() for future in waiting]
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        runner.cancel()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _one(member: Member, runner: Runner, say: Say) -> JobResult:
+    try:
+        report = sync(member.request, _named(member.name, say), runner)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
+        say(f"{member.name}: {error}")
+        return _failed(member, error)
+    return replace(_ended(member, "replicated"), report=report)
+
+
+def _named(name: str, say: Say) -> Callable[[str], None]:
+    return lambda line: say(f"{name}: {line}")
+
+
+def _ended(member: Member, status: Status) -> JobResult:
+    return JobResult(member.name, member.request.source, member.request.target_root, member.priority, status)
+
+
+def _failed(member: Member, error: Exception) -> JobResult:
+    known = isinstance(error, (CpreplicateError, OSError))
+    text = str(error) if known else f"unexpected {type(error).__name__}: {error}"
+    code = error.exit_code if isinstance(error, CpreplicateError) else 1
+    return replace(_ended(member, "failed"), exit_code=code, error=" ".join(text.split()))
+
+
+def _refuse_shared_replicas(members: Sequence[Member]) -> None:
+    seen: dict[str, str] = {}
+    for member in members:
+        source = member.request.source.rstrip("/")
+        job = uri.parent(source) if CHECKPOINT_NAME.fullmatch(uri.name(source)) else source
+        replica = uri.join(member.request.target_root, uri.name(job))
+        if seen.setdefault(replica, member.name) != member.name:
+            raise UsageError(f"the jobs {seen[replica]} and {member.name} would share the replica {replica}")

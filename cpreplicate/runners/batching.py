@@ -1,0 +1,100 @@
+"""Batches: the unit of parallel work and of a retry. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cpreplicate.runners.work import SMALL, Action, size_of
+
+BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
+FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
+BATCH_FILES = 2000
+_SMALL_SHARE = 20
+_FILES_IN_FLIGHT = 16  # small files that a task copies in about the time that it takes to start
+Indexes = npt.NDArray[Any]
+BATCH_BYTES = 8 << 30  # where it is not known how many slots there will be, there is work for many
+
+
+def batches(
+    actions: Sequence[Action], slots: int, batch_bytes: int | None = None, batch_files: int | None = None
+) -> list[tuple[Action, ...]]:
+    """The actions in batches of about equal cost, the most expensive first, about four a slot, or fewer of few small files.
+
+    None has more than `batch_files` files, or more than `batch_bytes` bytes unless it is one file: a huge file is a batch of
+    its own, and goes first.
+    """
+    if not actions:
+        return []
+    caps = Caps(batch_files or BATCH_FILES, batch_bytes or BATCH_BYTES)
+    sizes = np.fromiter(map(size_of, actions), np.int64, len(actions))
+    order = np.argsort(-sizes, kind="stable")
+    small = int((sizes <= SMALL).sum())
+    useful = min(slots * BATCHES_A_SLOT, len(actions) - small + math.ceil(small / _FILES_IN_FLIGHT))
+    count = max(useful, math.ceil(len(actions) / caps.files), math.ceil(int(sizes.sum()) / caps.bytes))
+    bins = _packed(order, sizes + FILE_COST, min(count, len(actions)))
+    packed = [part for bin_ in bins for part in _within(caps, bin_, sizes)]
+    packed.sort(key=lambda bin_: int(sizes[bin_].sum()) + FILE_COST * len(bin_), reverse=True)
+    return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in packed]
+
+
+def cost(action: Action) -> int:
+    """What an action costs, in bytes moved in the same time."""
+    return FILE_COST + size_of(action)
+
+
+class Caps(NamedTuple):
+    """How much a batch may hold."""
+
+    files: int
+    bytes: int
+
+
+def _packed(order: Indexes, costs: Indexes, count: int) -> list[Indexes]:
+    """Into `count` bins of about equal cost: large files one by one, the largest first, each into the bin that costs least;
+    then the many small ones, run by run, up to a common level.
+
+    A file is small that is at most a twentieth of the mean bin: the level is then met as well as one by one.
+    """
+    mean = costs.sum() / count
+    large = int(np.searchsorted(-costs[order], -mean / _SMALL_SHARE, side="left")) if len(order) > count else len(order)
+    bins: list[list[int]] = [[] for _ in range(count)]
+    least = [(0, at) for at in range(count)]
+    for index in order[:large].tolist():
+        load, at = least[0]
+        bins[at].append(index)
+        heapq.heapreplace(least, (load + int(costs[index]), at))
+    spent = np.array([load for load, _ in sorted(least, key=lambda each: each[1])])
+    runs = _levelled(order[large:], costs, spent)
+    found = (np.concatenate([np.array(bin_, np.int64), run]) for bin_, run in zip(bins, runs, strict=True))
+    return [bin_ for bin_ in found if len(bin_)]
+
+
+def _levelled(order: Indexes, costs: Indexes, spent: Indexes) -> list[Indexes]:
+    """A run of `order` for each bin, which fills those that cost less than the level that all come to."""
+    ends = np.cumsum(costs[order])
+    total = int(ends[-1]) if len(ends) else 0
+    fill = np.sort(spent)
+    levels = (total + np.cumsum(fill)) / np.arange(1, len(fill) + 1)  # were only the cheapest so many bins filled
+    level = levels[np.flatnonzero(levels >= fill)[-1]]
+    bounds = np.cumsum(np.maximum(level - spent, 0))
+    return np.split(order, np.searchsorted(ends, bounds[:-1], side="right"))
+
+
+def _within(caps: Caps, indexes: Indexes, sizes: Indexes) -> Iterator[Indexes]:
+    """A bin as it is, or in several parts that keep to the caps."""
+    if len(indexes) <= caps.files and int(sizes[indexes].sum()) <= caps.bytes:
+        yield indexes
+        return
+    first, held = 0, 0
+    for at, size in enumerate(sizes[indexes].tolist()):
+        if at > first and (at - first == caps.files or held + size > caps.bytes):
+            yield indexes[first:at]
+            first, held = at, 0
+        held += size
+    yield indexes[first:]

@@ -1,0 +1,126 @@
+"""What tasks tell the driver while they run: how far they are, and what is finished, so that no try does it again."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+
+from cpreplicate.runners.progress import Progress
+from cpreplicate.runners.transport import Told, decode_outcomes, encode_outcomes
+from cpreplicate.runners.work import Action, Outcome, Watcher
+from cpreplicate.storage import Transient
+from cpreplicate.storage.calls import Address, Answers, Caller
+
+_SECONDS = 1.0  # between two reports of a task
+
+
+class Desk:
+    """The driver's side, for any number of stages at once. A batch is known by its key."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._batches: dict[str, Sequence[Action]] = {}
+        self._finished: dict[str, dict[int, Outcome]] = {}
+
+    @property
+    def answers(self) -> Answers:
+        """What tasks call."""
+        return {"begin": self._begin, "tell": self._tell}
+
+    def expect(self, key: str, batch: Sequence[Action]) -> None:
+        """Tasks will tell of this batch."""
+        with self._lock:
+            self._batches[key], self._finished[key] = batch, {}
+
+    def finished(self, key: str) -> dict[int, Outcome]:
+        """What is known to be done of a batch, by its index there."""
+        with self._lock:
+            return dict(self._finished[key])
+
+    def forget(self, key: str) -> None:
+        """Nothing more is told of it, or what is told comes too late."""
+        with self._lock:
+            del self._batches[key], self._finished[key]
+        self._progress.end(key)
+
+    def _begin(self, key: str, attempt: int) -> bytes:
+        """An attempt begins; answers what earlier ones finished."""
+        done = self.finished(key) if key in self._finished else {}
+        self._progress.begin(key)
+        self._progress.add(key, len(done), sum(outcome.bytes for outcome in done.values()))
+        if attempt:
+            self._progress.retry()
+        return encode_outcomes(Told(*each) for each in done.items())
+
+    def _tell(self, key: str, moved: int, told: bytes) -> None:
+        with self._lock:
+            batch = self._batches.get(key)
+            if batch is None:
+                return  # an attempt that others overtook
+            finished, found = self._finished[key], decode_outcomes(told, batch)
+            fresh = {index: outcome for index, outcome in found if outcome.error is None and index not in finished}
+            finished.update(fresh)
+        failed = sum(outcome.error is not None for _, outcome in found)
+        self._progress.add(key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed)
+
+
+class Reporter(Watcher):
+    """A task's side. Where the driver cannot be reached, what is told there is not: the task's own result tells all."""
+
+    def __init__(self, address: Address, key: str, attempt: int) -> None:
+        super().__init__()
+        self._caller: Caller | None = _caller(address)
+        self._key, self._attempt = key, attempt
+        self._lock = threading.Lock()
+        self._moved, self._told = 0, list[Told]()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._report, name="reports", daemon=True)
+        self.indexes: Sequence[int] = ()
+
+    def begin(self, batch: Sequence[Action]) -> dict[int, Outcome] | None:
+        """What earlier attempts finished; None if it cannot be told."""
+        try:
+            data = self._caller.call("begin", self._key, self._attempt) if self._caller else None
+        except Transient:
+            self._caller = data = None
+        return None if data is None else {told.at: told.outcome for told in decode_outcomes(data, batch)}
+
+    def moved(self, count: int) -> None:
+        with self._lock:
+            self._moved += count
+        super().moved(count)
+
+    def done(self, index: int, outcome: Outcome) -> None:
+        with self._lock:
+            self._told.append(Told(self.indexes[index], outcome))
+
+    def __enter__(self) -> Reporter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._tell()
+
+    def _report(self) -> None:
+        while not self._ended.wait(_SECONDS):
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            moved, told, self._moved, self._told = self._moved, self._told, 0, []
+        if self._caller is None or not (moved or told):
+            return
+        try:
+            self._caller.call("tell", self._key, moved, encode_outcomes(told))
+        except Transient:
+            self._caller = None
+
+
+@functools.cache
+def _caller(address: Address) -> Caller:
+    """One connection a process."""
+    return Caller(address)

@@ -1,0 +1,64 @@
+"""Whether an executor runs what the driver runs; asked in each Python worker before its first batch."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import platform
+import socket
+from collections.abc import Sequence
+from importlib import metadata
+from typing import NamedTuple
+
+import cpreplicate
+from cpreplicate.storage import Sites
+
+_CLIENTS = {"hdfs": "hdfs-native", "viewfs": "hdfs-native", "webhdfs": "requests", "swebhdfs": "requests", "s3": "s3fs",
+            "s3a": "s3fs", "s3n": "s3fs", "s3p": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}  # fmt: skip
+
+
+class Needs(NamedTuple):
+    """What the driver runs: (name, version) of Python, of cpreplicate and of the packages that batches need."""
+
+    versions: tuple[tuple[str, str], ...]
+
+
+class Differs(Exception):
+    """Raised in a task: its executor does not run what the driver runs. One line, for the operator."""
+
+
+def needs(schemes: Sequence[str], sites: Sites) -> Needs:
+    """What executors are to have, for places of these schemes."""
+    native = "native" in (sites.source.hdfs_client, sites.target.hdfs_client)
+    clients = {_CLIENTS[scheme] for scheme in schemes if scheme in _CLIENTS}
+    packages = ["pyarrow", "google-crc32c", *sorted(clients - (set() if native else {"hdfs-native"}))]
+    return Needs(
+        (("Python", _python()), ("cpreplicate", cpreplicate.__version__), *((name, _version(name)) for name in packages))
+    )
+
+
+@functools.cache
+def check(wanted: Needs) -> None:
+    """Raise `Differs`, naming this host, if it has another version of anything, or lacks it."""
+    for name, version in wanted.versions:
+        own = {"Python": _python, "cpreplicate": _own}.get(name, functools.partial(_version, name))()
+        if own != version:
+            raise Differs(
+                f"the executor on {socket.gethostname()} has {name} {own}, the driver {version}; give executors the driver's"
+                " packages with scripts/executor_archive.sh, see docs/clusters.md"
+            )
+
+
+def _python() -> str:
+    return ".".join(platform.python_version_tuple()[:2])  # as PySpark wants it
+
+
+def _own() -> str:
+    return str(importlib.import_module("cpreplicate").__version__)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "(none)"

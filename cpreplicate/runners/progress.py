@@ -1,0 +1,137 @@
+"""How far a run has come: counted while it runs, by whoever carries it out."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_WINDOW = 10.0  # seconds over which the rate is told
+_TICK = 1.0  # seconds between two looks
+
+
+class Snapshot(NamedTuple):
+    """At one moment: files and bytes done and to be done, bytes a second lately, and seconds left (None: not known yet).
+
+    `failed` are files whose last try failed, so far; `retried` batches or files that are tried again.
+    """
+
+    files: int
+    files_total: int
+    bytes: int
+    bytes_total: int
+    rate: float
+    left: float | None
+    failed: int
+    retried: int
+    seconds: float
+
+
+ShowProgress = Callable[[Snapshot, bool], None]  # the second argument: this is the last one
+
+
+@dataclass
+class _Part:
+    """What an attempt at a batch has done so far; `moved` counts also what is not finished."""
+
+    files: int = 0
+    bytes: int = 0
+    moved: int = 0
+    failed: int = 0
+
+
+class Progress:
+    """Counts what is done, from any thread. A batch that is tried again begins anew, with what is kept of its earlier try."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._parts: dict[object, _Part] = {}
+        self._finished = _Part()
+        self._files = self._bytes = self._retried = 0
+        self._began = clock()
+        self._seen: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._moved = 0
+
+    def expect(self, files: int, size: int) -> None:
+        """So much more is to be done; time counts from the first of it."""
+        with self._lock:
+            if not self._files:
+                self._began = self._clock()
+                self._seen = deque([(self._began, self._moved)])
+            self._files += files
+            self._bytes += size
+
+    def retry(self, batches: int = 1) -> None:
+        """So many are tried again."""
+        with self._lock:
+            self._retried += batches
+
+    def begin(self, part: object) -> None:
+        """An attempt at a part of the work; what an earlier one counted for it is forgotten."""
+        with self._lock:
+            self._parts[part] = _Part()
+
+    def add(self, part: object, files: int = 0, size: int = 0, moved: int = 0, failed: int = 0) -> None:
+        """So much more of a part was done: files and their bytes, and bytes moved of any file."""
+        with self._lock:
+            found = self._parts.setdefault(part, _Part())
+            found.files += files
+            found.bytes += size
+            found.moved += moved
+            found.failed += failed
+            self._moved += moved
+
+    def end(self, part: object) -> None:
+        """Nothing more comes of it; what it counted stays."""
+        with self._lock:
+            found = self._parts.pop(part, _Part())
+            self._finished.files += found.files
+            self._finished.bytes += found.bytes
+            self._finished.failed += found.failed
+
+    def snapshot(self) -> Snapshot:
+        """As it is now."""
+        with self._lock:
+            now, parts = self._clock(), [self._finished, *self._parts.values()]
+            self._seen.append((now, self._moved))
+            while len(self._seen) > 1 and now - self._seen[1][0] >= _WINDOW:
+                self._seen.popleft()
+            since, before = self._seen[0]
+            rate = (self._moved - before) / (now - since) if now > since else 0.0
+            done = min(self._bytes, sum(max(part.bytes, part.moved) for part in parts))
+            files = sum(part.files for part in parts)
+            left = self._left(files, done, rate, now - self._began)
+            failed = sum(part.failed for part in parts)
+            return Snapshot(files, self._files, done, self._bytes, rate, left, failed, self._retried, now - self._began)
+
+    def _left(self, files: int, done: int, rate: float, took: float) -> float | None:
+        if self._bytes and rate:
+            return (self._bytes - done) / rate
+        return took * (self._files - files) / files if files else None
+
+
+@contextlib.contextmanager
+def showing(progress: Progress, show: ShowProgress | None) -> Iterator[None]:
+    """ShowProgress the progress every second while the block runs, and at its end."""
+    if show is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_TICK):
+            show(progress.snapshot(), False)
+
+    thread = threading.Thread(target=look, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        show(progress.snapshot(), True)

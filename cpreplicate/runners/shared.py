@@ -1,0 +1,40 @@
+"""A runner that several jobs of a fleet use at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from cpreplicate.runners.base import In, Out, Runner
+from cpreplicate.runners.work import Action, Outcome
+from cpreplicate.storage import Sites
+
+
+class SharedRunner:
+    """One job's part of a runner, at its level of importance. Who made the runner ends it."""
+
+    def __init__(self, runner: Runner, level: int) -> None:
+        self.name, self.reason, self.is_elsewhere = runner.name, runner.reason, runner.is_elsewhere
+        self._runner, self._level = runner, level
+
+    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:  # noqa: ARG002  # it has its own
+        """See `Runner`."""
+        return self._runner.run(actions, self._level)
+
+    def map(self, function: Callable[[In], Out], items: Sequence[In]) -> list[Out]:
+        """See `Runner`."""
+        return self._runner.map(function, items)
+
+    def limited(self, sites: Sites) -> Sites:
+        """See `Runner`."""
+        return self._runner.limited(sites)
+
+    def cancel(self) -> None:
+        """See `Runner`."""
+        self._runner.cancel()
+
+    def __enter__(self) -> SharedRunner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Others use it still."""

@@ -1,0 +1,97 @@
+"""Batches and outcomes on their way to executors and back: as Arrow, a column a field, not object by object.
+
+Hundreds of thousands of actions then cost the driver tens of megabytes, and a task decodes its own batch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from cpreplicate.lease import Held
+from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read
+
+_COPY, _READ, _DELETE = range(3)
+_ACTIONS = pa.schema([
+    ("kind", pa.uint8()), ("source", pa.string()), ("target", pa.string()), ("extent", pa.int64()), ("size", pa.int64()),
+    ("held", pa.bool_()), ("until", pa.float64()), ("to", pa.string()),
+])  # fmt: skip
+_OUTCOMES = pa.schema([
+    ("index", pa.int32()), ("bytes", pa.int64()), ("crc32c", pa.uint32()), ("seconds", pa.float64()), ("error", pa.string()),
+    ("missing", pa.bool_()), ("late", pa.bool_()),
+])  # fmt: skip
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # a batch is little: threads and zstd cost more
+_HELD = ("place", "token")
+
+
+class Told(NamedTuple):
+    """The outcome of the action with this index in its batch."""
+
+    at: int
+    outcome: Outcome
+
+
+def encode(batch: Sequence[Action]) -> bytes:
+    """A batch as Arrow's stream format. All growing files of a batch are held by one lease, which stands in its metadata."""
+    is_copies = set(map(type, batch)) == {Copy}  # in columns at once, since a plan's million copies come this way
+    columns = _copies(batch) if is_copies else list(zip(*map(_row, batch), strict=True)) or [()] * len(_ACTIONS)
+    held = next((action.held for action in batch if isinstance(action, Copy) and action.held is not None), None)
+    schema = _ACTIONS.with_metadata(dict(zip(_HELD, held, strict=True)) if held is not None else None)
+    return _written([pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)], schema)
+
+
+def decode(data: bytes) -> list[Action]:
+    """The batch."""
+    schema, rows = _rows(data)
+    held = Held(*(schema.metadata[name.encode()].decode() for name in _HELD)) if schema.metadata else None
+    return [_action(row, held) for row in rows]
+
+
+def encode_outcomes(told: Iterable[Told]) -> bytes:
+    """Outcomes by their index in the batch: the driver knows the rest."""
+    rows = [(index, *outcome[1:]) for index, outcome in told]
+    columns = list(zip(*rows, strict=True)) or [()] * len(_OUTCOMES)
+    return _written([pa.array(column, kind.type) for column, kind in zip(columns, _OUTCOMES, strict=True)], _OUTCOMES)
+
+
+def decode_outcomes(data: bytes, batch: Sequence[Action]) -> list[Told]:
+    """The outcomes of a batch."""
+    return [Told(row[0], Outcome(batch[row[0]].target, *row[1:])) for row in _rows(data)[1]]
+
+
+def _copies(batch: Sequence[Action]) -> list[Sequence[object]]:
+    sources, targets, extents, sizes, helds = zip(*batch, strict=True)
+    none, is_held = [None] * len(batch), [held is not None for held in helds]
+    return [[_COPY] * len(batch), sources, targets, extents, sizes, is_held, none, none]
+
+
+def _row(action: Action) -> tuple[object, ...]:
+    if isinstance(action, Copy):
+        return _COPY, action.source, action.target, action.extent, action.size, action.held is not None, None, None
+    if isinstance(action, Read):
+        return _READ, None, action.target, action.extent, None, None, None, None
+    return _DELETE, None, action.target, None, None, None, action.until, action.to
+
+
+def _action(row: tuple[Any, ...], held: Held | None) -> Action:
+    kind, source, target, extent, size, is_held, until, to = row
+    if kind == _COPY:
+        return Copy(source, target, extent, size, held if is_held else None)
+    return Read(target, extent) if kind == _READ else Delete(target, until, to)
+
+
+def _written(columns: Sequence[pa.Array], schema: pa.Schema) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
+        writer.write_batch(pa.record_batch(list(columns), schema=schema))
+    return bytes(sink.getvalue())
+
+
+def _rows(data: bytes) -> tuple[pa.Schema, Iterable[tuple[Any, ...]]]:
+    with pa.ipc.open_stream(data) as reader:
+        table = reader.read_all()
+    columns = [column.to_pylist() for column in table.columns]
+    return table.schema, zip(*columns, strict=True) if columns and columns[0] else repeat((), 0)

@@ -1,0 +1,66 @@
+"""Which runner carries out a plan, and what it says of why."""
+
+import json
+
+import pytest
+
+from cpreplicate.runners import Engine, choose_runner, starts
+from cpreplicate.runners.choose import estimate
+from cpreplicate.storage import Sites
+
+CLUSTER = Engine(master="spark://driver:7077", parallelism=8)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "cpreplicate" / "spark-start.json"
+
+
+def chosen(engine, files, size):
+    return choose_runner(engine, files, size, Sites())
+
+
+def test_auto_starts_no_spark_for_little_and_spark_for_much():
+    assert chosen(Engine(), 10, 1 << 20).name == "inline"
+    assert chosen(CLUSTER, 10_000, 1 << 20).name == "spark"
+    assert chosen(CLUSTER, 10, 20 << 30).name == "spark"
+
+
+def test_what_was_asked_for_is_taken():
+    assert chosen(Engine(runner="spark"), 1, 1).name == "spark"
+    assert chosen(Engine(runner="inline", master="spark://driver:7077"), 10**6, 1 << 50).name == "inline"
+
+
+def test_the_reason_tells_both_estimates_and_where_they_come_from():
+    reason = chosen(CLUSTER, 10, 20 << 30).reason
+    assert "10 files of 21474836480 bytes" in reason
+    assert "inline about 107 s, Spark about 20 s: 6.6 s to start (not measured here yet), then 8.0 times as fast" in reason
+
+
+def test_a_session_that_took_long_to_start_here_is_worth_less_from_then_on():
+    assert chosen(CLUSTER, 10, 4 << 30).name == "spark"
+    starts.record("spark://driver:7077", 60.0)
+    assert chosen(CLUSTER, 10, 4 << 30).name == "inline"
+    assert "as measured at its last start here" in chosen(CLUSTER, 10, 4 << 30).reason
+
+
+def test_the_slots_of_a_cluster_are_told_by_its_properties():
+    properties = (("spark.executor.instances", "10"), ("spark.executor.cores", "4"))
+    assert estimate(Engine(master="yarn", conf=properties), 1, 1).speedup == 40
+    assert estimate(Engine(conf=(("spark.master", "yarn"), ("spark.cores.max", "6"))), 1, 1).speedup == 6
+
+
+def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(cache):
+    starts.record("yarn", 20.0)
+    starts.record("local[2]", 5.0)
+    assert starts.seconds("local[*,4]") == (5.0, True)
+    assert json.loads(cache.read_text()) == {"yarn": 20.0, "local": 5.0}
+    cache.write_text("[1")
+    assert starts.seconds("yarn") == (starts.DEFAULT_SECONDS, False)
+
+
+def test_where_the_bandwidth_is_the_limit_spark_gains_nothing():
+    assert estimate(CLUSTER, 10, 20 << 30).spark < estimate(CLUSTER, 10, 20 << 30).inline
+    limited = estimate(CLUSTER, 10, 20 << 30, bandwidth=1e6)
+    assert limited.spark - limited.inline == starts.DEFAULT_SECONDS

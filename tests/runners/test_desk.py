@@ -1,0 +1,98 @@
+"""What tasks and the driver tell each other."""
+
+import time
+
+import pytest
+
+from cpreplicate.runners import Copy, Outcome
+from cpreplicate.runners.desk import Desk, Reporter
+from cpreplicate.runners.progress import Progress
+from cpreplicate.storage.calls import Address, answering
+
+BATCH = [Copy(f"s{n}", f"t{n}", 10) for n in range(3)]
+GONE = Address(("127.0.0.1", 1), b"key")
+
+
+def done(at):
+    return Outcome(f"t{at}", 10, 7, 0.5)
+
+
+@pytest.fixture
+def progress():
+    return Progress()
+
+
+@pytest.fixture
+def desk(progress):
+    made = Desk(progress)
+    made.expect("0-0", BATCH)
+    progress.expect(3, 30)
+    return made
+
+
+@pytest.fixture
+def address(desk):
+    with answering(desk.answers, "127.0.0.1") as address:
+        yield address
+
+
+def attempt(address, number, *finished, failed=()):
+    with Reporter(address, "0-0", number) as reporter:
+        known = reporter.begin(BATCH)
+        reporter.indexes = [at for at in range(3) if at not in (known or {})]
+        for at in finished:
+            reporter.moved(10)
+            reporter.done(reporter.indexes.index(at), done(at))
+        for at in failed:
+            reporter.done(reporter.indexes.index(at), Outcome(f"t{at}", 0, None, 0.1, "OSError: broken"))
+    return known
+
+
+def test_what_an_attempt_finished_the_next_one_knows_and_leaves_out(address, desk):
+    assert attempt(address, 0, 0, 2, failed=[1]) == {}
+    assert attempt(address, 1, 1) == {0: done(0), 2: done(2)}
+    assert desk.finished("0-0") == {0: done(0), 1: done(1), 2: done(2)}
+
+
+def test_it_is_told_while_the_attempt_runs(address, progress):
+    with Reporter(address, "0-0", 0) as reporter:
+        reporter.begin(BATCH)
+        reporter.indexes = [0, 1, 2]
+        reporter.moved(10)
+        reporter.done(0, done(0))
+        end = time.monotonic() + 10
+        while progress.snapshot().files == 0:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_two_attempts_at_once_count_once(address, progress):
+    attempt(address, 0, 0, 1, 2)
+    with Reporter(address, "0-0", 1) as late:
+        late.indexes = [0, 1, 2]
+        for at in range(3):
+            late.moved(10)
+            late.done(at, done(at))
+    now = progress.snapshot()
+    assert (now.files, now.bytes) == (3, 30)
+
+
+def test_failures_are_counted_until_the_batch_is_tried_again(address, progress):
+    attempt(address, 0, 0, failed=[1, 2])
+    assert progress.snapshot().failed == 2
+    attempt(address, 1, 1, 2)
+    now = progress.snapshot()
+    assert (now.files, now.failed, now.retried) == (3, 0, 1)
+
+
+def test_what_comes_too_late_is_not_counted(address, desk, progress):
+    desk.forget("0-0")
+    attempt(address, 2)
+    with Reporter(address, "0-0", 0) as late:
+        late.indexes = [0, 1, 2]
+        late.done(0, done(0))
+    assert progress.snapshot().files == 0
+
+
+def test_where_the_driver_cannot_be_reached_the_task_goes_on_and_knows_that_it_does_not_know():
+    assert attempt(GONE, 0, 0, 1, 2) is None

@@ -1,0 +1,34 @@
+"""Whether an executor runs what the driver runs."""
+
+from importlib import metadata
+
+import pytest
+
+from cpreplicate.runners.executors import Differs, Needs, check, needs
+from cpreplicate.storage import Site, Sites
+
+
+def test_an_executor_like_the_driver_passes():
+    check(needs(["hdfs", "s3", "file"], Sites()))
+
+
+def test_it_is_asked_for_the_clients_of_the_storages_that_the_batches_name():
+    assert ("hdfs-native", metadata.version("hdfs-native")) in needs(["file", "hdfs"], Sites()).versions
+    assert ("s3fs", metadata.version("s3fs")) in needs(["s3a"], Sites()).versions
+    hadoop = Sites(Site(hdfs_client="hadoop"), Site(hdfs_client="hadoop"))
+    assert "hdfs-native" not in dict(needs(["hdfs"], hadoop).versions)
+    assert "hdfs-native" not in dict(needs(["file"], Sites()).versions)
+
+
+@pytest.mark.parametrize("name", ["Python", "cpreplicate", "hdfs-native"])
+def test_another_version_is_told_in_one_line_with_the_host(name):
+    with pytest.raises(
+        Differs, match=rf"the executor on \S+ has {name} \S+, the driver 0\.0\.1; .*docs/clusters\.md"
+    ) as raised:
+        check(Needs(((name, "0.0.1"),)))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_package_that_is_not_there_is_told():
+    with pytest.raises(Differs, match=r"has no-such-package \(none\)"):
+        check(Needs((("no-such-package", "1"),)))

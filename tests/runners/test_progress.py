@@ -1,0 +1,90 @@
+"""How far a run is told to be."""
+
+import time
+
+import pytest
+
+from cpreplicate.runners.progress import Progress, showing
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def progress(clock):
+    made = Progress(clock)
+    made.expect(10, 1000)
+    return made
+
+
+def test_files_and_bytes_count_as_they_are_done_and_bytes_also_before_their_file_is(progress):
+    progress.begin("a")
+    progress.add("a", moved=70)
+    assert progress.snapshot()[:4] == (0, 10, 70, 1000)
+    progress.add("a", files=1, size=100, moved=30)
+    assert progress.snapshot()[:4] == (1, 10, 100, 1000)
+    progress.end("a")
+    assert progress.snapshot()[:4] == (1, 10, 100, 1000)
+
+
+def test_what_an_attempt_moved_in_vain_is_not_counted_as_done(progress):
+    progress.begin("a")
+    progress.add("a", files=1, size=100, moved=400, failed=1)
+    progress.retry()
+    progress.begin("a")
+    progress.add("a", files=1, size=100)
+    now = progress.snapshot()
+    assert (now.files, now.bytes, now.failed, now.retried) == (1, 100, 0, 1)
+
+
+def test_no_more_is_done_than_there_was_to_do(progress):
+    progress.add("a", moved=5000)
+    assert progress.snapshot().bytes == 1000
+
+
+def test_the_rate_is_that_of_the_last_ten_seconds_and_tells_the_time_left(progress, clock):
+    for _ in range(30):
+        clock.now += 1
+        progress.add("a", moved=10)
+        progress.snapshot()
+    for _ in range(10):
+        clock.now += 1
+        progress.add("a", moved=20)
+        now = progress.snapshot()
+    assert now.rate == pytest.approx(20)
+    assert now.left == pytest.approx((1000 - 500) / 20)
+
+
+def test_time_left_without_bytes_is_told_by_files(clock):
+    deletes = Progress(clock)
+    deletes.expect(100, 0)
+    assert deletes.snapshot().left is None
+    clock.now += 5
+    deletes.add("a", files=20)
+    assert deletes.snapshot().left == pytest.approx(20)
+
+
+def test_it_is_shown_every_second_and_at_the_end_also_of_a_failure():
+    shown = []
+    progress = Progress()
+
+    def fail():
+        with showing(progress, lambda now, last: shown.append((now.files, last))):
+            progress.expect(1, 1)
+            time.sleep(1.2)
+            progress.add("a", files=1)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
+    assert shown == [(0, False), (1, True)]

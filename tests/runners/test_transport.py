@@ -1,0 +1,41 @@
+"""Batches and outcomes arrive as they were sent."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpreplicate.lease import Held
+from cpreplicate.runners import Copy, Delete, Outcome, Read
+from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NUMBER = st.integers(0, (1 << 63) - 1)
+HELD = Held("hdfs://b/replica/.cpreplicate/lease", "0123")
+ACTIONS = st.one_of(
+    st.builds(Copy, TEXT, TEXT, NUMBER, NUMBER, st.sampled_from([None, HELD])),
+    st.builds(Read, TEXT, NUMBER),
+    st.builds(Delete, TEXT, st.floats(allow_nan=False), st.none() | TEXT),
+)
+OUTCOMES = st.builds(
+    Outcome, st.just("t"), NUMBER, st.none() | st.integers(0, (1 << 32) - 1), st.floats(allow_nan=False), st.none() | TEXT,
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+
+
+@given(st.lists(ACTIONS))
+def test_a_batch_arrives_as_it_was_sent(batch):
+    assert decode(encode(batch)) == batch
+
+
+@given(st.lists(OUTCOMES))
+def test_outcomes_arrive_with_the_place_of_their_action(outcomes):
+    told = [Told(at, outcome) for at, outcome in enumerate(outcomes)]
+    batch = [Delete("t")] * len(outcomes)
+    assert decode_outcomes(encode_outcomes(reversed(told)), batch) == told[::-1]
+
+
+@pytest.mark.parametrize("count", [1_000, 10_000])
+def test_a_file_takes_few_bytes_on_its_way(count):
+    names = [f"{n * 2654435761 % 2**32:08x}-{n:024x}" for n in range(count)]
+    batch = [Copy(f"hdfs://dcA/flink/{'5' * 32}/shared/{name}", f"hdfs://dcB/flink/{name}", 1 << 20) for name in names]
+    assert len(encode(batch)) < 40 * count

@@ -1,0 +1,173 @@
+"""Many jobs in one run: what changed is replicated, important jobs first, and a job's failure is its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cpreplicate import fleet
+from cpreplicate.errors import UsageError
+from cpreplicate.fleet import Member
+from cpreplicate.planning import Request
+from cpreplicate.runners import Engine
+from cpreplicate.storage import Sites
+from tests.support import checker, jobs
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+IDS = [f"{number:032x}" for number in range(8)]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Eight jobs in dcA, each with a checkpoint of its own."""
+    for number, job in enumerate(IDS):
+        write_job(monkeypatch, tmp_path, job, 1, {f"shared/{n}": 1000 + number for n in range(3)})
+    return tmp_path
+
+
+def write_job(monkeypatch, root, job, number, files):
+    monkeypatch.setattr(jobs, "JOB", job)
+    return jobs.write_checkpoint(root / "dcA", number, files)
+
+
+def run(place, text, *words):
+    (place / "fleet.toml").write_text(text)
+    command = [sys.executable, "-m", "cpreplicate", "fleet", str(place / "fleet.toml"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+def told(done):
+    return json.loads(done.stdout)
+
+
+def statuses(done):
+    return {job["name"]: job["status"] for job in told(done)["jobs"]}
+
+
+def root_of(place, more=""):
+    return f'[[root]]\nsource = "{place}/dcA"\ntarget = "{place}/dcB"\n{more}\n'
+
+
+@pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,4]"]])
+def test_every_job_under_a_root_is_replicated_and_only_what_changed_again(place, monkeypatch, words):
+    first = run(place, root_of(place), *words, "--output", "json")
+    assert first.returncode == 0, first.stderr
+    assert statuses(first) == dict.fromkeys(IDS, "replicated")
+    assert all(checker.faults(place / "dcB" / job) == [] for job in IDS)
+    write_job(monkeypatch, place, IDS[5], 2, {"shared/0": 1005, "shared/new": 77})
+    second = run(place, root_of(place), *words, "--output", "json")
+    assert statuses(second) == {**dict.fromkeys(IDS, "current"), IDS[5]: "replicated"}
+    [report] = [job["report"] for job in told(second)["jobs"] if "report" in job]
+    assert (report["copy"]["files"], report["keep"]["files"], report["delete"]["files"]) == (1, 1, 2)
+    assert checker.faults(place / "dcB" / IDS[5]) == []
+
+
+def test_one_job_that_fails_fails_alone_and_its_code_is_that_of_the_run(place):
+    (place / "dcA" / IDS[2] / "shared" / "1").unlink()
+    done = run(place, root_of(place), "--runner", "inline", "--output", "json")
+    assert done.returncode == 10
+    assert statuses(done) == {**dict.fromkeys(IDS, "replicated"), IDS[2]: "failed"}
+    [failed] = [job for job in told(done)["jobs"] if job["status"] == "failed"]
+    assert failed["exit_code"] == 10
+    assert "shared/1" in failed["error"]
+    assert not list((place / "dcB" / IDS[2]).glob("chk-*/_metadata"))
+    assert "Traceback" not in done.stderr
+
+
+def test_failures_of_several_kinds_give_3(place):
+    (place / "dcA" / IDS[2] / "shared" / "1").unlink()
+    (place / "dcA" / IDS[3] / "chk-1" / "_metadata").write_bytes(b"no metadata")
+    done = run(place, root_of(place), "--runner", "inline", "--output", "json")
+    assert done.returncode == 3
+    assert sorted(job["exit_code"] for job in told(done)["jobs"]) == [0] * 6 + [5, 10]
+
+
+def test_a_job_that_is_named_has_its_own_options_and_is_not_taken_from_the_root_again(place, monkeypatch):
+    text = f'[[job]]\nname = "orders"\nsource = "{place}/dcA/{IDS[1]}"\ntarget = "{place}/dcB"\nkeep = 2\npaths = "absolute"\n'
+    text += root_of(place, f'exclude = ["{IDS[4]}"]')
+    run(place, text, "--runner", "inline")
+    write_job(monkeypatch, place, IDS[1], 2, {"shared/0": 1001})
+    done = run(place, text, "--runner", "inline", "--output", "json")
+    assert statuses(done) == {"orders": "replicated", **{job: "current" for job in IDS if job not in (IDS[1], IDS[4])}}
+    assert sorted(each.name for each in (place / "dcB" / IDS[1]).glob("chk-*")) == ["chk-1", "chk-2"]
+    assert not (place / "dcB" / IDS[4]).exists()
+
+
+def test_a_job_under_a_root_without_a_checkpoint_is_no_failure_and_a_named_one_is(place):
+    (place / "dcA" / ("f" * 32)).mkdir()
+    assert statuses(run(place, root_of(place), "--runner", "inline", "--output", "json"))["f" * 32] == "empty"
+    named = f'[[job]]\nsource = "{place}/dcA/{"f" * 32}"\ntarget = "{place}/dcB"\n'
+    assert run(place, named, "--runner", "inline").returncode == 10
+
+
+def test_dry_run_tells_what_has_changed_and_does_nothing(place):
+    done = run(place, root_of(place), "--dry-run", "--output", "json")
+    assert set(statuses(done).values()) == {"planned"}
+    assert told(done)["jobs"][0]["looked"] == {"checkpoint": "chk-1", "is_current": False, "files": 3, "bytes": 3000}
+    assert not (place / "dcB").exists()
+
+
+def test_important_jobs_are_begun_first(place, monkeypatch):
+    members = [
+        Member(job, Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB", runner="inline"), priority=number % 3)
+        for number, job in enumerate(IDS)
+    ]
+    order = []
+    monkeypatch.setattr(fleet, "_AT_ONCE", 1)
+    fleet.replicate_fleet(members, Engine(runner="inline"), Sites(), order.append)
+    begun = [line.partition(":")[0] for line in order if "copying" in line]
+    assert begun == sorted(IDS, key=lambda job: (-(IDS.index(job) % 3), job))
+
+
+def test_two_jobs_of_one_replica_are_refused_before_anything_is_done(place):
+    members = [
+        Member(name, Request(f"file:{place}/dcA/{IDS[0]}{end}", f"file:{place}/dcB"))
+        for name, end in (("a", ""), ("b", "/chk-1"))
+    ]
+    with pytest.raises(UsageError, match="share"):
+        fleet.replicate_fleet(members, Engine(runner="inline"), Sites(), lambda _line: None)
+    assert not (place / "dcB").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[job]]\nsource = "/a"\n', 'wants target = "…"'),
+        ('[[job]]\nsource = "/a"\ntarget = "/b"\nretries = 4\n', "retries is no option of a job"),
+        ('[[job]]\nsource = "/a"\ntarget = "/b"\nkeep = 0\n', "keep"),
+        ("[[job]\n", "fleet.toml"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_is_told_in_one_line(place, text, said):
+    done = run(place, text)
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2]"]])
+def test_an_interrupt_ends_all_jobs_at_once_and_gives_their_leases_back(place, words):
+    for job in IDS:
+        (place / "dcA" / job / "shared" / "0").write_bytes(bytes(8_000_000))
+    (place / "fleet.toml").write_text(root_of(place))
+    command = [sys.executable, "-m", "cpreplicate", "fleet", str(place / "fleet.toml"), "--bandwidth", "2MB/s", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(list((place / "dcB").glob("*/shared/1"))) >= 2)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    narration = process.communicate(timeout=60)[1]
+    assert time.monotonic() - began < 20
+    assert process.returncode == 130
+    assert "Traceback" not in narration
+    assert list((place / "dcB").glob("*/.cpreplicate/lease")) == []
+    assert len(list((place / "dcB").glob("*/chk-*/_metadata"))) < len(IDS)  # a job commits as soon as its own files are there
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)

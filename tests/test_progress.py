@@ -1,0 +1,64 @@
+"""What people and machines read of how far a run is."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cpreplicate.output import progress
+from cpreplicate.runners import Snapshot
+from tests.support.jobs import write_checkpoint
+
+NOW = Snapshot(3, 10, 5 << 20, 20 << 20, 2.5 * (1 << 20), 3725.0, 0, 0, 12.34)
+
+
+def test_a_line_tells_files_bytes_rate_and_time_left():
+    assert progress.line(NOW) == "3 of 10 files, 5.0 MiB of 20.0 MiB, 2.5 MiB/s, 1 h 02 min left"
+    assert progress.line(NOW._replace(left=None)).endswith("2.5 MiB/s")
+    assert progress.line(NOW._replace(left=62.0)).endswith("1 min 02 s left")
+
+
+def test_a_line_tells_troubles_only_where_there_are_some():
+    assert progress.line(NOW._replace(failed=2, retried=1, left=5.0)).endswith("5 s left, 2 failed, 1 tried again")
+
+
+def test_an_event_is_one_object_of_stable_fields():
+    assert json.loads(progress.event(NOW, last=False)) == {
+        "event": "progress", "files": 3, "files_total": 10, "bytes": 5 << 20, "bytes_total": 20 << 20,
+        "bytes_per_second": 2621440, "seconds_left": 3725.0, "failed": 0, "retried": 0, "seconds": 12.3,
+    }  # fmt: skip
+    assert json.loads(progress.event(NOW._replace(left=None), last=True))["event"] == "end"
+
+
+def test_a_log_gets_a_line_every_ten_seconds(capsys):
+    show = progress.progress("lines")
+    for second in range(1, 26):
+        show(NOW._replace(seconds=float(second)), False)
+    show(NOW._replace(seconds=26.0), True)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes it for a terminal
+    show = progress.progress("bar")
+    show(NOW, False)
+    show(NOW, True)
+    assert "3 of 10 files" in capsys.readouterr().err
+    assert progress.progress("none") is None
+
+
+@pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,2]"]])
+def test_machines_get_events_and_nothing_else_on_stderr(tmp_path, words):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{n}": 100_000 for n in range(30)})
+    command = [sys.executable, "-m", "cpreplicate", "sync", checkpoint, tmp_path / "dcB", "--progress", "ndjson", "--bandwidth",
+               "1MB/s", "--output", "json", *words]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {event["event"] for event in events} == {"narration", "progress", "end"}
+    counts = [event for event in events if event["event"] != "narration"]
+    assert counts[-1] == counts[-1] | {"event": "end", "files": 30, "bytes": 3_000_000, "failed": 0}
+    bytes_ = [event["bytes"] for event in counts]
+    assert bytes_ == sorted(bytes_)
+    assert any(0 < count < 3_000_000 for count in bytes_)
+    assert json.loads(done.stdout)["committed"]
