@@ -1,0 +1,196 @@
+"""Syncs over a real Spark cluster of two workers: what dies, fails or is raced there costs time, never the replica.
+
+Copying is slowed down by `--bandwidth`, so that there is a middle in which something can happen.
+"""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+
+from tests.support import checker
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.killing import started, wait_until
+from tests.support.standalone import StandaloneCluster
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+FILES = {f"shared/{number:04}": 20_000 + number for number in range(300)}
+LARGER = {f"shared/{number:04}": 1_200_000 + number for number in range(24)}
+ONE_LONG = {"shared/long": 12_000_000, **{f"shared/{number:04}": 20_000 + number for number in range(15)}}
+STEADY = {f"shared/{number:04}": 50_000 for number in range(1300)}
+LIMIT = 1 << 20
+SLOWLY = ("--bandwidth", "1.5MB/s")
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.efficiency.enabled": "false",
+}
+AT_ONCE = 15.0
+PAUSE = 0.05
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory):
+    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(standing, monkeypatch):
+    """Two workers without fault and without work."""
+    for name, value in standing.environment.items():
+        monkeypatch.setenv(name, value)
+    standing.mend()
+    return standing
+
+
+@pytest.fixture
+def copying(cluster, tmp_path):
+    """Starts a sync of a checkpoint with these files; returns once so many are whole at the target."""
+    with contextlib.ExitStack() as stack:
+
+        def start(files, whole, *words):
+            checkpoint = write_checkpoint(tmp_path / "dcA", 1, files)
+            places = (checkpoint, tmp_path / "dcB", "--output", "json")
+            sync = stack.enter_context(started("sync", *places, "--runner", "spark", "--master", cluster.master, *words))
+            while_it_runs(sync, lambda: len(identities(tmp_path)) >= whole)
+            return sync
+
+        yield start
+
+
+def test_two_workers_copy_at_the_same_time_and_the_replica_is_whole(cluster, copying, tmp_path):
+    sync = copying(FILES, 1, *SLOWLY)
+    while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
+    assert sync.ended() == 0, sync.said()
+    assert_replicated(tmp_path, FILES)
+
+
+def test_a_worker_that_dies_costs_no_second_copy_of_what_was_whole(cluster, copying, tmp_path):
+    sync = copying(FILES, 60, *SLOWLY)
+    dying = cluster.workers[0]
+    while_it_runs(sync, lambda: cluster.opened(dying, tmp_path / "dcB"))
+    whole = identities(tmp_path)
+    cluster.kill_worker(dying)
+    assert len(whole) < len(FILES)
+    assert sync.ended() == 0, sync.said()
+    assert_kept(whole, identities(tmp_path))
+    assert_replicated(tmp_path, FILES)
+
+
+def test_a_worker_on_which_every_write_fails_does_not_fail_the_run(cluster, copying, tmp_path):
+    cluster.kill_worker(cluster.workers[0])
+    poisoned = cluster.start_worker(file_size_limit=LIMIT)
+    sync = copying(LARGER, 0, "--bandwidth", "8MB/s")
+    while_it_runs(sync, lambda: cluster.opened(poisoned, tmp_path / "dcB"))
+    assert sync.ended() == 0, sync.said()
+    assert_replicated(tmp_path, LARGER)
+
+
+def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_copies_nothing_twice(cluster, copying, tmp_path):
+    sync = copying(FILES, 60, *SLOWLY)
+    assert sync.kill()
+    wait_until(lambda: not at_work(cluster), AT_ONCE, PAUSE)
+    whole = assert_nothing_moves(tmp_path)
+    assert len(whole) < len(FILES)
+    with started("sync", tmp_path / "dcA" / JOB, tmp_path / "dcB", "--runner", "inline") as again:
+        assert again.ended() == 0, again.said()
+    assert_kept(whole, identities(tmp_path))
+    assert_replicated(tmp_path, FILES)
+
+
+def test_an_interrupt_ends_with_130_at_once_and_no_task_runs_on(cluster, copying, tmp_path):
+    sync = copying(FILES, 60, *SLOWLY)
+    interrupted = time.monotonic()
+    os.kill(sync.pid, signal.SIGINT)
+    assert sync.ended(AT_ONCE) == 130, sync.said()
+    wait_until(lambda: not at_work(cluster), interrupted + AT_ONCE - time.monotonic(), PAUSE)
+    assert len(assert_nothing_moves(tmp_path)) < len(FILES)
+    assert not list((tmp_path / "dcB" / JOB).glob("chk-*/_metadata"))
+    assert "Traceback" not in sync.said()
+
+
+def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, copying, tmp_path):
+    conf = [word for key, value in SPECULATION.items() for word in ("--conf", f"{key}={value}")]
+    sync = copying(ONE_LONG, 0, "--bandwidth", "3MB/s", "--batch-files", 5, *conf)
+    long = tmp_path / "dcA" / JOB / "shared" / "long"
+    while_it_runs(sync, lambda: readers(cluster, long))
+    with cluster.paused(readers(cluster, long)[0]):
+        while_it_runs(sync, lambda: len(readers(cluster, long)) == 2)
+    assert sync.ended() == 0, sync.said()
+    assert_replicated(tmp_path, ONE_LONG)
+
+
+def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_another_comes(cluster, copying, tmp_path):
+    few = ("--streams", 4)  # the fewer, the less has a worker that dies moved in vain
+    sync = copying(STEADY, 20, "--bandwidth", "2MB/s", "--batch-files", 30, *few)
+    while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
+    undisturbed = rate(tmp_path, lambda: None)
+
+    def replace_a_worker():
+        cluster.kill_worker(cluster.workers[0])
+        cluster.start_worker()
+
+    disturbed = rate(tmp_path, replace_a_worker)
+    while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
+    assert (undisturbed, disturbed) == (pytest.approx(2e6, rel=0.1), pytest.approx(2e6, rel=0.1))
+
+
+def while_it_runs(sync, condition):
+    """Until the condition is met, and the sync has not ended before."""
+    wait_until(lambda: bool(condition()) or sync.code is not None, pause=PAUSE)
+    assert sync.code is None, f"it ended first, with {sync.code}: {sync.said()}"
+
+
+def rate(tmp_path, disturb, seconds=10.0):
+    """Bytes a second of files that became whole meanwhile."""
+    began, before = time.monotonic(), len(identities(tmp_path))
+    disturb()
+    time.sleep(max(0.0, began + seconds - time.monotonic()))
+    files = len(identities(tmp_path)) - before
+    return files * STEADY["shared/0000"] / (time.monotonic() - began)
+
+
+def identities(tmp_path):
+    """Each file that is whole at the target, with what is another once it is written again."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError), os.scandir(tmp_path / "dcB" / JOB / "shared") as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                found[entry.name] = (entry.stat().st_mtime_ns, entry.inode())
+    return found
+
+
+def readers(cluster, file):
+    return [worker for worker in cluster.workers if str(file) in cluster.opened(worker, file.parent)]
+
+
+def at_work(cluster):
+    return [pid for pids in cluster.executors().values() for pid in pids]
+
+
+def assert_nothing_moves(tmp_path, seconds=1.5):
+    """What is whole, and stays all there is."""
+    before, files = identities(tmp_path), sorted((tmp_path / "dcB").rglob("*"))
+    time.sleep(seconds)
+    assert (identities(tmp_path), sorted((tmp_path / "dcB").rglob("*"))) == (before, files)
+    return before
+
+
+def assert_kept(before, after):
+    again = [name for name, identity in before.items() if after.get(name) != identity]
+    assert not again, f"{len(again)} of {len(before)} whole files were written again: {again[:5]}"
+
+
+def assert_replicated(tmp_path, files):
+    """Committed, and every file has the source's bytes; nothing else looks like a file of the checkpoint."""
+    source, replica = tmp_path / "dcA" / JOB, tmp_path / "dcB" / JOB
+    assert (replica / "chk-1" / "_metadata").exists()
+    assert checker.faults(replica) == []
+    assert set(identities(tmp_path)) == {name.removeprefix("shared/") for name in files}
+    assert [name for name in files if (replica / name).read_bytes() != (source / name).read_bytes()] == []
