@@ -55,4 +55,4 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .demo .fuzz tests/flink/target-* tests/hdfs/target scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo .fuzz tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -49,8 +49,7 @@ def refuse_without_java() -> None:
 
 def is_elsewhere(engine: Engine) -> bool:
     """Whether executors are on machines that do not notice at once when this process ends."""
-    master = engine.spark_master() or ("" if _is_submitted() or _existing() else DEFAULT_MASTER)
-    return not master.startswith("local")
+    return not _master(engine).startswith("local")
 
 
 @contextlib.contextmanager
@@ -96,6 +95,11 @@ def _own(engine: Engine, directory: Path, pools: int) -> Iterator[SparkContext]:
         _stop(context)
 
 
+def _master(engine: Engine) -> str:
+    """The master as far as it is known before there is a session; empty where others name it."""
+    return engine.spark_master() or ("" if _is_submitted() or _existing() else DEFAULT_MASTER)
+
+
 def _existing() -> SparkContext | None:
     return SparkContext._active_spark_context
 
@@ -108,7 +112,7 @@ def _is_submitted() -> bool:
 def _python(engine: Engine) -> str:
     """The Python of executors; ours, unless another was given for machines that do not have it."""
     given = engine.property("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-    return given if given is not None and is_elsewhere(engine) else sys.executable
+    return given if given is not None and not _LOCAL.fullmatch(_master(engine)) else sys.executable
 
 
 def _conf(engine: Engine, directory: Path, pools: int) -> SparkConf:
@@ -116,7 +120,7 @@ def _conf(engine: Engine, directory: Path, pools: int) -> SparkConf:
     conf = SparkConf()
     if not _is_submitted():
         conf.setMaster(engine.spark_master() or DEFAULT_MASTER).setAll(_quiet(directory))
-        if (engine.spark_master() or DEFAULT_MASTER).startswith("local"):
+        if not is_elsewhere(engine):
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         else:
             conf.setAll(_FAULTS)

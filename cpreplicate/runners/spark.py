@@ -227,6 +227,13 @@ def _is_running(context: SparkContext) -> bool:
 _DIFFERENT = re.compile(r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+")
 
 
+_REASONS = [  # what tells most stands before what tells less; py4j's first line tells which call it was
+    re.compile(r"Lost task [^\n]*?\): ([^\n]+)"),
+    re.compile(r"Job aborted due to stage failure:\s*([^\n]+)"),
+    re.compile(r"([^\n]+)"),
+]
+
+
 def _raise_if_mistaken(error: Exception) -> None:
     """A mistake in this program is not a failure of the machines."""
     text = str(error)
@@ -239,5 +246,5 @@ def _given_up(action: Action, error: Exception | None) -> Outcome:
     if different := _DIFFERENT.search(text):
         hint = "" if "docs/clusters.md" in different[0] else "; executors do not run what the driver runs, see docs/clusters.md"
         return Outcome(action.target, 0, None, 0.0, different[0].strip() + hint)
-    reason = re.search(r"Job aborted[^\n]*|[^\n]+", text)
-    return Outcome(action.target, 0, None, 0.0, f"Spark gave up: {reason[0][:300] if reason else type(error).__name__}")
+    found = next(filter(None, (reason.search(text) for reason in _REASONS)), None)
+    return Outcome(action.target, 0, None, 0.0, f"Spark gave up: {found[1].strip()[:300] if found else type(error).__name__}")

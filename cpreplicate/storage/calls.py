@@ -19,6 +19,7 @@ from cpreplicate.storage.base import Transient
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection, Listener
 
+_PATIENCE = 10.0  # seconds for a connection
 Answers = Mapping[str, Callable[..., Any]]
 
 
@@ -45,6 +46,7 @@ class Caller:
         try:
             with self._lock:
                 if self._connection is None:
+                    socket.create_connection(self._address.place, _PATIENCE).close()  # a firewall may just be silent
                     self._connection = Client(self._address.place, authkey=self._address.key)
                 self._connection.send((name, *arguments))
                 return self._connection.recv()

@@ -1,0 +1,116 @@
+"""A sync on a real YARN, a ResourceManager and a NodeManager on loopback: the Java side is `tests/yarn`."""
+
+import contextlib
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.support import building, checker, hdfs
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.killing import started
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+PROJECT = Path(__file__).resolve().parent / "yarn"
+BUILT = PROJECT / "build"
+HADOOP = hdfs.PROJECT / "target" / "minicluster.jar"  # it holds YARN's servers too
+JARS = Path(pyspark.__file__).parent / "jars"
+START_SECONDS = 120
+QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ROOM = {
+    "yarn.scheduler.minimum-allocation-mb": "64",
+    "yarn.nodemanager.resource.memory-mb": "4096",
+    "yarn.nodemanager.resource.cpu-vcores": "4",
+    "yarn.nodemanager.vmem-check-enabled": "false",
+    "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.9",
+}
+FILES = {f"shared/{number:04}": 20_000 + number for number in range(40)}
+
+
+@pytest.fixture(scope="module")
+def yarn(tmp_path_factory):
+    """A directory with the client's configuration in `conf`."""
+    directory = tmp_path_factory.mktemp("yarn")
+    hdfs.build()
+    with building.alone():
+        if not (BUILT / "complete").exists():
+            maven()
+            (BUILT / "complete").touch()
+    with cluster(directory) as answers:
+        assert answers.get(timeout=START_SECONDS) == "ready\n", (directory / "stderr").read_text()[-4000:]
+        yield directory
+
+
+@pytest.fixture
+def words(yarn, tmp_path, monkeypatch):
+    """What a sync is told so that it runs there."""
+    for name, value in (("YARN_CONF_DIR", yarn / "conf"), ("HADOOP_CONF_DIR", ""), ("SPARK_LOCAL_IP", "127.0.0.1")):
+        monkeypatch.setenv(name, str(value))
+    properties = {
+        "spark.yarn.jars": f"local:{JARS}/*",
+        "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
+        "spark.yarn.am.memory": "512m",
+        "spark.yarn.am.extraJavaOptions": QUICKLY,
+        "spark.executor.instances": "1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": QUICKLY,
+    }
+    return [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
+
+
+def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    places = (checkpoint, tmp_path / "dcB", "--output", "json")
+    with started("sync", *places, "--runner", "spark", "--master", "yarn", *words) as sync:
+        assert sync.ended() == 0, sync.said()
+    replica = tmp_path / "dcB" / JOB
+    assert checker.faults(replica) == []
+    assert [name for name in FILES if (replica / name).read_bytes() != (tmp_path / "dcA" / JOB / name).read_bytes()] == []
+    assert not list((tmp_path / "staging").glob("*/.sparkStaging/*"))
+
+
+@contextlib.contextmanager
+def cluster(directory):
+    """What its process says first; it ends with the block, or when this process is gone."""
+    classpath = f"{BUILT}/*:{HADOOP}:{JARS}/*"
+    words = [str(directory), *(f"{key}={value}" for key, value in ROOM.items())]
+    with (directory / "stderr").open("wb") as log:
+        process = subprocess.Popen(
+            ["java", "-Xmx512m", *QUICKLY.split(), "-cp", classpath, str(PROJECT / "MiniYarn.java"), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=directory,
+            text=True,
+            env={**os.environ, "JAVA_HOME": java_home()},
+        )
+    answers: queue.Queue[str] = queue.Queue()
+    reader = threading.Thread(target=lambda: answers.put(process.stdout.readline()), daemon=True)
+    with process:
+        try:
+            reader.start()
+            yield answers
+        finally:
+            process.kill()  # containers end with their driver
+
+
+def java_home():
+    """Where containers find Java."""
+    return str(Path(shutil.which("java")).resolve().parent.parent)
+
+
+def maven():
+    """Offline where everything is cached; else with the network."""
+    for offline in (["--offline"], []):
+        done = subprocess.run(
+            ["mvn", "-q", "-B", *offline, "process-resources"], cwd=PROJECT, capture_output=True, text=True, timeout=240
+        )
+        if done.returncode == 0:
+            return
+    pytest.fail(done.stdout[-4000:] + done.stderr[-4000:])
