@@ -13,16 +13,16 @@ import pytest
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started, wait_until
-from tests.support.standalone import StandaloneCluster
+from tests.support.standalone import QUICKLY, StandaloneCluster
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 FILES = {f"shared/{number:04}": 20_000 + number for number in range(300)}
-LARGER = {f"shared/{number:04}": 1_200_000 + number for number in range(24)}
+LARGER = {f"shared/{number:04}": 1_100_000 + number for number in range(16)}
 ONE_LONG = {"shared/long": 12_000_000, **{f"shared/{number:04}": 20_000 + number for number in range(15)}}
-STEADY = {f"shared/{number:04}": 50_000 for number in range(1300)}
+STEADY = {f"shared/{number:04}": 50_000 for number in range(1800)}
 LIMIT = 1 << 20
-SLOWLY = ("--bandwidth", "1.5MB/s")
+SLOWLY = ("--bandwidth", "2MB/s")
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -43,7 +43,7 @@ def standing(tmp_path_factory):
 @pytest.fixture
 def cluster(standing, monkeypatch):
     """Two workers without fault and without work."""
-    for name, value in standing.environment.items():
+    for name, value in {**standing.environment, **QUICKLY}.items():
         monkeypatch.setenv(name, value)
     standing.mend()
     return standing
@@ -69,27 +69,6 @@ def test_two_workers_copy_at_the_same_time_and_the_replica_is_whole(cluster, cop
     while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
     assert sync.ended() == 0, sync.said()
     assert_replicated(tmp_path, FILES)
-
-
-def test_a_worker_that_dies_costs_no_second_copy_of_what_was_whole(cluster, copying, tmp_path):
-    sync = copying(FILES, 60, *SLOWLY)
-    dying = cluster.workers[0]
-    while_it_runs(sync, lambda: cluster.opened(dying, tmp_path / "dcB"))
-    whole = identities(tmp_path)
-    cluster.kill_worker(dying)
-    assert len(whole) < len(FILES)
-    assert sync.ended() == 0, sync.said()
-    assert_kept(whole, identities(tmp_path))
-    assert_replicated(tmp_path, FILES)
-
-
-def test_a_worker_on_which_every_write_fails_does_not_fail_the_run(cluster, copying, tmp_path):
-    cluster.kill_worker(cluster.workers[0])
-    poisoned = cluster.start_worker(file_size_limit=LIMIT)
-    sync = copying(LARGER, 0, "--bandwidth", "8MB/s")
-    while_it_runs(sync, lambda: cluster.opened(poisoned, tmp_path / "dcB"))
-    assert sync.ended() == 0, sync.said()
-    assert_replicated(tmp_path, LARGER)
 
 
 def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_copies_nothing_twice(cluster, copying, tmp_path):
@@ -139,6 +118,28 @@ def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_a
     disturbed = rate(tmp_path, replace_a_worker)
     while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
     assert (undisturbed, disturbed) == (pytest.approx(2e6, rel=0.1), pytest.approx(2e6, rel=0.1))
+
+
+def test_a_worker_on_which_every_write_fails_does_not_fail_the_run(cluster, copying, tmp_path):
+    cluster.kill_worker(cluster.workers[0])
+    poisoned = cluster.start_worker(file_size_limit=LIMIT)
+    sync = copying(LARGER, 0, "--bandwidth", "5MB/s", "--batch-files", 4)
+    while_it_runs(sync, lambda: cluster.opened(poisoned, tmp_path / "dcB"))
+    assert sync.ended() == 0, sync.said()
+    assert "File too large" in cluster.log(poisoned)
+    assert_replicated(tmp_path, LARGER)
+
+
+def test_a_worker_that_dies_costs_no_second_copy_of_what_was_whole(cluster, copying, tmp_path):
+    sync = copying(FILES, 60, *SLOWLY)
+    dying = cluster.workers[0]
+    while_it_runs(sync, lambda: cluster.opened(dying, tmp_path / "dcB"))
+    whole = identities(tmp_path)
+    cluster.kill_worker(dying)
+    assert len(whole) < len(FILES)
+    assert sync.ended() == 0, sync.said()
+    assert_kept(whole, identities(tmp_path))
+    assert_replicated(tmp_path, FILES)
 
 
 def while_it_runs(sync, condition):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.runners import Copy, Engine
+from cpreplicate.runners import Copy, Delete, Engine, spark
 from cpreplicate.runners.spark import SparkRunner
 from cpreplicate.storage import Site, Sites
 
@@ -97,3 +97,23 @@ def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
     mistaken = Sites(Site(options=5))  # noticed by the task that asks for an option
     with SparkRunner(mistaken, Engine(master="local[2]")) as runner, pytest.raises(Exception, match="PythonException"):
         runner.run(copies[:1])
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n: org.apache.spark."
+            "SparkException: Job aborted due to stage failure: \nAborting TaskSet 1.0.\nMost recent failure:\nLost task 1.1 in"
+            ' stage 1.0 (TID 13) (host executor 3): java.io.IOException: Cannot run program "./environment/bin/python"\n\tat x',
+            'java.io.IOException: Cannot run program "./environment/bin/python"',
+        ),
+        (
+            "x\n: org.apache.spark.SparkException: Job aborted due to stage failure: \nno executor came\n\tat y",
+            "no executor came",
+        ),
+        ("Answer from Java side is empty", "Answer from Java side is empty"),
+    ],
+)
+def test_the_reason_why_spark_gave_up_is_the_one_that_tells_most(said, told):
+    assert spark._given_up(Delete("t"), Exception(said)).error == f"Spark gave up: {told}"

@@ -20,7 +20,10 @@ from pathlib import Path
 START_SECONDS = 60
 END_SECONDS = 30
 
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"  # start quickly; executors inherit it
+_JVM = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+QUICKLY = {"JAVA_TOOL_OPTIONS": _JVM}  # start in less time, executors too; not for measuring
 _OTHERS = ("SPARK_", "PYSPARK_", "HADOOP_", "JAVA_TOOL_OPTIONS")  # in the environment; not for these processes
 _ANNOUNCED = re.compile(r"Starting Spark master at (spark://\S+:\d+)")
 _REGISTERED = re.compile(r"Successfully registered with master (\S+)")
@@ -200,12 +203,12 @@ def _scala() -> str:
 def _environment(directory: Path, host: str) -> dict[str, str]:
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)},
+        **QUICKLY,
         "SPARK_HOME": str(_spark()),
         "SPARK_SCALA_VERSION": _scala(),
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "PYSPARK_PYTHON": sys.executable,
-        "JAVA_TOOL_OPTIONS": _JVM,
     }
 
 
