@@ -96,6 +96,8 @@ def replicate_fleet(members: Sequence[Member], engine: Engine, sites: Sites, say
             sums = [each for each in looked if isinstance(each, Looked)]
             with _copier(planner, engine, sites, sums, len(levels)) as runner:
                 runner_name = runner.name
+                if engine.explain:
+                    say(f"runner: {runner.name} ({runner.reason})")
                 done = _replicate([members[at] for at in changed], levels, runner, say)
             for at, result in zip(changed, done, strict=True):
                 results[at] = replace(result, looked=results[at].looked)

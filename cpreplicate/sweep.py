@@ -104,7 +104,8 @@ def _alone(replica: Replica, request: SweepRequest, say: Say) -> Iterator[Lease]
 def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease, say: Say) -> Sweep:
     files = len(report.deletes)
     with choose_runner(request, files, 0, request.sites) as runner:
-        say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name})")
+        why = f", {runner.reason}" if request.explain else ""
+        say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
         failed = deleting.delete([each.target for each in report.found.trash], replica, runner, hold)
         names = [each.target for each in report.found.orphans]
         trash = _make_trash(replica, names) if request.trash and names else None

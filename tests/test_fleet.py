@@ -52,6 +52,12 @@ def root_of(place, more=""):
     return f'[[root]]\nsource = "{place}/dcA"\ntarget = "{place}/dcB"\n{more}\n'
 
 
+def test_auto_starts_no_spark_for_a_few_small_jobs_and_says_why(place):
+    done = run(place, root_of(place), "--explain", "--output", "json")
+    assert told(done)["runner"] == "inline"
+    assert "runner: inline (auto, 24 files of 24084 bytes: inline about 0 s, Spark about " in done.stderr
+
+
 @pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,4]"]])
 def test_every_job_under_a_root_is_replicated_and_only_what_changed_again(place, monkeypatch, words):
     first = run(place, root_of(place), *words, "--output", "json")

@@ -101,8 +101,8 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What carries out copies and deletes."""
     return _all(command, [
         click.option("--runner", type=click.Choice(["auto", "spark", "inline"]), default="auto", show_default=True,
-                     help="What copies and deletes: Spark executors, or threads of this process. auto: Spark, unless"
-                     " little is to be done."),
+                     help="What copies and deletes: Spark executors, or threads of this process. auto: what is"
+                     " estimated to be faster, Spark's start included."),
         click.option("--master", metavar="URL", help="Spark master. Default: what spark-submit or the properties name, else"
                      " local[*] with four tries a batch."),
         click.option("--conf", multiple=True, metavar="K=V", callback=_properties, help="A property of Spark. Repeatable."),
