@@ -103,7 +103,7 @@ def test_deletes_that_are_put_off_leave_a_replica_without_the_old_checkpoint(tmp
 def test_a_delete_that_comes_too_late_is_not_made_and_not_tried_again(tmp_path):
     file = tmp_path / "file"
     file.write_text("needed by another run")
-    outcome = attempt(Delete(f"file:{file}", time.time() - 1), Sites())
+    outcome = attempt(Delete(f"file:{file}", time.time() - 1), Sites(), False, lambda _count: None)
     assert outcome.late
     assert not outcome.is_worth_a_try
     assert file.exists()

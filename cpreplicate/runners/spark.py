@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from pyspark import SparkContext, TaskContext
 
+from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners import executors, session
 from cpreplicate.runners.batching import batches
 from cpreplicate.runners.desk import Desk, Reporter
@@ -157,15 +158,24 @@ class SparkRunner:
     def _session(self) -> _Started:
         with self._starting:
             if self._started is None:
-                enter = self._resources.enter_context
-                context = enter(session.session(self._engine, self._levels))
-                conf = context.getConf()
-                answers = {**self._desk.answers, "reserve": pace(self._sites.target.limits).reserve}
-                address = enter(answering(answers, str(conf.get("spark.driver.host")), conf.get("spark.driver.bindAddress"),
-                                          int(conf.get(session.PORT) or 0)))  # fmt: skip
-                enter(showing(self._progress, self._engine.show))
-                self._started = _Started(context, address, session.slots(context, self._engine))
+                try:
+                    self._started = self._start()
+                except session.LOST as error:  # as where no executor can be started at all
+                    raise CpreplicateError(
+                        f"Spark ended while it started: {_reason(error)}; the cluster's own logs tell why, or"
+                        " --conf spark.log.level=INFO here. Nothing was copied"
+                    ) from error
             return self._started
+
+    def _start(self) -> _Started:
+        enter = self._resources.enter_context
+        context = enter(session.session(self._engine, self._levels))
+        conf = context.getConf()
+        host, bind, port = (conf.get(name) for name in ("spark.driver.host", "spark.driver.bindAddress", session.PORT))
+        answers = {**self._desk.answers, "reserve": pace(self._sites.target.limits).reserve}
+        address = enter(answering(answers, str(host), bind, int(port or 0)))
+        enter(showing(self._progress, self._engine.show))
+        return _Started(context, address, session.slots(context, self._engine))
 
 
 def _cancel(context: SparkContext, group: str) -> None:
@@ -246,5 +256,9 @@ def _given_up(action: Action, error: Exception | None) -> Outcome:
     if different := _DIFFERENT.search(text):
         hint = "" if "docs/clusters.md" in different[0] else "; executors do not run what the driver runs, see docs/clusters.md"
         return Outcome(action.target, 0, None, 0.0, different[0].strip() + hint)
-    found = next(filter(None, (reason.search(text) for reason in _REASONS)), None)
-    return Outcome(action.target, 0, None, 0.0, f"Spark gave up: {found[1].strip()[:300] if found else type(error).__name__}")
+    return Outcome(action.target, 0, None, 0.0, f"Spark gave up: {_reason(error)}")
+
+
+def _reason(error: Exception | None) -> str:
+    found = next(filter(None, (reason.search(str(error)) for reason in _REASONS)), None)
+    return found[1].strip()[:300] if found else type(error).__name__

@@ -99,7 +99,7 @@ class _Crc:
         self.value = 0
         with stream:
             for chunk in stream.pieces() if isinstance(stream, Streamed) else _pieces(stream):
-                limits.wait(self._limits, "bytes", len(chunk))
+                limits.wait(self._limits, "bytes", len(chunk), lambda: self._moved(0))
                 self.value = extend(self.value, chunk)
                 self._moved(len(chunk))
                 yield chunk

@@ -18,6 +18,7 @@ from cpreplicate.storage.wrapped import Wrapped
 
 _WRITING = ("put", "create_exclusive", "take_over")
 _BURST = 0.1  # seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
+_SLICE = 0.5  # seconds of waiting after which it is seen whether it is still wanted
 _GRAIN = 0.002  # seconds of the whole run's allowance that a process asks for at once; what it leaves unused is lost
 
 
@@ -101,10 +102,17 @@ def pace(limits: Limits) -> Pace:
     )
 
 
-def wait(limits: Limits, what: str, amount: float) -> None:
-    """Wait until an amount of `calls …` or `bytes` may be used; at once where nothing is limited."""
-    if limits.any:
-        time.sleep(pace(limits).reserve(what, amount))
+def wait(limits: Limits, what: str, amount: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Wait until an amount of `calls …` or `bytes` may be used; at once where nothing is limited.
+
+    `meanwhile` is called now and then, and may raise to wait no longer.
+    """
+    if not limits.any:
+        return
+    until = time.monotonic() + pace(limits).reserve(what, amount)
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _SLICE))
+        meanwhile()
 
 
 def new_limits(calls: float | None, bandwidth: float | None) -> Limits:
