@@ -24,7 +24,7 @@ BATCH_BYTES = 8 << 30  # where it is not known how many slots there will be, the
 def batches(
     actions: Sequence[Action], slots: int, batch_bytes: int | None = None, batch_files: int | None = None
 ) -> list[tuple[Action, ...]]:
-    """The actions in batches of about equal cost, the most expensive first, about four a slot, or fewer of few small files.
+    """The actions in batches of about equal cost, about four a slot, or fewer of few small files; most bytes first.
 
     None has more than `batch_files` files, or more than `batch_bytes` bytes unless it is one file: a huge file is a batch of
     its own, and goes first.
@@ -39,7 +39,7 @@ def batches(
     count = max(useful, math.ceil(len(actions) / caps.files), math.ceil(int(sizes.sum()) / caps.bytes))
     bins = _packed(order, sizes + FILE_COST, min(count, len(actions)))
     packed = [part for bin_ in bins for part in _within(caps, bin_, sizes)]
-    packed.sort(key=lambda bin_: int(sizes[bin_].sum()) + FILE_COST * len(bin_), reverse=True)
+    packed.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)  # their costs are alike: those with most to move
     return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in packed]
 
 
@@ -70,7 +70,10 @@ def _packed(order: Indexes, costs: Indexes, count: int) -> list[Indexes]:
         bins[at].append(index)
         heapq.heapreplace(least, (load + int(costs[index]), at))
     spent = np.array([load for load, _ in sorted(least, key=lambda each: each[1])])
-    runs = _levelled(order[large:], costs, spent)
+    small = order[large:]
+    if len(small):  # dealt out, so that each run is a sample of all sizes: else one batch would have all the bytes
+        small = np.concatenate([small[at::count] for at in range(count)])
+    runs = _levelled(small, costs, spent)
     found = (np.concatenate([np.array(bin_, np.int64), run]) for bin_, run in zip(bins, runs, strict=True))
     return [bin_ for bin_ in found if len(bin_)]
 
