@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_copied_ends_with_3_and_the_old_checkpoint_is_whol
     assert checker.faults(replica) == []
 
 
-@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("name", "code"), [(signal.SIGTERM, 143)])
 def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code, tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, LARGE)
     process = sync(tmp_path, 1, "--runner", "spark", "--master", "local[2]")

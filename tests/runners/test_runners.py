@@ -47,7 +47,7 @@ def copies(tmp_path):
     return [Copy(f"{root}/source/{number}", f"{root}/target/{number}", number * 1000) for number in range(FILES)]
 
 
-@pytest.fixture(scope="class", params=["inline", "local[2,3]", "local[2]"])
+@pytest.fixture(scope="class", params=["inline", "local[2,3]"])
 def runner(request):
     """Ends with the class that uses it: one process has one Spark context at a time."""
     made = (
