@@ -3,13 +3,18 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.support import jobs
 from tests.support.corpus import ROOT, DataCentre
+from tests.support.jobs import write_checkpoint
+from tests.support.killing import wait_until
 
 JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 
@@ -232,3 +237,16 @@ def test_an_option_of_the_engine_that_is_not_understood_is_told_before_anything_
     assert done.returncode == 2
     assert said in done.stderr
     assert not (cli.directory / "dcB").exists()
+
+
+def test_an_interrupt_breaks_off_large_files_that_are_being_copied(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 30_000_000 for number in range(3)})
+    words = ["sync", tmp_path / "dcA" / jobs.JOB, tmp_path / "dcB", "--runner", "inline", "--bandwidth", "3MB/s"]
+    process = subprocess.Popen([sys.executable, "-m", "cpreplicate", *map(str, words)], stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: len(list((tmp_path / "dcB").glob("*/shared/*"))) == 3)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    said = process.communicate(timeout=60)[1]
+    assert time.monotonic() - began < 10
+    assert (process.returncode, "Traceback" in said) == (130, False)
+    assert list((tmp_path / "dcB").glob("*/shared/*")) == []

@@ -130,11 +130,8 @@ def perform(
         watcher.done(index, outcome)
         return outcome
 
-    try:
-        return _in_pools(run, _queues(batch, streams, slots * max(each.streams for each in _storages(batch[0], sites))))
-    except BaseException:
-        watcher.stop()
-        raise
+    queues = _queues(batch, streams, slots * max(each.streams for each in _storages(batch[0], sites)))
+    return _in_pools(run, queues, watcher.stop)
 
 
 def _queues(batch: Sequence[Action], streams: int | None, many: int) -> list[tuple[list[int], int]]:
@@ -146,15 +143,21 @@ def _queues(batch: Sequence[Action], streams: int | None, many: int) -> list[tup
     return [(large, min(many, _LARGE_STREAMS)), (small, many)]
 
 
-def _in_pools(run: Callable[[int], Outcome], queues: Sequence[tuple[list[int], int]]) -> list[Outcome]:
-    """All of them; on an exception nothing more is begun, and what is under way is waited for."""
+def _in_pools(
+    run: Callable[[int], Outcome], queues: Sequence[tuple[list[int], int]], stop: Callable[[], None]
+) -> list[Outcome]:
+    """All of them; on an exception nothing more is begun, what is under way is told to stop, and waited for."""
     with ExitStack() as pools:
         waiting: dict[int, Future[Outcome]] = {}
         for indexes, threads in queues:
             pool = ThreadPoolExecutor(threads, "copy")
             pools.callback(pool.shutdown, cancel_futures=True)
             waiting.update((index, pool.submit(run, index)) for index in indexes)
-        return [waiting[index].result() for index in range(len(waiting))]
+        try:
+            return [waiting[index].result() for index in range(len(waiting))]
+        except BaseException:
+            stop()
+            raise
 
 
 def _storages(action: Action, sites: Sites) -> list[Storage]:
