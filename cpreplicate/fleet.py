@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -73,8 +74,10 @@ class FleetReport:
 
 
 def jobs_under(root: str, site: Site) -> list[str]:
-    """The directories of jobs under a root: those named by a job's id, in order. One listing."""
+    """The directories of jobs under a root: those named by a job's id, in order. One listing. Raises `NotThere` if none is."""
     found = [child for child in site.storage(root).list(root) if child.is_directory and JOB_ID.fullmatch(child.name)]
+    if not found:
+        raise NotThere(f"below the root {root} lies no job's directory, named by 32 hexadecimal digits; is it the right one?")
     return sorted(uri.join(root, child.name) for child in found)
 
 
@@ -87,7 +90,8 @@ def replicate_fleet(members: Sequence[Member], engine: Engine, sites: Sites, say
     with _planner(members, engine, sites, len(levels)) as planner:
         runner_name = planner.name
         bare = [replace(member, request=replace(member.request, sites=Sites(), show=None)) for member in members]
-        looked = planner.map(_Look(planner.limited(sites)), bare)
+        places = [place for member in members for place in (member.request.source, member.request.target_root)]
+        looked = planner.map(_Look(planner.limited(sites)), bare, places)
         changed = [at for at, each in enumerate(looked) if isinstance(each, Looked) and not each.is_current]
         say(f"{len(changed)} of {len(members)} jobs have changed")
         results = [_settled(member, each) for member, each in zip(members, looked, strict=True)]
@@ -129,13 +133,16 @@ def _planner(members: Sequence[Member], engine: Engine, sites: Sites, levels: in
     if engine.runner == "inline" or (engine.runner == "auto" and len(members) <= _FEW):
         show = engine.show if engine.runner == "inline" else None  # else another runner will copy
         return choose_runner(replace(engine, runner="inline", show=show), 0, 0, sites)
-    return choose_runner(replace(engine, runner="spark"), 0, 0, sites, levels)
+    reason = "asked for" if engine.runner == "spark" else f"auto, there are more than {_FEW} jobs to look at"
+    return choose_runner(replace(engine, runner="spark"), 0, 0, sites, levels, reason)
 
 
-def _copier(planner: Runner, engine: Engine, sites: Sites, looked: Sequence[Looked], levels: int) -> Runner:
+def _copier(
+    planner: Runner, engine: Engine, sites: Sites, looked: Sequence[Looked], levels: int
+) -> AbstractContextManager[Runner]:
     """Spark, once it has started; else as it is worth for all of them together."""
     if planner.name == "spark" or engine.runner == "inline":
-        return SharedRunner(planner, 0)
+        return nullcontext(planner)
     return choose_runner(engine, sum(each.files for each in looked), sum(each.bytes for each in looked), sites, levels)
 
 

@@ -5,14 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from cpreplicate import fleet
+from cpreplicate import fleet, uri
 from cpreplicate.errors import UsageError
 from cpreplicate.fleet import Member
 from cpreplicate.planning import Request
 from cpreplicate.runners import Engine
+from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
 from tests.support import checker, jobs
 
@@ -129,6 +131,46 @@ def test_important_jobs_are_begun_first(place, monkeypatch):
     assert begun == sorted(IDS, key=lambda job: (-(IDS.index(job) % 3), job))
 
 
+class Leveller(InlineRunner):
+    """Stands where Spark's runner would, which alone makes use of levels, and remembers them."""
+
+    name = "spark"
+
+    def __init__(self, levels):
+        super().__init__(Sites())
+        self.levels = levels
+
+    def run(self, actions, level=0):
+        self.levels.extend((Path(uri.local_path(action.target)).parent.parent.name, level) for action in actions)
+        return super().run(actions, level)
+
+
+def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeypatch):
+    levels = []
+    monkeypatch.setattr(fleet, "choose_runner", lambda *_: Leveller(levels))
+    members = [
+        Member(job, Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB"), priority=number % 3)
+        for number, job in enumerate(IDS)
+    ]
+    fleet.replicate_fleet(members, Engine(runner="spark"), Sites(), lambda _line: None)
+    assert set(levels) == {(job, 2 - number % 3) for number, job in enumerate(IDS)}
+
+
+def test_more_jobs_than_a_few_are_looked_at_by_spark_and_it_is_told_why(place, monkeypatch):
+    monkeypatch.setattr(fleet, "_FEW", 3)
+    asked = []
+    monkeypatch.setattr(fleet, "choose_runner", lambda *words: asked.append(words[-1]) or Leveller([]))
+    members = [Member(job, Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB")) for job in IDS]
+    fleet.replicate_fleet(members, Engine(), Sites(), lambda _line: None)
+    assert asked == ["auto, there are more than 3 jobs to look at"]
+
+
+def test_a_root_without_a_job_is_a_mistake_and_not_a_fleet_of_none(place):
+    done = run(place, f'[[root]]\nsource = "{place}/dcA/{IDS[0]}"\ntarget = "{place}/dcB"\n')
+    assert done.returncode == 10
+    assert "no job's directory" in done.stderr.splitlines()[-1]
+
+
 def test_two_jobs_of_one_replica_are_refused_before_anything_is_done(place):
     members = [
         Member(name, Request(f"file:{place}/dcA/{IDS[0]}{end}", f"file:{place}/dcB"))
@@ -146,6 +188,11 @@ def test_two_jobs_of_one_replica_are_refused_before_anything_is_done(place):
         ('[[job]]\nsource = "/a"\ntarget = "/b"\nretries = 4\n', "retries is no option of a job"),
         ('[[job]]\nsource = "/a"\ntarget = "/b"\nkeep = 0\n', "keep"),
         ("[[job]\n", "fleet.toml"),
+        ('[[jobs]]\nsource = "/a"\ntarget = "/b"\n', "jobs is no table of a fleet"),
+        ('[job]\nsource = "/a"\ntarget = "/b"\n', "write [[job]]"),
+        ('[defaults]\ntarget = "/b"\n', "it names no jobs"),
+        ('[[job]]\nsource = "/a"\ntarget = "/b"\npriority = "high"\n', "priority must be a whole number, not 'high'"),
+        ('[[root]]\nsource = "/a"\ntarget = "/b"\nexclude = "7f0c"\n', "exclude must be a list"),
     ],
 )
 def test_a_configuration_that_is_not_understood_is_told_in_one_line(place, text, said):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cpreplicate.fleet import Member
     from cpreplicate.storage import Sites
 
+_TABLES = ("job", "root", "defaults")
 _OWN = ("name", "source", "target", "priority", "exclude")
 _OPTIONS = ("paths", "keep", "remap", "source-root", "max-delete", "async-deletes", "lock-wait")
 _FLEET_CODES = """\b
@@ -45,6 +46,7 @@ def fleet(configuration: str, dry_run: bool, output: Any, **options: Any) -> int
     from cpreplicate.runners import Engine
 
     tables = config.tables(configuration)
+    _refuse_mistakes(configuration, tables)
     params.add_storages(configuration, tables)
     say, both = narrator(options["progress"]), params.sites_of(options)
     lock_wait = options.pop("lock_wait")
@@ -52,6 +54,19 @@ def fleet(configuration: str, dry_run: bool, output: Any, **options: Any) -> int
     report = replicate_fleet(list(_members(configuration, tables, both, lock_wait)), engine, both, say, dry_run)
     show_fleet(report, output)
     return report.exit_code
+
+
+def _refuse_mistakes(place: str, tables: Mapping[str, Any]) -> None:
+    """What is misspelled would leave jobs out, and nobody would notice."""
+    if unknown := sorted(set(tables) - {*_TABLES, config.STORAGE}):
+        raise click.UsageError(
+            f"{place}: {unknown[0]} is no table of a fleet; they are [[job]], [[root]], [defaults] and [storage]"
+        )
+    for kind in ("job", "root"):
+        if not isinstance(tables.get(kind, []), list):
+            raise click.UsageError(f"{place}: there may be several of {kind}: write [[{kind}]]")
+    if not tables.get("job") and not tables.get("root"):
+        raise click.UsageError(f"{place}: it names no jobs; it wants [[job]] or [[root]] tables")
 
 
 def _members(place: str, tables: Mapping[str, Any], both: Sites, lock_wait: float) -> Iterator[Member]:
@@ -87,7 +102,7 @@ def _member(
     except click.UsageError as error:
         raise click.UsageError(f"{place}, job {name}: {error.format_message()}") from error
     waits = request.lock_wait if "lock-wait" in table else lock_wait
-    return Member(name, replace(request, lock_wait=waits), int(table.get("priority", 0)), may_be_empty)
+    return Member(name, replace(request, lock_wait=waits), table.get("priority", 0), may_be_empty)
 
 
 def _words(name: str, value: object) -> list[str]:
@@ -105,6 +120,11 @@ def _table(place: str, kind: str, table: object) -> dict[str, Any]:
         known = ", ".join((*_OWN, *_OPTIONS))
         raise click.UsageError(f"{place}: {unknown[0]} is no option of a {kind}; they are {known}. All others belong to the"
                                " command line")  # fmt: skip
+    if type(found.get("priority", 0)) is not int:
+        raise click.UsageError(f"{place}: priority must be a whole number, not {found['priority']!r}")
+    excluded = found.get("exclude", [])
+    if not isinstance(excluded, list) or not all(isinstance(each, str) for each in excluded):
+        raise click.UsageError(f'{place}: exclude must be a list of ids, such as ["7f0c…"]')
     return found
 
 

@@ -29,8 +29,11 @@ class Runner(Protocol):
         `level` is how important it is among what runs at the same time, 0 the most.
         """
 
-    def map(self, function: Callable[[In], Out], items: Sequence[In]) -> list[Out]:
-        """What a function returns for each, in their order; it and they may travel to other machines."""
+    def map(self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()) -> list[Out]:
+        """What a function returns for each, in their order; it and they may travel to other machines.
+
+        `places` are on the filesystems that it reaches.
+        """
 
     def limited(self, sites: Sites) -> Sites:
         """Sites as functions given to `map` are to have them: with the limits of this run."""

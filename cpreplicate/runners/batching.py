@@ -15,10 +15,10 @@ from cpreplicate.runners.work import SMALL, Action, size_of
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
 BATCH_FILES = 2000
-_SMALL_SHARE = 20
+BATCH_BYTES = 8 << 30  # where it is not known how many slots there will be, there is work for many
+_SMALL_SHARE = 20  # of the mean bin, one part: what is smaller need not be placed one by one
 _FILES_IN_FLIGHT = 16  # small files that a task copies in about the time that it takes to start
 Indexes = npt.NDArray[Any]
-BATCH_BYTES = 8 << 30  # where it is not known how many slots there will be, there is work for many
 
 
 def batches(
@@ -41,11 +41,6 @@ def batches(
     packed = [part for bin_ in bins for part in _within(caps, bin_, sizes)]
     packed.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)  # their costs are alike: those with most to move
     return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in packed]
-
-
-def cost(action: Action) -> int:
-    """What an action costs, in bytes moved in the same time."""
-    return FILE_COST + size_of(action)
 
 
 class Caps(NamedTuple):

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from cpreplicate.runners import starts
 from cpreplicate.runners.base import Runner
-from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
 
 _INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
 _INLINE_FILES = 200.0  # small files a second, of one process: measured there
-_LOCAL = "local[*,4]"
 _LOCAL_GAIN = 0.7  # of a further core: its processes share this machine's network
 _UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
@@ -36,7 +35,7 @@ class Estimate(NamedTuple):
 
 def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = None) -> Estimate:
     """What each runner would take for so many files and bytes, of which so many a second may be moved."""
-    master = engine.spark_master() or _LOCAL
+    master = engine.spark_master() or DEFAULT_MASTER
     start, is_measured = starts.seconds(master)
     least = size / bandwidth if bandwidth else 0.0
     inline = files / _INLINE_FILES + size / _INLINE_BYTES
@@ -44,12 +43,12 @@ def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = No
     return Estimate(max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup)
 
 
-def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: int = 0) -> Runner:
+def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: int = 0, reason: str = "asked for") -> Runner:
     """The runner for a plan of `files` copies and deletes and `size` bytes, as asked for or as it is faster.
 
-    `levels` is how many levels of importance runs are to have. Only where Spark is chosen is pyspark imported.
+    `levels` is how many levels of importance runs are to have; `reason` is told unless it is found here. Only where Spark is
+    chosen is pyspark imported.
     """
-    reason = "asked for"
     if engine.runner == "auto":
         found = estimate(engine, files, size, sites.target.limits.bandwidth)
         reason = f"auto, {files} files of {size} bytes: {found}"

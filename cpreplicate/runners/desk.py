@@ -43,15 +43,16 @@ class Desk:
         """Nothing more is told of it, or what is told comes too late."""
         with self._lock:
             del self._batches[key], self._finished[key]
-        self._progress.end(key)
+            self._progress.end(key)
 
     def _begin(self, key: str, attempt: int) -> bytes:
         """An attempt begins; answers what earlier ones finished."""
-        done = self.finished(key) if key in self._finished else {}
-        self._progress.begin(key)
-        self._progress.add(key, len(done), sum(outcome.bytes for outcome in done.values()))
-        if attempt:
-            self._progress.retry()
+        with self._lock:
+            done = dict(self._finished.get(key, {}))
+            if key in self._batches:
+                self._progress.begin(key)
+                self._progress.add(key, len(done), sum(outcome.bytes for outcome in done.values()))
+                self._progress.retry(int(attempt > 0))
         return encode_outcomes(Told(*each) for each in done.items())
 
     def _tell(self, key: str, moved: int, told: bytes) -> None:
@@ -62,8 +63,8 @@ class Desk:
             finished, found = self._finished[key], decode_outcomes(told, batch)
             fresh = {index: outcome for index, outcome in found if outcome.error is None and index not in finished}
             finished.update(fresh)
-        failed = sum(outcome.error is not None for _, outcome in found)
-        self._progress.add(key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed)
+            failed = sum(outcome.error is not None for _, outcome in found)
+            self._progress.add(key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed)
 
 
 class Reporter(Watcher):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from cpreplicate.runners.progress import ShowProgress
 
+DEFAULT_MASTER = "local[*,4]"  # local[*] never retries a task; the second number is how often a task may be tried
+
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import platform
 import socket
 from collections.abc import Sequence
 from importlib import metadata
 from typing import NamedTuple
 
-import cpreplicate
+from cpreplicate import __version__
 from cpreplicate.storage import Sites
 
 _CLIENTS = {"hdfs": "hdfs-native", "viewfs": "hdfs-native", "webhdfs": "requests", "swebhdfs": "requests", "s3": "s3fs",
@@ -32,16 +31,14 @@ def needs(schemes: Sequence[str], sites: Sites) -> Needs:
     native = "native" in (sites.source.hdfs_client, sites.target.hdfs_client)
     clients = {_CLIENTS[scheme] for scheme in schemes if scheme in _CLIENTS}
     packages = ["pyarrow", "google-crc32c", *sorted(clients - (set() if native else {"hdfs-native"}))]
-    return Needs(
-        (("Python", _python()), ("cpreplicate", cpreplicate.__version__), *((name, _version(name)) for name in packages))
-    )
+    return Needs((("Python", _python()), ("cpreplicate", __version__), *((name, _version(name)) for name in packages)))
 
 
 @functools.cache
 def check(wanted: Needs) -> None:
     """Raise `Differs`, naming this host, if it has another version of anything, or lacks it."""
     for name, version in wanted.versions:
-        own = {"Python": _python, "cpreplicate": _own}.get(name, functools.partial(_version, name))()
+        own = _python() if name == "Python" else __version__ if name == "cpreplicate" else _version(name)
         if own != version:
             raise Differs(
                 f"the executor on {socket.gethostname()} has {name} {own}, the driver {version}; give executors the driver's"
@@ -51,10 +48,6 @@ def check(wanted: Needs) -> None:
 
 def _python() -> str:
     return ".".join(platform.python_version_tuple()[:2])  # as PySpark wants it
-
-
-def _own() -> str:
-    return str(importlib.import_module("cpreplicate").__version__)
 
 
 def _version(package: str) -> str:

@@ -49,9 +49,10 @@ class InlineRunner:
             time.sleep(_PAUSE * 2 ** (again - 1))
             self._progress.retry(len(failed))
             outcomes.update((outcome.target, outcome) for outcome in self._perform(failed, again=True))
+        self._progress.fail(sum(outcome.error is not None for outcome in outcomes.values()))
         return list(outcomes.values())
 
-    def map(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
+    def map(self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()) -> list[_Out]:  # noqa: ARG002  # this process knows its clients
         """What a function returns for each, several at once, in their order."""
         with ThreadPoolExecutor(self._streams or _MAPPED, "map") as pool:
             return list(pool.map(function, items))
@@ -100,3 +101,5 @@ class _Counter(Watcher):
     def done(self, index: int, outcome: Outcome) -> None:  # noqa: ARG002  # counted alike, whichever it was
         if outcome.error is None:
             self._progress.add(self, files=1, size=outcome.bytes)
+        else:
+            self._progress.add(self, failed=1)

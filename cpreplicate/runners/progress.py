@@ -87,12 +87,16 @@ class Progress:
             self._moved += moved
 
     def end(self, part: object) -> None:
-        """Nothing more comes of it; what it counted stays."""
+        """Nothing more comes of it; what it did stays, and what failed in it may yet be tried again."""
         with self._lock:
             found = self._parts.pop(part, _Part())
             self._finished.files += found.files
             self._finished.bytes += found.bytes
-            self._finished.failed += found.failed
+
+    def fail(self, files: int) -> None:
+        """So many failed, and are not tried again."""
+        with self._lock:
+            self._finished.failed += files
 
     def snapshot(self) -> Snapshot:
         """As it is now."""

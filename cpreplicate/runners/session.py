@@ -22,9 +22,8 @@ from pyspark import SparkConf, SparkContext
 import cpreplicate
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners import starts
-from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
 
-DEFAULT_MASTER = "local[*,4]"  # local[*] never retries a task; the second number is how often a task may be tried
 TRIES = 4
 LOST = (Py4JError, ConnectionError)  # what py4j raises when Spark gave a job up, or when its JVM is gone
 PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free one unless it is given
@@ -38,7 +37,7 @@ _POOLS = """<?xml version="1.0"?>
 </allocations>
 """
 _POOL = """
-  <pool name="{name}"><schedulingMode>FIFO</schedulingMode><weight>{weight}</weight><minShare>{share}</minShare></pool>"""
+  <pool name="{name}"><schedulingMode>FIFO</schedulingMode><weight>{weight}</weight></pool>"""
 
 
 def refuse_without_java() -> None:
@@ -153,7 +152,7 @@ def _quiet(directory: Path) -> list[tuple[str, str]]:
 def _pools(directory: Path, pools: int) -> str:
     """Pools of which an earlier one gets nearly all slots that it has tasks for."""
     file = directory / "pools.xml"
-    levels = [_POOL.format(name=f"level-{at}", weight=10 ** min(9, pools - at), share=0) for at in range(pools)]
+    levels = [_POOL.format(name=f"level-{at}", weight=10 ** min(9, pools - at)) for at in range(pools)]
     file.write_text(_POOLS.format("".join(levels)))
     return file.as_uri()
 

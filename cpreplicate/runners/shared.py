@@ -21,9 +21,9 @@ class SharedRunner:
         """See `Runner`."""
         return self._runner.run(actions, self._level)
 
-    def map(self, function: Callable[[In], Out], items: Sequence[In]) -> list[Out]:
+    def map(self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()) -> list[Out]:
         """See `Runner`."""
-        return self._runner.map(function, items)
+        return self._runner.map(function, items, places)
 
     def limited(self, sites: Sites) -> Sites:
         """See `Runner`."""

@@ -8,10 +8,10 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark import SparkContext, TaskContext
 
@@ -30,6 +30,7 @@ from cpreplicate.storage.limits import pace
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _Batch = tuple[Action, ...]
+_LOOK = 0.5  # seconds between two looks whether a job is to be cancelled
 _POOL = "spark.scheduler.pool"
 _LAST = 0  # an attempt with this number or a higher one tells failures instead of failing
 
@@ -76,13 +77,25 @@ class SparkRunner:
             _raise_if_mistaken(error)
             if _is_running(started.context) and not _DIFFERENT.search(str(error)):
                 self._progress.retry()
-                found, error = self._stage(left, started, level, _LAST, is_again=True)
-                outcomes.update(found)
-        return [outcomes.get(action.target) or _given_up(action, error) for action in actions]
+                again, error = self._stage(left, started, level, _LAST, is_again=True)
+                outcomes.update(again)
+        found = [outcomes.get(action.target) or _given_up(action, error) for action in actions]
+        self._progress.fail(sum(outcome.error is not None for outcome in found))
+        return found
 
-    def map(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> list[_Out]:
+    def map(self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()) -> list[_Out]:
         """What a function returns for each, a task each, in their order."""
-        return self._collected(self._session().context, function, items, 0)
+        context = self._session().context
+        try:
+            return self._collected(context, _Checked(function, self._needs(places)), items, 0)
+        except session.LOST as error:
+            if self._is_cancelled:
+                raise Stopped from error
+            _raise_if_mistaken(error)
+            raise CpreplicateError(_why_given_up(error)) from error
+
+    def _needs(self, places: Iterable[str]) -> executors.Needs:
+        return executors.needs(sorted({place.partition(":")[0] for place in places}), self._sites)
 
     def cancel(self) -> None:
         """See `Runner`."""
@@ -114,7 +127,7 @@ class SparkRunner:
         keyed = {f"{number}-{at}": batch for at, batch in enumerate(packed)}
         for key, batch in keyed.items():
             self._desk.expect(key, batch)
-        needs = executors.needs(sorted({place.partition(":")[0] for place in _places(actions)}), self._sites)
+        needs = self._needs(_places(actions))
         task = _Task(self.limited(self._sites), self._engine.streams, started.address, needs, last, is_again)
         encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
@@ -148,6 +161,9 @@ class SparkRunner:
         with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
             collecting = pool.submit(job)
             try:
+                while wait([collecting], _LOOK).not_done:
+                    if self._is_cancelled:  # perhaps before Spark knew of the job
+                        _cancel(context, group)
                 return collecting.result()
             except BaseException:
                 _cancel(context, group)
@@ -187,6 +203,17 @@ class _Started(NamedTuple):
     context: SparkContext
     address: Address
     slots: int
+
+
+class _Checked:
+    """A function that is not called where an executor does not run what the driver runs."""
+
+    def __init__(self, function: Callable[[Any], Any], needs: executors.Needs) -> None:
+        self._function, self._needs = function, needs
+
+    def __call__(self, item: Any) -> Any:
+        executors.check(self._needs)
+        return self._function(item)
 
 
 class _Task:
@@ -252,11 +279,14 @@ def _raise_if_mistaken(error: Exception) -> None:
 
 
 def _given_up(action: Action, error: Exception | None) -> Outcome:
-    text = str(error)
-    if different := _DIFFERENT.search(text):
+    return Outcome(action.target, 0, None, 0.0, _why_given_up(error))
+
+
+def _why_given_up(error: Exception | None) -> str:
+    if different := _DIFFERENT.search(str(error)):
         hint = "" if "docs/clusters.md" in different[0] else "; executors do not run what the driver runs, see docs/clusters.md"
-        return Outcome(action.target, 0, None, 0.0, different[0].strip() + hint)
-    return Outcome(action.target, 0, None, 0.0, f"Spark gave up: {_reason(error)}")
+        return different[0].strip() + hint
+    return f"Spark gave up: {_reason(error)}"
 
 
 def _reason(error: Exception | None) -> str:

@@ -39,7 +39,7 @@ class Caller:
         self._connection: Connection | None = None
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What it answers. Raises `Transient` where it cannot be reached."""
+        """What it answers. Raises `Transient` where it cannot be reached, and what answering raised there."""
         from multiprocessing import AuthenticationError
         from multiprocessing.connection import Client
 
@@ -49,10 +49,13 @@ class Caller:
                     socket.create_connection(self._address.place, _PATIENCE).close()  # a firewall may just be silent
                     self._connection = Client(self._address.place, authkey=self._address.key)
                 self._connection.send((name, *arguments))
-                return self._connection.recv()
+                answer = self._connection.recv()
         except (OSError, EOFError, AuthenticationError) as error:
             self._connection = None
             raise Transient(errno.EIO, f"the driver, which holds the run's limits, cannot be reached: {error}") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @contextlib.contextmanager
@@ -105,4 +108,10 @@ class _Server:
         with connection, contextlib.suppress(EOFError, OSError):
             while not self._closed:
                 name, *arguments = connection.recv()
-                connection.send(self._answers[name](*arguments))
+                connection.send(self._answer_to(name, arguments))
+
+    def _answer_to(self, name: str, arguments: list[Any]) -> Any:
+        try:
+            return self._answers[name](*arguments)
+        except Exception as error:  # noqa: BLE001  # it is the caller's, which stands where it can be told
+            return error

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.runners import Copy, Delete
-from cpreplicate.runners.batching import BATCH_BYTES, batches, cost
+from cpreplicate.runners.batching import BATCH_BYTES, FILE_COST, batches
 from cpreplicate.runners.work import SMALL, size_of
 
 SIZES = st.lists(st.integers(0, 1 << 34), max_size=300)
@@ -13,6 +13,11 @@ SIZES = st.lists(st.integers(0, 1 << 34), max_size=300)
 
 def copies(sizes):
     return [Copy("s", f"t{number}", size) for number, size in enumerate(sizes)]
+
+
+def cost(action):
+    """In bytes moved in the same time."""
+    return FILE_COST + size_of(action)
 
 
 @given(SIZES, st.integers(1, 32), st.integers(1, 1 << 36), st.integers(1, 50))

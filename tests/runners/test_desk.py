@@ -87,11 +87,12 @@ def test_failures_are_counted_until_the_batch_is_tried_again(address, progress):
 
 def test_what_comes_too_late_is_not_counted(address, desk, progress):
     desk.forget("0-0")
-    attempt(address, 2)
+    assert attempt(address, 2, 1) == {}
     with Reporter(address, "0-0", 0) as late:
         late.indexes = [0, 1, 2]
         late.done(0, done(0))
-    assert progress.snapshot().files == 0
+    assert progress.snapshot()[:2] == (0, 3)
+    assert progress.snapshot().retried == 0
 
 
 def test_where_the_driver_cannot_be_reached_the_task_goes_on_and_knows_that_it_does_not_know():

@@ -47,6 +47,14 @@ def test_what_an_attempt_moved_in_vain_is_not_counted_as_done(progress):
     assert (now.files, now.bytes, now.failed, now.retried) == (1, 100, 0, 1)
 
 
+def test_only_what_failed_for_good_counts_as_failed_in_the_end(progress):
+    progress.add("a", files=1, size=100, failed=2)
+    progress.end("a")
+    assert progress.snapshot().failed == 0  # it is to be tried again
+    progress.fail(1)
+    assert progress.snapshot().failed == 1
+
+
 def test_no_more_is_done_than_there_was_to_do(progress):
     progress.add("a", moved=5000)
     assert progress.snapshot().bytes == 1000

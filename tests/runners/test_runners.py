@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,8 @@ from cpreplicate.runners import Copy, Delete, Engine, Read
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import SparkRunner
 from cpreplicate.storage import Site, Sites, checksum
+from cpreplicate.storage.limits import new_limits
+from tests.support.killing import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -93,6 +97,36 @@ def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path):
     with InlineRunner(Sites(), Engine(parallelism=4)) as runner:
         assert failures(runner.run(copies)) == {}
     timer.join()
+
+
+def test_a_file_that_failed_at_each_try_is_counted_once_in_the_end(copies, tmp_path):
+    (tmp_path / "target" / "3" / "in the way").mkdir(parents=True)
+    shown = []
+    with InlineRunner(Sites(), Engine(show=lambda now, last: shown.append((now, last)))) as runner:
+        runner.run(copies)
+    now, is_last = shown[-1]
+    assert (is_last, now.files, now.failed, now.retried) == (True, FILES - 1, 1, 2)
+
+
+def test_what_is_more_important_is_given_the_next_slot(copies):
+    """Of one slot: files of a quarter of a second each, and three of another job that begins later."""
+    limits = new_limits(None, 80_000)
+    sites = Sites(Site(limits=limits), Site(limits=limits))
+    less, more = copies[20:37], copies[37:]
+    with SparkRunner(sites, Engine(master="local[1]", batch_files=1, parallelism=40), levels=2) as runner:
+        runner.run(copies[:1])
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(runner.run, less, 1)
+            wait_until(lambda: any(there(copy) for copy in less))
+            before = sum(there(copy) for copy in less)
+            assert failures(runner.run(more, 0)) == {}
+            meanwhile = sum(there(copy) for copy in less) - before
+            assert failures(waiting.result()) == {}
+    assert meanwhile <= 4  # those whose tasks had been given out, and the one that runs
+
+
+def there(copy):
+    return Path(copy.target.removeprefix("file:")).exists()
 
 
 def test_little_to_do_imports_no_pyspark():

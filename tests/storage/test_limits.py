@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cpreplicate.storage import Transient, limits
-from cpreplicate.storage.calls import answering
+from cpreplicate.storage.calls import Caller, answering
 from cpreplicate.storage.limits import Ledger, Limited, new_limits, pace, wait
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.tracing import Tracing
@@ -94,6 +94,17 @@ def test_a_stranger_without_the_key_gets_nothing_and_stops_nobody():
         with pytest.raises(Transient, match="driver"):
             pace(given._replace(address=given.address._replace(key=b"wrong"))).reserve("calls a", 1)
         assert pace(given).reserve("calls a", 1) == 0
+
+
+def test_what_answering_raises_is_raised_where_it_was_asked_and_others_are_answered():
+    def refuse():
+        raise ValueError("no such batch")
+
+    with answering({"refuse": refuse, "add": lambda *numbers: sum(numbers)}, "127.0.0.1") as address:
+        caller = Caller(address)
+        with pytest.raises(ValueError, match="no such batch"):
+            caller.call("refuse")
+        assert caller.call("add", 1, 2) == 3
 
 
 def test_where_the_driver_is_gone_a_task_fails_and_does_not_run_without_limit():
