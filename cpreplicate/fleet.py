@@ -21,7 +21,7 @@ from cpreplicate.runners import Engine, Runner, SharedRunner, choose_runner
 from cpreplicate.storage import Site, Sites
 
 Status = Literal["replicated", "current", "empty", "planned", "failed"]
-_FEW = 50  # jobs whose looks are not worth starting Spark
+_FEW = 200  # jobs whose looks are not worth starting Spark: of small ones each takes some 10 ms
 _AT_ONCE = 16  # jobs being replicated: most of their time is waiting for executors
 _SOME_FAILED = 3
 

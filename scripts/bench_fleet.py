@@ -52,10 +52,12 @@ def write(root: Path, numbers: Sequence[int], checkpoint: int, files: dict[str, 
                     file.unlink()
 
 
-def fleet(place: Path, target: str, *words: str) -> list[str]:
-    """One run for all."""
+def fleet(place: Path, target: str, *words: str, only: Sequence[int] = ()) -> list[str]:
+    """One run for all, or for some."""
     config = place / f"{target}.toml"
-    config.write_text(f'[[root]]\nsource = "{place}/dcA"\ntarget = "{place}/{target}"\n')
+    named = [f'[[job]]\nsource = "{place}/dcA/{job_id(number)}"\n' for number in only]
+    jobs_ = "".join(named) or f'[[root]]\nsource = "{place}/dcA"\n'
+    config.write_text(f'[defaults]\ntarget = "{place}/{target}"\n{jobs_}')
     return [str(_BIN / "cpreplicate"), "fleet", str(config), "--output", "json", "--progress", "none", *words]
 
 
@@ -77,6 +79,9 @@ def rows(place: Path, count: int, sample: int, changed: list[int]) -> Iterator[R
         wait_until_quiet(60)
         took = run(fleet(place, target, "--runner", target, *words), _SECONDS)
         yield Row(f"cpreplicate fleet, {' '.join((target, *words[1:]))}", took.seconds, count, took)
+        wait_until_quiet(60)
+        took = run(fleet(place, f"{target}-few", "--runner", target, *words, only=changed), _SECONDS)
+        yield Row(f"the same, of the {len(changed)} that changed alone", took.seconds, len(changed), took)
     chosen = [*changed[: max(1, sample * len(changed) // count)], *range(count - sample, count)][:sample]
     took = in_turn(sync(place, number) for number in chosen)
     yield Row("cpreplicate sync, a run a job", took.seconds * count / sample, sample, took)
@@ -100,7 +105,7 @@ def prepare(place: Path, count: int, changed: list[int]) -> float:
     """Jobs and replicas of their first checkpoint, then the next one of some. What the first run of the fleet took."""
     write(place / "dcA", range(count), 1, _FILES)
     first = run(fleet(place, "inline", "--runner", "inline"), _SECONDS)
-    for target in ("spark", "syncs", "distcp"):
+    for target in ("inline-few", "spark", "spark-few", "syncs", "distcp"):
         shutil.copytree(place / "inline", place / target)
     write(place / "dcA", changed, 2, _NEXT)
     return first.seconds
