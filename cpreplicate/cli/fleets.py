@@ -70,7 +70,9 @@ def _refuse_mistakes(place: str, tables: Mapping[str, Any]) -> None:
 
 
 def _members(place: str, tables: Mapping[str, Any], both: Sites, lock_wait: float) -> Iterator[Member]:
-    """The jobs named, and those below the roots that are not named."""
+    """The jobs named, and those below the roots that are not named; these are alike but for their sources."""
+    from dataclasses import replace
+
     from cpreplicate.fleet import jobs_under
 
     defaults = _table(place, "defaults", tables.get("defaults", {}))
@@ -79,10 +81,10 @@ def _members(place: str, tables: Mapping[str, Any], both: Sites, lock_wait: floa
     for table in named:
         yield _member(place, "job", table, both, lock_wait)
     for root in ({**defaults, **_table(place, "root", table)} for table in tables.get("root", [])):
-        top = uri.absolute(_text(place, "root", root, "source"), str(Path.cwd()))
-        for source in jobs_under(top, both.source):
-            if source not in sources and uri.name(source) not in root.get("exclude", ()):
-                yield _member(place, "root", {**root, "source": source, "name": uri.name(source)}, both, lock_wait, True)
+        top = _member(place, "root", root, both, lock_wait, True)
+        for source in jobs_under(top.request.source, both.source):
+            if source not in sources and (name := uri.name(source)) not in root.get("exclude", ()):
+                yield replace(top, name=name, request=replace(top.request, source=source))
 
 
 def _member(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _Batch = tuple[Action, ...]
 _LOOK = 0.5  # seconds between two looks whether a job is to be cancelled
+_TASKS_A_SLOT = 32  # for short tasks: more of them cost more, some 50 ms of CPU each, than they even out
+_MANY = sys.maxsize
 _POOL = "spark.scheduler.pool"
 _LAST = 0  # an attempt with this number or a higher one tells failures instead of failing
 
@@ -84,10 +87,11 @@ class SparkRunner:
         return found
 
     def map(self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()) -> list[_Out]:
-        """What a function returns for each, a task each, in their order."""
-        context = self._session().context
+        """What a function returns for each, a task each unless they are very many, in their order."""
+        started = self._session()
         try:
-            return self._collected(context, _Checked(function, self._needs(places)), items, 0)
+            checked = _Checked(function, self._needs(places))
+            return self._collected(started.context, checked, items, 0, started.slots * _TASKS_A_SLOT)
         except session.LOST as error:
             if self._is_cancelled:
                 raise Stopped from error
@@ -145,9 +149,12 @@ class SparkRunner:
         return {outcome.target: outcome for outcome in done}
 
     def _collected(
-        self, context: SparkContext, function: Callable[[_In], _Out], items: Sequence[_In], level: int
+        self, context: SparkContext, function: Callable[[_In], _Out], items: Sequence[_In], level: int, most: int = _MANY
     ) -> list[_Out]:
-        """A task for each. Waits in this thread while another talks to the JVM: a signal must not come amid a py4j call."""
+        """A task for each, or `most` tasks.
+
+        Waits in this thread while another talks to the JVM: a signal must not come amid a py4j call.
+        """
         group = f"cpreplicate-{uuid.uuid4().hex}"
 
         def job() -> list[_Out]:
@@ -155,7 +162,7 @@ class SparkRunner:
                 raise Stopped
             context.setJobGroup(group, "cpreplicate", interruptOnCancel=True)
             context.setLocalProperty(_POOL, f"level-{level}" if self._levels else None)  # type: ignore[arg-type]  # or none
-            return list(context.parallelize(items, max(1, len(items))).map(function).collect())
+            return list(context.parallelize(items, max(1, min(most, len(items)))).map(function).collect())
 
         self._groups.add(group)
         with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
