@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.lease import Held
 from cpreplicate.storage import Sites, SourceMissing, Storage, checksum, copy_file
+from cpreplicate.storage.waiting import wanted
 
 SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 _LARGE_STREAMS = 4
@@ -126,7 +127,8 @@ def perform(
 
     def run(index: int) -> Outcome:
         watcher.moved(0)
-        outcome = attempt(batch[index], sites, again, watcher.moved)
+        with wanted(lambda: watcher.moved(0)):
+            outcome = attempt(batch[index], sites, again, watcher.moved)
         watcher.done(index, outcome)
         return outcome
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from cpreplicate.storage import waiting
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.calls import Address, Caller
 from cpreplicate.storage.wrapped import Wrapped
@@ -128,4 +129,4 @@ class Limited(Wrapped):
         self._limits, self._what = limits, f"calls {cluster}"
 
     def before(self, verb: str, uri: str) -> None:  # noqa: ARG002  # a call costs the same everywhere
-        wait(self._limits, self._what, self.put_calls if verb in _WRITING else 1)
+        wait(self._limits, self._what, self.put_calls if verb in _WRITING else 1, waiting.go_on)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from cpreplicate.storage import waiting
 from cpreplicate.storage.base import Storage, Transient
 from cpreplicate.storage.wrapped import READING, Wrapped
 
@@ -88,6 +89,7 @@ class Retrying(Wrapped):
             on=worth_it, attempts=None, timeout=None, wait_initial=_FIRST_PAUSE, wait_max=_LONGEST_PAUSE
         ):
             with attempt:
+                waiting.go_on()
                 result = call()
         health.succeeded()
         return result

@@ -6,13 +6,15 @@ import time
 
 import pytest
 
-from cpreplicate.runners import Copy, Delete
+from cpreplicate.runners import Copy, Delete, Stopped
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.work import perform
-from cpreplicate.storage import Site, Sites
+from cpreplicate.storage import Site, Sites, Transient
 from cpreplicate.storage.faults import Faulty
+from cpreplicate.storage.limits import Limited, new_limits
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.registry import serving
+from cpreplicate.storage.retry import Retrying
 from cpreplicate.storage.tracing import Tracing
 
 SOURCE, TARGET = "memory:/source/f", "memory:/target/f"
@@ -53,6 +55,21 @@ def test_a_first_try_trusts_nothing_that_is_there(memory):
     assert outcome.crc32c == 0xE3069283
     with memory.open(TARGET) as stream:
         assert stream.read() == b"123456789"
+
+
+@pytest.mark.parametrize("why", ["--max-rps", "a server that is down"])
+def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wanted(memory, why):
+    limited = Limited(memory, new_limits(0.01, None), "memory")
+    down = Retrying(Faulty(memory, lambda _verb, _uri: Transient(errno.EIO, "down")), 3600)
+    copies = [Copy(SOURCE, f"memory:/target/{number}", 9) for number in range(8)]
+    with serving("memory", limited if why == "--max-rps" else down), InlineRunner(Sites()) as runner:
+        timer = threading.Timer(0.5, runner.cancel)
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(Stopped):
+            runner.run(copies)
+        timer.join()
+    assert time.monotonic() - began < 20
 
 
 def test_a_source_that_is_missing_is_not_tried_again(memory):

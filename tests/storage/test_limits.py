@@ -116,7 +116,7 @@ def test_where_the_driver_is_gone_a_task_fails_and_does_not_run_without_limit():
 
 def test_a_put_counts_for_the_calls_that_it_makes(monkeypatch):
     reserved = []
-    monkeypatch.setattr(limits, "wait", lambda _limits, what, amount: reserved.append((what, amount)))
+    monkeypatch.setattr(limits, "wait", lambda _limits, what, amount, _look: reserved.append((what, amount)))
     memory = MemoryStorage()
     memory.put_calls = 4
     tracing = Tracing(memory)
