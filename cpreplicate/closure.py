@@ -44,19 +44,23 @@ class Closure:
 
 def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     """The closure of a checkpoint. Several references of one file give the greatest extent."""
-    places = _Places(metadata.base_uri, remaps)
+    places, plain_name = _Places(metadata.base_uri, remaps), uri.plain_name
     files: dict[str, File] = {}
     directories = set()
     for path, kind, extent, size in metadata.handles.located():
-        place = places[path]
+        directory, _, name = path.rpartition("/")
+        place = path if directory in places.unchanged and plain_name(name) else places[path]
         if kind == DIRECTORY:
             directories.add(place)
-        elif (known := files.get(place)) is None:
-            files[place] = File(place, extent, size, kind == SEGMENT)
-        else:
-            segment = known.segment or kind == SEGMENT
-            files[place] = File(place, max(extent, known.extent), max(size, known.size), segment)
+            continue
+        file = File(place, extent, size, kind == SEGMENT)
+        if (known := files.setdefault(place, file)) is not file:
+            files[place] = _merged(known, file)
     return Closure(files, places, frozenset(directories))
+
+
+def _merged(one: File, other: File) -> File:
+    return File(one.uri, max(one.extent, other.extent), max(one.size, other.size), one.segment or other.segment)
 
 
 def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
@@ -85,13 +89,15 @@ class _Places(dict[str, str]):
         self._base = base
         self._remaps = remaps
         self._directories: dict[str, str] = {}
+        self.unchanged: set[str] = set()  # directories in which a plain name resolves to itself
 
     def __missing__(self, text: str) -> str:
         directory, _, name = text.rpartition("/")
-        if directory and uri.is_plain(name):
+        if directory and uri.plain_name(name):
             if (resolved := self._directories.get(directory)) is None:
                 resolved = self._directories[directory] = self._resolve(f"{directory}/x")[: -len("/x")]
             if resolved == directory:
+                self.unchanged.add(directory)
                 return text  # and not kept: most paths are recorded as places
             place = f"{resolved}/{name}"
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from urllib.parse import unquote
@@ -67,21 +67,26 @@ class Placement:
 
     def place_all(self, files: Mapping[str, _File]) -> dict[str, _File]:
         """Files by their path in the replica, from files by their source. Raises `Refused` if two would meet there."""
-        placed: dict[str, _File] = {}
+        placed, plain_name = dict[str, _File](), uri.plain_name
         prefixes: dict[str, str] = {}  # of files with plain names, by their directory, of which there are few
         for source, file in files.items():
             directory, _, name = source.rpartition("/")
-            if uri.is_plain(name) and len(name) <= _LONGEST_NAME and name != METADATA:
+            if plain_name(name) and len(name) <= _LONGEST_NAME and name != METADATA:
                 if (prefix := prefixes.get(directory)) is None:
                     prefix = prefixes[directory] = self.place(f"{directory}/x")[:-1]
                 target = prefix + name
             else:
                 target = self.place(source)
-            if target in placed:
-                other = next(each for each in files if self.place(each) == target)
-                raise Refused(f"{source} and {other} would both become {target} in the replica; nothing was done")
             placed[target] = file
+        if len(placed) < len(files):
+            raise self._meeting(files)
         return placed
+
+    def _meeting(self, files: Iterable[str]) -> Refused:
+        """Of the first two that would meet."""
+        seen: dict[str, str] = {}
+        both = next((source, other) for source in files if (other := seen.setdefault(self.place(source), source)) != source)
+        return Refused(f"{both[0]} and {both[1]} would both become {self.place(both[0])} in the replica; nothing was done")
 
     @staticmethod
     def _own(relative: str, source: str) -> str:

@@ -93,7 +93,8 @@ def copies_and_keeps(
             reason = f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
             keeps.append(Action("keep", source, target, length, reason))
         else:
-            copies.append(Action("copy", source, target, max(extent, size), _why_copied(length, target in holder)))
+            reason = "new" if length is None and target not in holder else _why_again(length)
+            copies.append(Action("copy", source, target, size if size > extent else extent, reason))
     return tuple(copies), tuple(keeps)
 
 
@@ -110,6 +111,8 @@ def deletes(
     present: Mapping[str, int],
 ) -> tuple[Action, ...]:
     """What only the `replaced` ones of the `committed` checkpoints needed."""
+    if not replaced:
+        return ()
     gone = {checkpoint.name for checkpoint in replaced}
     kept = set(needed).union(*(each.files for each in committed if each.name not in gone))
     holders: dict[str, list[str]] = {}
@@ -123,7 +126,5 @@ def deletes(
     )
 
 
-def _why_copied(length: int | None, committed: bool) -> str:
-    if length is None:
-        return "missing in the replica" if committed else "new"
-    return "longer at source: a merged file grew"
+def _why_again(length: int | None) -> str:
+    return "missing in the replica" if length is None else "longer at source: a merged file grew"

@@ -16,7 +16,7 @@ from cpreplicate.paths import PathsMode
 from cpreplicate.placement import Placement
 from cpreplicate.plan import Cap, Plan
 from cpreplicate.replica import Held, Replica
-from cpreplicate.runners import Copy, Engine
+from cpreplicate.runners import Copies, Engine
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.storage import Sites
 
@@ -53,9 +53,10 @@ def make_plan(wanted: Wanted, replica: Replica, held: Sequence[Held], request: R
     seal.refuse_sealed(replica)
     _refuse_to_go_back(held, wanted, replica)
     _refuse_outside(held, replica)
-    refuse_links({uri.parent(target) for files in (wanted.needed, *(each.files for each in held)) for target in files}, replica)
+    directories = uri.directories(wanted.needed).union(*(uri.directories(each.files) for each in held))
+    refuse_links(directories, replica)
     committed = [each.as_committed() for each in held]
-    present = replica.present([*wanted.needed, *(target for each in held for target in each.files)])
+    present = replica.present(directories)
     copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present)
     chosen = paths.choose(wanted.file.metadata, request.paths)
     publish = copies != () or not _is_published(wanted, replica, held, chosen.mode)
@@ -106,7 +107,7 @@ def _refuse_other_roots(found: Closure, source: Source, request: Request) -> Non
     allowed = [source.job_root or source.checkpoint, *(each.actual for each in request.remaps), *request.source_roots]
     if not request.source_roots:
         allowed.append(uri.filesystem(source.checkpoint))
-    directories = {uri.parent(place) for place in found.files}
+    directories = uri.directories(found.files)
     beyond = {each for each in directories if not any(uri.within(f"{each}/x", root) for root in allowed)}
     if beyond and (strangers := [place for place in found.files if not any(uri.within(place, root) for root in allowed)]):
         raise Refused(
@@ -142,14 +143,10 @@ def _is_published(wanted: Wanted, replica: Replica, held: Sequence[Held], mode: 
     return replica.holds(wanted.placement.name, rewritten(wanted, replica, mode))
 
 
-def copies(made: Plan, wanted: Wanted, replica: Replica, held: HeldLease) -> list[Copy]:
-    """A plan's copies as runners take them; a merged file grows, so a run that lost its lease must not replace a copy of it."""
-    root, needed = replica.at("x")[:-1], wanted.needed
-    files = ((each.target, needed[each.target]) for each in made.copies)
-    return [
-        Copy(source, root + target, extent, size, held if segment else None)
-        for target, (source, extent, size, segment) in files
-    ]
+def copies(made: Plan, wanted: Wanted, replica: Replica, held: HeldLease) -> Copies:
+    """A plan's copies as runners take them."""
+    targets = [each.target for each in made.copies]
+    return Copies(replica.at("x")[:-1], targets, list(map(wanted.needed.__getitem__, targets)), held)
 
 
 def rewritten(wanted: Wanted, replica: Replica, mode: str) -> Iterator[bytes]:

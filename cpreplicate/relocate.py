@@ -169,7 +169,7 @@ def _candidates(place: str) -> list[str]:
 
 def _are_there(places: Iterable[str], root: str, found: Closure, replica: Replica) -> bool:
     files = [path for place in places if place in found.files and (path := _path_below(place, root)) is not None]
-    return set(files) <= replica.present(files).keys()
+    return set(files) <= replica.present(uri.directories(files)).keys()
 
 
 def _path_below(place: str, root: str) -> str | None:
@@ -179,8 +179,8 @@ def _path_below(place: str, root: str) -> str | None:
 
 def _refuse_wanting(found: Closure, layout: _Lain, replica: Replica, name: str) -> None:
     extents = {layout.place(place): file.extent for place, file in found.files.items()}
-    refuse_links({uri.parent(path) for path in extents}, replica)
-    present = replica.present(extents)
+    refuse_links(uri.directories(extents), replica)
+    present = replica.present(uri.directories(extents))
     wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
     if wanting:
         raise Refused(

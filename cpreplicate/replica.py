@@ -98,12 +98,11 @@ class Replica:
         relative = uri.below(place, self.root)
         return relative if relative is not None and is_replica_path(relative) else None
 
-    def present(self, targets: Iterable[str]) -> dict[str, int]:
-        """Path to length of the files that lie in the directories of `targets`; each directory is listed once."""
-        directories = sorted({uri.parent(target) for target in targets})
+    def present(self, directories: Iterable[str]) -> dict[str, int]:
+        """Path to length of the files that lie in some directories; each is listed once."""
         return {
             f"{directory}/{child.name}": child.length
-            for directory in directories
+            for directory in sorted(set(directories))
             for child in self._children(directory)
             if not child.is_directory
         }

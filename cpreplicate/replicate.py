@@ -165,7 +165,7 @@ def _as_they_lie(made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequenc
     A merged file may have another one, if two attempts at it raced (speculation, an executor given up for lost): both are
     long enough, but it is not known which of them lies there, and so not its CRC32C.
     """
-    present = replica.present([each.target for each in made.copies])
+    present = replica.present(uri.directories(each.target for each in made.copies))
     lengths = {replica.at(each.target): present.get(each.target) for each in made.copies}
     growing = {replica.at(each.target): file.extent for each in made.copies if (file := wanted.needed[each.target]).segment}
     lying = []

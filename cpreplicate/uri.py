@@ -13,7 +13,8 @@ from typing import NamedTuple
 from cpreplicate.errors import Refused, UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+# Matches a file's name that `resolve` leaves as it is, whatever the directory, and that hides no step.
+plain_name = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 _REPEATED_SLASH = re.compile(r"/{2,}")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim removes
 
@@ -57,9 +58,9 @@ def parent(uri: str) -> str:
     return uri.rpartition("/")[0]
 
 
-def is_plain(name: str) -> bool:
-    """Whether a file's name is one that `resolve` leaves as it is, whatever the directory, and that hides no step."""
-    return _PLAIN_NAME.fullmatch(name) is not None
+def directories(places: Iterable[str]) -> set[str]:
+    """The directories of some places."""
+    return {place.rpartition("/")[0] for place in places}
 
 
 def name(uri: str) -> str:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate import manifest
+from cpreplicate import manifest, uri
 from cpreplicate.errors import NotThere, UsageError
 from cpreplicate.placement import CHECKPOINT_NAME
 from cpreplicate.replica import Replica
@@ -67,7 +67,7 @@ def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say,
     held = replica.read(name)
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else {}
-    present = replica.present(held.files)
+    present = replica.present(uri.directories(held.files))
     short = tuple(path for path, extent in held.files.items() if path in present and _is_short(path, extent, present, recorded))
     lengths = {path: present[path] for path in held.files if path in present and content.takes(path)}
     compared, uncompared = _compare(replica, lengths, manifest.crcs(manifests.values()), say) if content.share else ({}, ())

@@ -29,7 +29,7 @@ def measure(root: str) -> None:
     from cpreplicate.runners.batching import batches
     from cpreplicate.runners.transport import encode
 
-    gc.set_threshold(200_000, 20, 20)  # as the command line does
+    gc.set_threshold(5_000_000, 20, 20)  # as the command line does
     request = Request(f"file:{root}/{JOB}/chk-1", f"file:{root}/dcB")
     began = time.process_time()
     wanted = want(request)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cpreplicate import deleting, lease, replicate
+from cpreplicate import deleting, lease, replicate, uri
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
 from cpreplicate.plan import Cap
 from cpreplicate.planning import Request
@@ -124,4 +124,4 @@ def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
         with pytest.raises(LeaseHeld):
             deleting.delete(sorted(FILES), replica, runner, hold)
     assert runs == [2]
-    assert len(set(FILES) - set(replica.present(FILES))) == 2
+    assert len(set(FILES) - set(replica.present(uri.directories(FILES)))) == 2

@@ -28,7 +28,7 @@ class _Terminated(BaseException):
 def main() -> NoReturn:
     """Run the command line and exit with one of the documented codes; a traceback only with `--debug`."""
     signal.signal(signal.SIGTERM, _raise_terminated)
-    gc.set_threshold(200_000, 20, 20)  # a plan makes millions of objects and no cycles: passes over them took a third of it
+    gc.set_threshold(5_000_000, 20, 20)  # a plan makes millions of objects and no cycles: passes over them took a third of it
     sys.exit(_exit_code())
 
 

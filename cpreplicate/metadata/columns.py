@@ -67,11 +67,13 @@ class Handles:
             kind, size = self.kind[rows], self.size[rows]
             size = size + np.clip(self.position[rows], 0, _MOST - size)  # more would not be told from less
             extent = np.where((self.part[rows] == DELTA) & (kind != SEGMENT), 0, size)
-            for row in zip(self._paths_of(rows), kind.tolist(), extent.tolist(), size.tolist(), strict=True):
-                if row[0] is not None:
-                    yield row  # type: ignore[misc]  # it names a file
+            extents = extent.tolist()
+            sizes = extents if np.array_equal(extent, size) else size.tolist()  # one number for both: a million cost 30 MB
+            found = zip(self._paths_of(rows), kind.tolist(), extents, sizes, strict=True)
+            is_named = bool((self._path_at[rows] >= 0).all())
+            yield from found if is_named else (row for row in found if row[0] is not None)  # type: ignore[misc]  # they name a file
 
-    def _paths_of(self, rows: slice) -> Iterator[str | None]:
+    def _paths_of(self, rows: slice) -> list[str | None]:
         """Decoded as one text where they lie side by side and are ASCII: a call for each costs more than all else."""
         at, length = self._path_at[rows], self._path_length[rows].astype(np.int64)
         named, blob = at >= 0, self._paths
@@ -80,11 +82,10 @@ class Handles:
         piece = bytes(blob[first:end]) if is_dense else b""
         if is_dense and piece.isascii():
             text = piece.decode("ascii")
-            for begin, count in zip((at - first).tolist(), length.tolist(), strict=True):
-                yield text[begin : begin + count] if begin >= 0 else None
-        else:
-            for begin, count in zip(at.tolist(), length.tolist(), strict=True):
-                yield mutf8.decode(bytes(blob[begin : begin + count])) if begin >= 0 else None
+            bounds = zip((at - first).tolist(), (at - first + length).tolist(), strict=True)
+            return [text[begin:end] if begin >= 0 else None for begin, end in bounds]
+        bounds = zip(at.tolist(), (at + length).tolist(), strict=True)
+        return [mutf8.decode(bytes(blob[begin:end])) if begin >= 0 else None for begin, end in bounds]
 
     def _rows(self, rows: slice) -> Iterator[Handle]:
         columns = (

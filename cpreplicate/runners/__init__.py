@@ -2,6 +2,7 @@
 
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner
+from cpreplicate.runners.copies import Copies
 from cpreplicate.runners.engine import Engine
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
@@ -9,6 +10,7 @@ from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read, Stoppe
 
 __all__ = [
     "Action",
+    "Copies",
     "Copy",
     "Delete",
     "Engine",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from cpreplicate.runners.copies import Copies, Indexes
 from cpreplicate.runners.work import SMALL, Action, size_of
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
@@ -18,12 +18,11 @@ BATCH_FILES = 2000
 BATCH_BYTES = 8 << 30  # where it is not known how many slots there will be, there is work for many
 _SMALL_SHARE = 20  # of the mean bin, one part: what is smaller need not be placed one by one
 _FILES_IN_FLIGHT = 16  # small files that a task copies in about the time that it takes to start
-Indexes = npt.NDArray[Any]
 
 
 def batches(
     actions: Sequence[Action], slots: int, batch_bytes: int | None = None, batch_files: int | None = None
-) -> list[tuple[Action, ...]]:
+) -> list[Sequence[Action]]:
     """The actions in batches of about equal cost, about four a slot, or fewer of few small files; most bytes first.
 
     None has more than `batch_files` files, or more than `batch_bytes` bytes unless it is one file: a huge file is a batch of
@@ -32,7 +31,7 @@ def batches(
     if not actions:
         return []
     caps = Caps(batch_files or BATCH_FILES, batch_bytes or BATCH_BYTES)
-    sizes = np.fromiter(map(size_of, actions), np.int64, len(actions))
+    sizes = actions.sizes() if isinstance(actions, Copies) else np.fromiter(map(size_of, actions), np.int64, len(actions))
     order = np.argsort(-sizes, kind="stable")
     small = int((sizes <= SMALL).sum())
     useful = min(slots * BATCHES_A_SLOT, len(actions) - small + math.ceil(small / _FILES_IN_FLIGHT))
@@ -40,6 +39,8 @@ def batches(
     bins = _packed(order, sizes + FILE_COST, min(count, len(actions)))
     packed = [part for bin_ in bins for part in _within(caps, bin_, sizes)]
     packed.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)  # their costs are alike: those with most to move
+    if isinstance(actions, Copies):
+        return [actions.pick(bin_) for bin_ in packed]
     return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in packed]
 
 

@@ -30,7 +30,7 @@ from cpreplicate.storage.limits import pace
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-_Batch = tuple[Action, ...]
+_Batch = Sequence[Action]
 _LOOK = 0.5  # seconds between two looks whether a job is to be cancelled
 _TASKS_A_SLOT = 32  # for short tasks: more of them cost more, some 50 ms of CPU each, than they even out
 _MANY = sys.maxsize

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cpreplicate.lease import Held
+from cpreplicate.runners.copies import Copies
 from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read
 
 _COPY, _READ, _DELETE = range(3)
@@ -25,6 +26,7 @@ _OUTCOMES = pa.schema([
 ])  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # a batch is little: threads and zstd cost more
 _HELD = ("place", "token")
+_HELD_AT = _ACTIONS.get_field_index("held")
 
 
 class Told(NamedTuple):
@@ -36,10 +38,10 @@ class Told(NamedTuple):
 
 def encode(batch: Sequence[Action]) -> bytes:
     """A batch as Arrow's stream format. All growing files of a batch are held by one lease, which stands in its metadata."""
-    is_copies = set(map(type, batch)) == {Copy}  # in columns at once, since a plan's million copies come this way
-    columns = _copies(batch) if is_copies else list(zip(*map(_row, batch), strict=True)) or [()] * len(_ACTIONS)
-    held = next((action.held for action in batch if isinstance(action, Copy) and action.held is not None), None)
+    columns = _copies(batch) if isinstance(batch, Copies) and batch else _columns(map(_row, batch))
+    held = next(filter(None, columns[_HELD_AT]), None)
     schema = _ACTIONS.with_metadata(dict(zip(_HELD, held, strict=True)) if held is not None else None)
+    columns[_HELD_AT] = [each is not None for each in columns[_HELD_AT]]
     return _written([pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)], schema)
 
 
@@ -62,15 +64,18 @@ def decode_outcomes(data: bytes, batch: Sequence[Action]) -> list[Told]:
     return [Told(row[0], Outcome(batch[row[0]].target, *row[1:])) for row in _rows(data)[1]]
 
 
-def _copies(batch: Sequence[Action]) -> list[Sequence[object]]:
-    sources, targets, extents, sizes, helds = zip(*batch, strict=True)
-    none, is_held = [None] * len(batch), [held is not None for held in helds]
-    return [[_COPY] * len(batch), sources, targets, extents, sizes, is_held, none, none]
+def _columns(rows: Iterable[tuple[Any, ...]]) -> list[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) or [()] * len(_ACTIONS)
+
+
+def _copies(batch: Copies) -> list[Sequence[Any]]:
+    none = [None] * len(batch)
+    return [[_COPY] * len(batch), *batch.columns(), none, none]
 
 
 def _row(action: Action) -> tuple[object, ...]:
     if isinstance(action, Copy):
-        return _COPY, action.source, action.target, action.extent, action.size, action.held is not None, None, None
+        return _COPY, *action, None, None
     if isinstance(action, Read):
         return _READ, None, action.target, action.extent, None, None, None, None
     return _DELETE, None, action.target, None, None, None, action.until, action.to

@@ -1,11 +1,13 @@
 """Batches and outcomes arrive as they were sent."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpreplicate.closure import File
 from cpreplicate.lease import Held
-from cpreplicate.runners import Copy, Delete, Outcome, Read
+from cpreplicate.runners import Copies, Copy, Delete, Outcome, Read
 from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -25,6 +27,15 @@ OUTCOMES = st.builds(
 @given(st.lists(ACTIONS))
 def test_a_batch_arrives_as_it_was_sent(batch):
     assert decode(encode(batch)) == batch
+
+
+@given(st.lists(st.builds(File, TEXT, NUMBER, NUMBER, st.booleans())), st.data())
+def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(files, data):
+    planned = Copies("hdfs://b/replica/", [f"shared/{number}" for number in range(len(files))], files, HELD)
+    assert list(planned.sizes()) == [max(copy.extent, copy.size) for copy in planned]
+    picked = planned.pick(np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1])
+    assert decode(encode(picked)) == list(picked)
+    assert set(picked) <= set(planned)
 
 
 @given(st.lists(OUTCOMES))
