@@ -101,8 +101,8 @@ COMPETITORS = [
                functools.partial(_cpreplicate, words=("--runner", "inline", "--parallelism", "256")), ours=True),
     Competitor("cpreplicate --runner spark, local[2]",
                functools.partial(_cpreplicate, words=("--runner", "spark", "--master", "local[2]")), ours=True),
-    Competitor("hdfs-native alone, 64 and 4 streams", functools.partial(_raw, streams=64)),
-    Competitor("hdfs-native alone, 256 and 4 streams", functools.partial(_raw, streams=256)),
+    Competitor("hdfs-native alone, 64 and 8 streams", functools.partial(_raw, streams=64)),
+    Competitor("hdfs-native alone, 256 and 8 streams", functools.partial(_raw, streams=256)),
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from cpreplicate.storage import Sites, SourceMissing, Storage, checksum, copy_fi
 from cpreplicate.storage.waiting import wanted
 
 SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
-_LARGE_STREAMS = 4
+_LARGE_STREAMS = 8  # over a line of 40 ms four reach half of what it carries, sixteen less than eight: docs/performance.md
 
 
 class Copy(NamedTuple):
