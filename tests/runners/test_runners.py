@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import Copy, Delete, Engine, Read
+from cpreplicate.runners import Copy, Delete, Engine, Read, executors
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import SparkRunner
 from cpreplicate.storage import Site, Sites, checksum
@@ -123,6 +123,15 @@ def test_what_is_more_important_is_given_the_next_slot(copies):
             meanwhile = sum(there(copy) for copy in less) - before
             assert failures(waiting.result()) == {}
     assert meanwhile <= 4  # those whose tasks had been given out, and the one that runs
+
+
+def test_a_function_is_not_called_by_an_executor_that_runs_something_else_and_one_line_says_so(monkeypatch):
+    monkeypatch.setattr(executors, "needs", lambda *_: executors.Needs((("cpreplicate", "0.0.1"),)))
+    with (
+        SparkRunner(Sites(), Engine(master="local[1]")) as runner,
+        pytest.raises(CpreplicateError, match=r"^the executor on \S+ has cpreplicate \S+, the driver 0\.0\.1; [^\n]+$"),
+    ):
+        runner.map(str, [1])
 
 
 def there(copy):
