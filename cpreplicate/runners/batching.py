@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.runners.copies import Copies, Indexes
-from cpreplicate.runners.work import SMALL, Action, size_of
+from cpreplicate.runners.copies import Copies, Indexes, sizes_of
+from cpreplicate.runners.work import SMALL, Action
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
@@ -31,7 +31,7 @@ def batches(
     if not actions:
         return []
     caps = Caps(batch_files or BATCH_FILES, batch_bytes or BATCH_BYTES)
-    sizes = actions.sizes() if isinstance(actions, Copies) else np.fromiter(map(size_of, actions), np.int64, len(actions))
+    sizes = sizes_of(actions)
     order = np.argsort(-sizes, kind="stable")
     small = int((sizes <= SMALL).sum())
     useful = min(slots * BATCHES_A_SLOT, len(actions) - small + math.ceil(small / _FILES_IN_FLIGHT))

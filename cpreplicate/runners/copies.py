@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -10,9 +10,14 @@ import numpy.typing as npt
 
 from cpreplicate.closure import File
 from cpreplicate.lease import Held
-from cpreplicate.runners.work import Copy
+from cpreplicate.runners.work import Action, Copy, size_of
 
 Indexes = npt.NDArray[Any]
+
+
+def sizes_of(actions: Sequence[Action]) -> Indexes:
+    """The bytes that each action moves."""
+    return actions.sizes() if isinstance(actions, Copies) else np.fromiter(map(size_of, actions), np.int64, len(actions))
 
 
 class Copies(Sequence[Copy]):
@@ -33,6 +38,12 @@ class Copies(Sequence[Copy]):
         """The bytes that each moves."""
         files = map(self._files.__getitem__, self._at.tolist())
         return np.fromiter((max(extent, size) for _, extent, size, _ in files), np.int64, len(self))
+
+    def places(self) -> Iterator[str]:
+        """Where they are read, and the root below which they are written."""
+        yield self._root
+        for at in self._at.tolist():
+            yield self._files[at].uri
 
     def columns(self) -> tuple[list[str], list[str], list[int], list[int], list[Held | None]]:
         """Their fields, those of `Copy`."""

@@ -19,11 +19,12 @@ from pyspark import SparkContext, TaskContext
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners import executors, session
 from cpreplicate.runners.batching import batches
+from cpreplicate.runners.copies import Copies, sizes_of
 from cpreplicate.runners.desk import Desk, Reporter
 from cpreplicate.runners.engine import Engine
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
-from cpreplicate.runners.work import Action, Copy, Outcome, Stopped, perform, size_of
+from cpreplicate.runners.work import Action, Copy, Outcome, Stopped, perform
 from cpreplicate.storage import Sites
 from cpreplicate.storage.calls import Address, answering
 from cpreplicate.storage.limits import pace
@@ -71,7 +72,7 @@ class SparkRunner:
         Where Spark itself gives up, what is not known to be done is told as failed: it may have been done.
         """
         started = self._session()
-        self._progress.expect(len(actions), sum(map(size_of, actions)))
+        self._progress.expect(len(actions), int(sizes_of(actions).sum()))
         last = session.tries(started.context) - 1
         outcomes, error = self._stage(actions, started, level, last)
         if self._is_cancelled:
@@ -131,7 +132,7 @@ class SparkRunner:
         keyed = {f"{number}-{at}": batch for at, batch in enumerate(packed)}
         for key, batch in keyed.items():
             self._desk.expect(key, batch)
-        needs = self._needs(_places(actions))
+        needs = self._needs(actions.places() if isinstance(actions, Copies) else _places(actions))
         task = _Task(self.limited(self._sites), self._engine.streams, started.address, needs, last, is_again)
         encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
