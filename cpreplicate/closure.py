@@ -24,11 +24,14 @@ class File(NamedTuple):
 class Closure:
     """The files of a checkpoint by the place that they are read from, and how each recorded path resolves.
 
-    `directories` are those of type-17 handles: nothing is read there, but who owns the checkpoint deletes them.
+    `parents` are the directories that the files lie in, `plain` those of them in which all have a plain name. `directories`
+    are those of type-17 handles: nothing is read there, but who owns the checkpoint deletes them.
     """
 
     files: Mapping[str, File]
     places: Mapping[str, str]
+    parents: frozenset[str]
+    plain: frozenset[str]
     directories: frozenset[str]
 
     def place(self, handle: Handle) -> str:
@@ -45,18 +48,30 @@ class Closure:
 def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     """The closure of a checkpoint. Several references of one file give the greatest extent."""
     places, plain_name = _Places(metadata.base_uri, remaps), uri.plain_name
+    new = tuple.__new__  # half the cost of `File(...)`, of which there may be a million
     files: dict[str, File] = {}
-    directories = set()
+    parents, odd, directories = set(), set(), set()
+    near: (
+        str | tuple[()]
+    ) = ()  # most files lie beside the one before: `near` it as recorded, `there` as a place. () begins none
+    there = ""
     for path, kind, extent, size in metadata.handles.located():
-        directory, _, name = path.rpartition("/")
-        place = path if directory in places.unchanged and plain_name(name) else places[path]
         if kind == DIRECTORY:
-            directories.add(place)
+            directories.add(places[path])
             continue
-        file = File(place, extent, size, kind == SEGMENT)
+        if path.startswith(near) and plain_name(path, len(near)):
+            place = path if near is there else there + path[len(near) :]
+        else:
+            place = places[path]
+            parents.add(parent := uri.parent(place))
+            beside = places.beside(path)
+            near, there = beside or ((), "")
+            if beside is None:
+                odd.add(parent)
+        file = new(File, (place, extent, size, kind == SEGMENT))
         if (known := files.setdefault(place, file)) is not file:
             files[place] = _merged(known, file)
-    return Closure(files, places, frozenset(directories))
+    return Closure(files, places, frozenset(parents), frozenset(parents - odd), frozenset(directories))
 
 
 def _merged(one: File, other: File) -> File:
@@ -88,20 +103,30 @@ class _Places(dict[str, str]):
         super().__init__()
         self._base = base
         self._remaps = remaps
-        self._directories: dict[str, str] = {}
-        self.unchanged: set[str] = set()  # directories in which a plain name resolves to itself
+        self._beside: dict[str, tuple[str, str]] = {}
+
+    def beside(self, text: str) -> tuple[str, str] | None:
+        """With what a recorded path begins before its name, and what that becomes; None if that is not all that changes.
+
+        What holds for one plain name holds for every plain name behind the same beginning. Both are the same object where
+        nothing changes.
+        """
+        recorded = text[: text.rfind("/") + 1]
+        if not uri.plain_name(text, len(recorded)):
+            return None
+        if (known := self._beside.get(recorded)) is None:
+            resolved = self._resolve(f"{recorded}x")[:-1]
+            known = self._beside[recorded] = (recorded, recorded if resolved == recorded else resolved)
+        return known
 
     def __missing__(self, text: str) -> str:
-        directory, _, name = text.rpartition("/")
-        if directory and uri.plain_name(name):
-            if (resolved := self._directories.get(directory)) is None:
-                resolved = self._directories[directory] = self._resolve(f"{directory}/x")[: -len("/x")]
-            if resolved == directory:
-                self.unchanged.add(directory)
-                return text  # and not kept: most paths are recorded as places
-            place = f"{resolved}/{name}"
-        else:
+        beside = self.beside(text)
+        if beside is None:
             place = self._resolve(text)
+        elif beside[0] is beside[1]:
+            return text  # and not kept: most paths are recorded as places
+        else:
+            place = beside[1] + text[len(beside[0]) :]
         self[text] = place
         return place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from urllib.parse import unquote
@@ -65,19 +65,21 @@ class Placement:
             return relative
         return f"{FOREIGN}/{_digest(source)}"
 
-    def place_all(self, files: Mapping[str, _File]) -> dict[str, _File]:
-        """Files by their path in the replica, from files by their source. Raises `Refused` if two would meet there."""
-        placed, plain_name = dict[str, _File](), uri.plain_name
-        prefixes: dict[str, str] = {}  # of files with plain names, by their directory, of which there are few
+    def place_all(self, files: Mapping[str, _File], plain: Container[str] = ()) -> dict[str, _File]:
+        """Files by their path in the replica, from files by their source. Raises `Refused` if two would meet there.
+
+        `plain` are directories in which all names are plain: where one of them lies, the others lie beside it.
+        """
+        placed: dict[str, _File] = {}
+        near: str | tuple[()] = ()  # most lie beside the one before, in `near`, placed at `there`. () begins none
+        there = ""
         for source, file in files.items():
-            directory, _, name = source.rpartition("/")
-            if plain_name(name) and len(name) <= _LONGEST_NAME and name != METADATA:
-                if (prefix := prefixes.get(directory)) is None:
-                    prefix = prefixes[directory] = self.place(f"{directory}/x")[:-1]
-                target = prefix + name
-            else:
-                target = self.place(source)
-            placed[target] = file
+            if not source.startswith(near) or source.find("/", len(near)) >= 0:
+                directory = uri.parent(source)
+                near, there = (f"{directory}/", self.place(f"{directory}/x")[:-1]) if directory in plain else ((), "")
+            name = source[len(near) :]
+            is_as_there = near and len(name) <= _LONGEST_NAME and name != METADATA
+            placed[there + name if is_as_there else self.place(source)] = file
         if len(placed) < len(files):
             raise self._meeting(files)
         return placed

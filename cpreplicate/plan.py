@@ -86,15 +86,15 @@ def copies_and_keeps(
     extent is complete, committed or not: files appear under their names only when whole.
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
-    copies, keeps = [], []
+    copies, keeps, new = [], [], tuple.__new__  # half the cost of `Action(...)`, of which there may be a million
     for target, (source, extent, size, _) in needed.items():
         length = present.get(target)
         if length is not None and length >= extent:
             reason = f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
-            keeps.append(Action("keep", source, target, length, reason))
+            keeps.append(new(Action, ("keep", source, target, length, reason)))
         else:
             reason = "new" if length is None and target not in holder else _why_again(length)
-            copies.append(Action("copy", source, target, size if size > extent else extent, reason))
+            copies.append(new(Action, ("copy", source, target, size if size > extent else extent, reason)))
     return tuple(copies), tuple(keeps)
 
 

@@ -16,7 +16,7 @@ from cpreplicate.paths import PathsMode
 from cpreplicate.placement import Placement
 from cpreplicate.plan import Cap, Plan
 from cpreplicate.replica import Held, Replica
-from cpreplicate.runners import Copies, Engine
+from cpreplicate.runners import Copies, Engine, Planned
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.storage import Sites
 
@@ -86,7 +86,7 @@ def want(request: Request) -> Wanted:
     found = closure(file.metadata, request.remaps)
     _refuse_other_roots(found, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
-    return Wanted(source, file, found, placement, placement.place_all(found.files))
+    return Wanted(source, file, found, placement, placement.place_all(found.files, found.plain))
 
 
 def target_replica(wanted: Wanted, request: Request) -> Replica:
@@ -107,8 +107,7 @@ def _refuse_other_roots(found: Closure, source: Source, request: Request) -> Non
     allowed = [source.job_root or source.checkpoint, *(each.actual for each in request.remaps), *request.source_roots]
     if not request.source_roots:
         allowed.append(uri.filesystem(source.checkpoint))
-    directories = uri.directories(found.files)
-    beyond = {each for each in directories if not any(uri.within(f"{each}/x", root) for root in allowed)}
+    beyond = {each for each in found.parents if not any(uri.within(f"{each}/x", root) for root in allowed)}
     if beyond and (strangers := [place for place in found.files if not any(uri.within(place, root) for root in allowed)]):
         raise Refused(
             f"{source.checkpoint} references {len(strangers)} files outside the source's roots, such as {strangers[0]};"
@@ -145,8 +144,11 @@ def _is_published(wanted: Wanted, replica: Replica, held: Sequence[Held], mode: 
 
 def copies(made: Plan, wanted: Wanted, replica: Replica, held: HeldLease) -> Copies:
     """A plan's copies as runners take them."""
-    targets = [each.target for each in made.copies]
-    return Copies(replica.at("x")[:-1], targets, list(map(wanted.needed.__getitem__, targets)), held)
+    kept = {each.target for each in made.keeps}
+    targets = [target for target in wanted.needed if target not in kept]
+    files = [file for target, file in wanted.needed.items() if target not in kept]
+    origin = f"{wanted.source.job_root}/" if wanted.source.job_root else ""
+    return Copies(Planned(origin, replica.at("x")[:-1], files, targets, held))
 
 
 def rewritten(wanted: Wanted, replica: Replica, mode: str) -> Iterator[bytes]:

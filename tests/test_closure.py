@@ -42,6 +42,10 @@ def test_every_file_that_a_handle_names_is_there_once_with_its_greatest_extent(s
             extents[place] = max(extent, extents.get(place, 0))
         assert found.place(handle) == place
     assert {file.uri: file.extent for file in found.files.values()} == extents
+    assert found.parents == uri.directories(extents)
+    files = [(handle.path, place) for handle, place in places.items() if handle.kind != "directory"]
+    odd = {place for path, place in files if not (uri.plain_name(uri.name(path)) and uri.plain_name(uri.name(place)))}
+    assert found.plain == found.parents - uri.directories(odd)
 
 
 def test_segments_of_one_file_need_it_up_to_the_end_of_the_last():

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpreplicate import uri
 from cpreplicate.errors import Refused
 from cpreplicate.placement import Placement, is_replica_path
 
 JOB = "hdfs://dcA/ckpt/job2"
 PLACEMENT = Placement(f"{JOB}/chk-7", JOB, "chk-7")
 NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=300)
+PLAIN = st.from_regex(uri.plain_name.__self__, fullmatch=True) | st.sampled_from(["_metadata", "chk-7", "x" * 200, "x" * 201])
 
 
 @pytest.mark.parametrize("relative", ["chk-7/a", "chk-6/a", "shared/a", "taskowned/tm/a", "shared/op/a", "foreign/0-a"])
@@ -68,6 +70,14 @@ def test_two_source_files_never_meet_on_one_target(names, directory):
     placed = PLACEMENT.place_all({source: source for source in sources})
     assert sorted(placed.values()) == sorted(sources)
     assert all(PLACEMENT.place(source) == target for target, source in placed.items())
+
+
+@given(st.lists(st.tuples(st.sampled_from(["shared", "chk-7", "../job1", "shared/a"]), PLAIN), unique=True), st.data())
+def test_files_of_directories_with_plain_names_lie_where_each_alone_would_lie(files, data):
+    sources = [f"{JOB}/{directory}/{name}" for directory, name in files]
+    plain = data.draw(st.sets(st.sampled_from(sorted(uri.directories(sources))))) if sources else set()
+    placed = PLACEMENT.place_all({source: source for source in sources}, plain)
+    assert placed == {PLACEMENT.place(source): source for source in sources}
 
 
 def test_sources_that_would_meet_are_refused():

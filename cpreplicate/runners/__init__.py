@@ -2,7 +2,7 @@
 
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner
-from cpreplicate.runners.copies import Copies
+from cpreplicate.runners.copies import Copies, Planned
 from cpreplicate.runners.engine import Engine
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
@@ -15,6 +15,7 @@ __all__ = [
     "Delete",
     "Engine",
     "Outcome",
+    "Planned",
     "Read",
     "Runner",
     "SharedRunner",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from cpreplicate.closure import File
 from cpreplicate.lease import Held
@@ -20,37 +23,74 @@ def sizes_of(actions: Sequence[Action]) -> Indexes:
     return actions.sizes() if isinstance(actions, Copies) else np.fromiter(map(size_of, actions), np.int64, len(actions))
 
 
-class Copies(Sequence[Copy]):
-    """`files` to `targets`, which are told below `root`.
+@dataclass(frozen=True)
+class Planned:
+    """All copies of a plan: `files` to `targets`, which are told below `root`.
 
-    A merged file grows, so a run that lost its lease must not replace a copy of it: it is told who holds it.
+    Most files lie below `origin` as their copies below `root`. A merged file grows, so a run that lost its lease must not
+    replace a copy of it: it is told who holds it.
     """
 
-    def __init__(self, root: str, targets: Sequence[str], files: Sequence[File], held: Held, at: Indexes | None = None) -> None:
-        self._root, self._targets, self._files, self._held = root, targets, files, held
-        self._at = np.arange(len(files)) if at is None else at
+    origin: str
+    root: str
+    files: Sequence[File]
+    targets: Sequence[str]
+    held: Held
+
+    @cached_property
+    def extents(self) -> Indexes:
+        """How long each must at least be."""
+        return np.fromiter((extent for _, extent, _, _ in self.files), np.int64, len(self.files))
+
+    @cached_property
+    def sizes(self) -> Indexes:
+        """How long each is told to be."""
+        return np.fromiter((size for _, _, size, _ in self.files), np.int64, len(self.files))
+
+    @cached_property
+    def rows(self) -> pa.RecordBatch:
+        """The fields of `File` and the target, a column each. The source is null where it follows from the target.
+
+        Made in the plan's order, from which batches take theirs: to visit objects in the order of batches costs thrice as much.
+        """
+        origin, files = self.origin, zip(self.files, self.targets, strict=True)
+        other = [None if source == origin + target else source for (source, _, _, _), target in files]
+        columns = [
+            pa.array(other, pa.large_string()),
+            pa.array(self.targets, pa.large_string()),
+            pa.array(self.extents),
+            pa.array(self.sizes),
+            pa.array([grows for _, _, _, grows in self.files], pa.bool_()),
+        ]
+        return pa.record_batch(columns, names=["source", "target", "extent", "size", "grows"])
+
+
+class Copies(Sequence[Copy]):
+    """Some or all of the copies of a plan."""
+
+    def __init__(self, planned: Planned, at: Indexes | None = None) -> None:
+        self.planned = planned
+        self._at = np.arange(len(planned.files)) if at is None else at
 
     def pick(self, indexes: Indexes) -> Copies:
         """Some of them."""
-        return Copies(self._root, self._targets, self._files, self._held, self._at[indexes])
+        return Copies(self.planned, self._at[indexes])
 
     def sizes(self) -> Indexes:
         """The bytes that each moves."""
-        files = map(self._files.__getitem__, self._at.tolist())
-        return np.fromiter((max(extent, size) for _, extent, size, _ in files), np.int64, len(self))
+        sizes: Indexes = np.maximum(self.planned.extents, self.planned.sizes)[self._at]
+        return sizes
 
     def places(self) -> Iterator[str]:
-        """Where they are read, and the root below which they are written."""
-        yield self._root
-        for at in self._at.tolist():
-            yield self._files[at].uri
+        """The roots, and where files are read that lie elsewhere."""
+        yield self.planned.root
+        if self.planned.origin:
+            yield self.planned.origin
+        yield from (source for source in self.rows()["source"].to_pylist() if source is not None)
 
-    def columns(self) -> tuple[list[str], list[str], list[int], list[int], list[Held | None]]:
-        """Their fields, those of `Copy`."""
-        places, root, held = self._at.tolist(), self._root, self._held
-        sources, extents, sizes, growing = zip(*map(self._files.__getitem__, places), strict=True)
-        targets = [root + target for target in map(self._targets.__getitem__, places)]
-        return list(sources), targets, list(extents), list(sizes), [held if grows else None for grows in growing]
+    def rows(self) -> pa.RecordBatch:
+        """Those of `Planned.rows`."""
+        return self.planned.rows.take(pa.array(self._at))
 
     def __len__(self) -> int:
         return len(self._at)
@@ -62,6 +102,6 @@ class Copies(Sequence[Copy]):
     def __getitem__(self, index: int | slice) -> Copy | Copies:
         if isinstance(index, slice):
             return self.pick(np.arange(len(self))[index])
-        at = self._at[index]
-        source, extent, size, grows = self._files[at]
-        return Copy(source, self._root + self._targets[at], extent, size, self._held if grows else None)
+        planned, at = self.planned, self._at[index]
+        source, extent, size, grows = planned.files[at]
+        return Copy(source, planned.root + planned.targets[at], extent, size, planned.held if grows else None)

@@ -25,8 +25,18 @@ _OUTCOMES = pa.schema([
     ("missing", pa.bool_()), ("late", pa.bool_()),
 ])  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # a batch is little: threads and zstd cost more
-_HELD = ("place", "token")
-_HELD_AT = _ACTIONS.get_field_index("held")
+
+
+class _Common(NamedTuple):
+    """What a batch's actions have in common, told in its schema's metadata.
+
+    `place` and `token` are of the lease that holds its growing files; `origin` and `root` stand before sources and targets.
+    """
+
+    place: str = ""
+    token: str = ""
+    origin: str = ""
+    root: str = ""
 
 
 class Told(NamedTuple):
@@ -37,19 +47,17 @@ class Told(NamedTuple):
 
 
 def encode(batch: Sequence[Action]) -> bytes:
-    """A batch as Arrow's stream format. All growing files of a batch are held by one lease, which stands in its metadata."""
-    columns = _copies(batch) if isinstance(batch, Copies) and batch else _columns(map(_row, batch))
-    held = next(filter(None, columns[_HELD_AT]), None)
-    schema = _ACTIONS.with_metadata(dict(zip(_HELD, held, strict=True)) if held is not None else None)
-    columns[_HELD_AT] = [each is not None for each in columns[_HELD_AT]]
-    return _written([pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)], schema)
+    """A batch as Arrow's stream format. All growing files of a batch are held by one lease."""
+    columns, common = _copies(batch) if isinstance(batch, Copies) else _actions(batch)
+    told = {name: text for name, text in common._asdict().items() if text}
+    return _written(columns, _ACTIONS.with_metadata(told))
 
 
 def decode(data: bytes) -> list[Action]:
     """The batch."""
     schema, rows = _rows(data)
-    held = Held(*(schema.metadata[name.encode()].decode() for name in _HELD)) if schema.metadata else None
-    return [_action(row, held) for row in rows]
+    common = _Common(**{name.decode(): text.decode() for name, text in (schema.metadata or {}).items()})
+    return [_action(row, common, Held(common.place, common.token)) for row in rows]
 
 
 def encode_outcomes(told: Iterable[Told]) -> bytes:
@@ -68,23 +76,35 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> list[Sequence[Any]]:
     return list(zip(*rows, strict=True)) or [()] * len(_ACTIONS)
 
 
-def _copies(batch: Copies) -> list[Sequence[Any]]:
-    none = [None] * len(batch)
-    return [[_COPY] * len(batch), *batch.columns(), none, none]
+def _copies(batch: Copies) -> tuple[list[pa.Array], _Common]:
+    count, planned = len(batch), batch.planned
+    source, target, *others = batch.rows().columns
+    kinds = pa.repeat(pa.scalar(_COPY, pa.uint8()), count)
+    texts = [each.cast(pa.string()) for each in (source, target)]
+    columns = [kinds, *texts, *others, pa.nulls(count, pa.float64()), pa.nulls(count, pa.string())]
+    return columns, _Common(*planned.held, planned.origin, planned.root)
+
+
+def _actions(batch: Sequence[Action]) -> tuple[list[pa.Array], _Common]:
+    columns = _columns(map(_row, batch))
+    held = next((each.held for each in batch if isinstance(each, Copy) and each.held is not None), Held("", ""))
+    return [pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)], _Common(*held)
 
 
 def _row(action: Action) -> tuple[object, ...]:
     if isinstance(action, Copy):
-        return _COPY, *action, None, None
+        source, target, extent, size, held = action
+        return _COPY, source, target, extent, size, held is not None, None, None
     if isinstance(action, Read):
         return _READ, None, action.target, action.extent, None, None, None, None
     return _DELETE, None, action.target, None, None, None, action.until, action.to
 
 
-def _action(row: tuple[Any, ...], held: Held | None) -> Action:
+def _action(row: tuple[Any, ...], common: _Common, held: Held) -> Action:
     kind, source, target, extent, size, is_held, until, to = row
     if kind == _COPY:
-        return Copy(source, target, extent, size, held if is_held else None)
+        source = common.origin + target if source is None else source
+        return Copy(source, common.root + target, extent, size, held if is_held else None)
     return Read(target, extent) if kind == _READ else Delete(target, until, to)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cpreplicate.closure import File
 from cpreplicate.lease import Held
-from cpreplicate.runners import Copies, Copy, Delete, Outcome, Read
+from cpreplicate.runners import Copies, Copy, Delete, Outcome, Planned, Read
 from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -29,13 +29,20 @@ def test_a_batch_arrives_as_it_was_sent(batch):
     assert decode(encode(batch)) == batch
 
 
-@given(st.lists(st.builds(File, TEXT, NUMBER, NUMBER, st.booleans())), st.data())
-def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(files, data):
-    planned = Copies("hdfs://b/replica/", [f"shared/{number}" for number in range(len(files))], files, HELD)
+@given(st.sampled_from(["", "hdfs://a/job/"]), st.lists(st.builds(File, TEXT, NUMBER, NUMBER, st.booleans())), st.data())
+def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, files, data):
+    targets = [f"shared/{number}" for number in range(len(files))]
+    beside = data.draw(st.sets(st.sampled_from(targets))) if targets else ()
+    files = [
+        file._replace(uri=origin + target) if target in beside else file for file, target in zip(files, targets, strict=True)
+    ]
+    planned = Copies(Planned(origin, "hdfs://b/replica/", files, targets, HELD))
     assert list(planned.sizes()) == [max(copy.extent, copy.size) for copy in planned]
     picked = planned.pick(np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1])
     assert decode(encode(picked)) == list(picked)
+    assert [copy.source for copy in planned] == [file.uri for file in files]
     assert set(picked) <= set(planned)
+    assert set(planned.places()) >= {"hdfs://b/replica/"} | {file.uri for file in files if not file.uri.startswith(origin)}
 
 
 @given(st.lists(OUTCOMES))

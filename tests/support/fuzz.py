@@ -292,7 +292,7 @@ def _rewritten_as_they_are(data: bytes, metadata: Metadata, handles: list[Handle
 def _placed_in_the_replica(metadata: Metadata) -> None:
     try:
         found = closure(metadata)
-        targets = [*_PLACEMENT.place_all(found.files), *map(_PLACEMENT.place_directory, found.directories)]
+        targets = [*_PLACEMENT.place_all(found.files, found.plain), *map(_PLACEMENT.place_directory, found.directories)]
     except CpreplicateError:
         return
     assert all(map(is_replica_path, targets)), targets
