@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,11 +17,11 @@ from cpreplicate.errors import CpreplicateError, NotThere, UsageError
 from cpreplicate.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.planning import Request
 from cpreplicate.replicate import Looked, Report, Say, look, sync
-from cpreplicate.runners import Engine, Runner, SharedRunner, choose_runner
+from cpreplicate.runners import Engine, Runner, SharedRunner, choose_runner, seconds_by_spark
 from cpreplicate.storage import Site, Sites
 
 Status = Literal["replicated", "current", "empty", "planned", "failed"]
-_FEW = 200  # jobs whose looks are not worth starting Spark: of small ones each takes some 10 ms
+_FEW = 200  # jobs whose looks are not worth starting Spark, and tell whether those of the others are
 _AT_ONCE = 16  # jobs being replicated: most of their time is waiting for executors
 _SOME_FAILED = 3
 
@@ -87,25 +87,21 @@ def replicate_fleet(members: Sequence[Member], engine: Engine, sites: Sites, say
     started = time.monotonic()
     _refuse_shared_replicas(members)
     levels = {priority: at for at, priority in enumerate(sorted({member.priority for member in members}, reverse=True))}
-    with _planner(members, engine, sites, len(levels)) as planner:
-        runner_name = planner.name
-        bare = [replace(member, request=replace(member.request, sites=Sites(), show=None)) for member in members]
-        places = [place for member in members for place in (member.request.source, member.request.target_root)]
-        looked = planner.map(_Look(planner.limited(sites)), bare, places)
+    with ExitStack() as runners:
+        runner, looked = _looks(members, engine, sites, len(levels), runners)
         changed = [at for at, each in enumerate(looked) if isinstance(each, Looked) and not each.is_current]
         say(f"{len(changed)} of {len(members)} jobs have changed")
         results = [_settled(member, each) for member, each in zip(members, looked, strict=True)]
         if changed and not dry_run:
             changed.sort(key=lambda at: (-members[at].priority, members[at].name))
             sums = [each for each in looked if isinstance(each, Looked)]
-            with _copier(planner, engine, sites, sums, len(levels)) as runner:
-                runner_name = runner.name
-                if engine.explain:
-                    say(f"runner: {runner.name} ({runner.reason})")
-                done = _replicate([members[at] for at in changed], levels, runner, say)
+            runner = runners.enter_context(_copier(runner, engine, sites, sums, len(levels)))
+            if engine.explain:
+                say(f"runner: {runner.name} ({runner.reason})")
+            done = _replicate([members[at] for at in changed], levels, runner, say)
             for at, result in zip(changed, done, strict=True):
                 results[at] = replace(result, looked=results[at].looked)
-    return FleetReport(tuple(results), runner_name, time.monotonic() - started)
+    return FleetReport(tuple(results), runner.name, time.monotonic() - started)
 
 
 class _Look:
@@ -129,12 +125,29 @@ def _settled(member: Member, looked: Looked | JobResult) -> JobResult:
     return replace(_ended(member, "current" if looked.is_current else "planned"), looked=looked)
 
 
-def _planner(members: Sequence[Member], engine: Engine, sites: Sites, levels: int) -> Runner:
-    if engine.runner == "inline" or (engine.runner == "auto" and len(members) <= _FEW):
-        show = engine.show if engine.runner == "inline" else None  # else another runner will copy
-        return choose_runner(replace(engine, runner="inline", show=show), 0, 0, sites)
-    reason = "asked for" if engine.runner == "spark" else f"auto, there are more than {_FEW} jobs to look at"
-    return choose_runner(replace(engine, runner="spark"), 0, 0, sites, levels, reason)
+def _looks(
+    members: Sequence[Member], engine: Engine, sites: Sites, levels: int, runners: ExitStack
+) -> tuple[Runner, list[Looked | JobResult]]:
+    """A look at every job. With `auto` by threads, unless the first of them tell that Spark would be through sooner."""
+    few = members[:_FEW] if engine.runner == "auto" else members
+    first = "spark" if engine.runner == "spark" else "inline"
+    show = engine.show if engine.runner == first else None  # else another runner may copy
+    runner = runners.enter_context(choose_runner(replace(engine, runner=first, show=show), 0, 0, sites, levels))
+    began = time.monotonic()
+    looked = _look_at(few, runner, sites)
+    if rest := members[len(few) :]:
+        inline = (time.monotonic() - began) / len(few) * len(rest)
+        if (by_spark := seconds_by_spark(engine, inline)) < inline:
+            reason = f"auto, {len(rest)} more jobs to look at: inline about {inline:.0f} s, Spark about {by_spark:.0f} s"
+            runner = runners.enter_context(choose_runner(replace(engine, runner="spark"), 0, 0, sites, levels, reason))
+        looked += _look_at(rest, runner, sites)
+    return runner, looked
+
+
+def _look_at(members: Sequence[Member], runner: Runner, sites: Sites) -> list[Looked | JobResult]:
+    bare = [replace(member, request=replace(member.request, sites=Sites(), show=None)) for member in members]
+    places = [place for member in members for place in (member.request.source, member.request.target_root)]
+    return runner.map(_Look(runner.limited(sites)), bare, places)
 
 
 def _copier(

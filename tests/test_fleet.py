@@ -13,7 +13,7 @@ from cpreplicate import fleet, uri
 from cpreplicate.errors import UsageError
 from cpreplicate.fleet import Member
 from cpreplicate.planning import Request
-from cpreplicate.runners import Engine
+from cpreplicate.runners import Engine, starts
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
 from tests.support import checker, jobs
@@ -156,13 +156,24 @@ def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeyp
     assert set(levels) == {(job, 2 - number % 3) for number, job in enumerate(IDS)}
 
 
-def test_more_jobs_than_a_few_are_looked_at_by_spark_and_it_is_told_why(place, monkeypatch):
+@pytest.mark.parametrize(("start", "runners"), [(0.0, ["inline", "spark"]), (60.0, ["inline", "auto"])])
+def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(place, monkeypatch, start, runners):
     monkeypatch.setattr(fleet, "_FEW", 3)
+    monkeypatch.setattr(starts, "seconds", lambda _: (start, True))
     asked = []
-    monkeypatch.setattr(fleet, "choose_runner", lambda *words: asked.append(words[-1]) or Leveller([]))
+
+    def choose(engine, *words):
+        asked.append((engine.runner, words[-1]))
+        runner = Leveller([])
+        runner.name = engine.runner
+        return runner
+
+    monkeypatch.setattr(fleet, "choose_runner", choose)
     members = [Member(job, Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB")) for job in IDS]
-    fleet.replicate_fleet(members, Engine(), Sites(), lambda _line: None)
-    assert asked == ["auto, there are more than 3 jobs to look at"]
+    found = fleet.replicate_fleet(members, Engine(master="local[2]"), Sites(), lambda _line: None)
+    assert [job.status for job in found.jobs] == ["replicated"] * len(IDS)
+    assert [runner for runner, _ in asked] == runners
+    assert start or asked[1][1].startswith(f"auto, {len(IDS) - 3} more jobs to look at: inline about ")
 
 
 def test_a_root_without_a_job_is_a_mistake_and_not_a_fleet_of_none(place):

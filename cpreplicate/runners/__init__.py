@@ -1,7 +1,7 @@
 """What executes a plan's copies and deletes: Spark executors, or threads of this process."""
 
 from cpreplicate.runners.base import Runner
-from cpreplicate.runners.choose import choose_runner
+from cpreplicate.runners.choose import choose_runner, seconds_by_spark
 from cpreplicate.runners.copies import Copies, Planned
 from cpreplicate.runners.engine import Engine
 from cpreplicate.runners.progress import ShowProgress, Snapshot
@@ -23,4 +23,5 @@ __all__ = [
     "Snapshot",
     "Stopped",
     "choose_runner",
+    "seconds_by_spark",
 ]

@@ -43,6 +43,12 @@ def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = No
     return Estimate(max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup)
 
 
+def seconds_by_spark(engine: Engine, inline: float) -> float:
+    """What Spark, which is yet to start, would take for what takes so many seconds inline."""
+    master = engine.spark_master() or DEFAULT_MASTER
+    return starts.seconds(master)[0] + inline / _speedup(master, engine)
+
+
 def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: int = 0, reason: str = "asked for") -> Runner:
     """The runner for a plan of `files` copies and deletes and `size` bytes, as asked for or as it is faster.
 

@@ -19,7 +19,8 @@ _Out = TypeVar("_Out")
 _TRIES = 3
 _SLOTS = min(4, os.cpu_count() or 1)  # it does the work of so many tasks: small files wait more than they compute
 _PAUSE = 0.2  # seconds before the second try, doubled before the next
-_MAPPED = 16  # calls of `map` at once
+_MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
+_MAPPED_HERE = 2  # where they hardly wait: more of them hinder each other, Python runs one at a time
 
 
 class InlineRunner:
@@ -52,9 +53,10 @@ class InlineRunner:
         self._progress.fail(sum(outcome.error is not None for outcome in outcomes.values()))
         return list(outcomes.values())
 
-    def map(self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()) -> list[_Out]:  # noqa: ARG002  # this process knows its clients
+    def map(self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()) -> list[_Out]:
         """What a function returns for each, several at once, in their order."""
-        with ThreadPoolExecutor(self._streams or _MAPPED, "map") as pool:
+        is_here = bool(places) and all(place.startswith("file:") for place in places)
+        with ThreadPoolExecutor(self._streams or (_MAPPED_HERE if is_here else _MAPPED), "map") as pool:
             return list(pool.map(function, items))
 
     def _perform(self, actions: Sequence[Action], again: bool) -> list[Outcome]:
