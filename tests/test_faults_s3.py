@@ -12,7 +12,7 @@ import s3fs
 from cpreplicate.errors import CopyFailed, SourceBroken, SourceMovedOn
 from cpreplicate.storage import Site, Sites, retry
 from tests.support.jobs import JOB
-from tests.support.s3 import REGION, FaultyProxy, S3Server
+from tests.support.s3 import FaultyProxy, S3Server, site_options
 from tests.test_faults import (
     FILES,
     KIB,
@@ -50,12 +50,8 @@ def place(s3: S3Server) -> str:
     return f"s3://faults/{uuid.uuid4().hex}"
 
 
-def options_of(endpoint: str) -> dict[str, str]:
-    return {"key": "test", "secret": "test", "endpoint_url": endpoint, "region": REGION}
-
-
 def site_of(endpoint: str, retry_for: float = 60) -> Site:
-    return Site((("s3:", tuple(options_of(endpoint).items())),), retry_for=retry_for)
+    return Site((("s3:", tuple(site_options(endpoint).items())),), retry_for=retry_for)
 
 
 @pytest.fixture
@@ -70,7 +66,7 @@ def from_s3(proxy: FaultyProxy, place: str, tmp_path: Path) -> Job:
 
 def run(job: Job, proxy: FaultyProxy) -> Ended:
     """`cpreplicate sync` to S3."""
-    words = [f"{name}={value}" for name, value in options_of(proxy.endpoint).items()]
+    words = [f"{name}={value}" for name, value in site_options(proxy.endpoint).items()]
     return run_sync(job, *(each for word in words for each in ("--target-conf", word)))
 
 

@@ -32,6 +32,10 @@ _STARTS_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 _LOCAL = re.compile(r"local(\[.*\])?")
 _QUIET = """rootLogger.level = off
 """
+_ALWAYS_SAID = re.compile(
+    r"Using incubator modules|log4j profile|(Setting|To adjust|default) .*log(ging)? level|WARN NativeCodeLoader"
+    r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|^Picked up \w+"
+)
 _SETTLED = 0.5  # seconds without another executor after which those that are there are taken for all
 _PATIENCE = 10.0  # seconds until the first one is there
 _POOLS = """<?xml version="1.0"?>
@@ -224,6 +228,16 @@ def _shipped(directory: Path) -> str:
     return str(archive)
 
 
+def _what_it_said(stderr: Path) -> str:
+    """What a JVM that did not come up said beside what every JVM says, or where else the reason may be found."""
+    lines = [line for line in stderr.read_bytes().decode(errors="replace").splitlines() if not _ALWAYS_SAID.search(line)]
+    said = "\n".join(lines).strip()
+    return f"It said: {said[-2000:]}" if said else (
+        "If it waited for executors, the logs of the cluster's workers, or of its pods, tell why none came;"
+        " --conf spark.log.level=INFO tells more here. Nothing was copied"
+    )  # fmt: skip
+
+
 @contextlib.contextmanager
 def _java_stderr_aside(directory: Path) -> Iterator[None]:
     """Keep what the JVM says at its start (incubator modules, native libraries) from the operator, unless it fails."""
@@ -234,8 +248,7 @@ def _java_stderr_aside(directory: Path) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            said = Path(aside.name).read_bytes().decode(errors="replace").strip()
-            raise CpreplicateError(f"Spark did not start: {error}. It said: {said[-2000:]}") from error
+            raise CpreplicateError(f"Spark did not start: {error}. {_what_it_said(Path(aside.name))}") from error
         finally:
             os.dup2(kept, 2)
             os.close(kept)

@@ -110,6 +110,11 @@ class S3Server:
             return f"s3://{name}"
 
 
+def site_options(endpoint: str) -> dict[str, str]:
+    """What a configuration of cpreplicate tells of a server of the tests, or of a proxy in front of it."""
+    return {"key": "test", "secret": "test", "endpoint_url": endpoint, "region": REGION}
+
+
 def s3fs_options(endpoint: str) -> dict[str, Any]:
     """What s3fs takes to reach a server of the tests, or a proxy in front of it."""
     return {"key": "test", "secret": "test", "endpoint_url": endpoint, "client_kwargs": {"region_name": REGION}}

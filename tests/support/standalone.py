@@ -132,6 +132,11 @@ class StandaloneCluster:
         """The files below a directory that processes of a worker have open: what it works on."""
         return {path for pid in self._workers[number].children() for path in _opened(pid) if path.startswith(f"{directory}/")}
 
+    def written(self) -> dict[int, int]:
+        """The bytes that each Python worker has written so far, whole files or not, by its process."""
+        pids = [pid for worker in list(self._workers.values()) for pid in worker.children()]  # of those of this moment
+        return {pid: count for pid in pids if (count := _written(pid)) is not None}
+
     def log(self, number: int) -> str:
         """What a worker and its executors have said, killed or not."""
         files = sorted((self._directory / f"worker-{number}").rglob("std*"))
@@ -228,6 +233,15 @@ def _opened(pid: int) -> Iterator[str]:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 yield str(descriptor.readlink())
+
+
+def _written(pid: int) -> int | None:
+    """By proc(5); None of what is no Python or is gone."""
+    with contextlib.suppress(OSError):
+        process = Path(f"/proc/{pid}")
+        if (process / "comm").read_text().startswith("python"):
+            return int(re.findall(r"wchar: (\d+)", (process / "io").read_text())[0])
+    return None
 
 
 def _signalled(pids: list[int], number: int) -> list[int]:
