@@ -1,10 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan bench-scale bench-fleet fuzz clean
+.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes fuzz clean
 
 help: ## what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed ## install the locked Python packages and cpreplicate itself into .venv
 
@@ -33,6 +33,9 @@ lint: setup ## ruff, mypy strict, the layers
 test: lint maven ## lint and every test, real Spark and real Flink included
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
+try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs root, Go and ten minutes for the first time
+	$(BIN)/python scripts/try_kubernetes.py
+
 bench: setup maven ## decode speed against Flink's own loader, and what a plan costs the driver
 	$(BIN)/python scripts/bench_decode.py
 	$(BIN)/python scripts/bench_plan.py
@@ -55,4 +58,4 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .demo .fuzz tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

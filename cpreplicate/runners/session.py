@@ -34,7 +34,7 @@ _QUIET = """rootLogger.level = off
 """
 _ALWAYS_SAID = re.compile(
     r"Using incubator modules|log4j profile|(Setting|To adjust|default) .*log(ging)? level|WARN NativeCodeLoader"
-    r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|^Picked up \w+"
+    r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|^Picked up \w+|^\s+at "
 )
 _SETTLED = 0.5  # seconds without another executor after which those that are there are taken for all
 _PATIENCE = 10.0  # seconds until the first one is there
@@ -231,8 +231,8 @@ def _shipped(directory: Path) -> str:
 def _what_it_said(stderr: Path) -> str:
     """What a JVM that did not come up said beside what every JVM says, or where else the reason may be found."""
     lines = [line for line in stderr.read_bytes().decode(errors="replace").splitlines() if not _ALWAYS_SAID.search(line)]
-    said = "\n".join(lines).strip()
-    return f"It said: {said[-2000:]}" if said else (
+    said = " ".join(" ".join(lines).split())
+    return f"It said: {said[:1000]}" if said else (
         "If it waited for executors, the logs of the cluster's workers, or of its pods, tell why none came;"
         " --conf spark.log.level=INFO tells more here. Nothing was copied"
     )  # fmt: skip
@@ -248,7 +248,9 @@ def _java_stderr_aside(directory: Path) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            raise CpreplicateError(f"Spark did not start: {error}. {_what_it_said(Path(aside.name))}") from error
+            raise CpreplicateError(
+                f"Spark did not start: {str(error).rstrip('.')}. {_what_it_said(Path(aside.name))}"
+            ) from error
         finally:
             os.dup2(kept, 2)
             os.close(kept)

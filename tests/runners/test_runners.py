@@ -166,7 +166,10 @@ def test_spark_says_nothing_of_its_own(copies):
 
 def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
     started = time.monotonic()
-    assert "Spark did not start" in refusal_of("nonsense://x", copies)
+    refusal = refusal_of("nonsense://x", copies)
+    assert "Spark did not start" in refusal
+    assert "Master must either be yarn or start with spark" in refusal
+    assert not set("\n\t") & set(refusal), "a stack trace, or what every JVM says at its start"
     assert time.monotonic() - started < 60
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # pyspark leaves the pipe of a JVM open that ended at its start

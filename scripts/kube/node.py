@@ -1,0 +1,204 @@
+"""A Kubernetes of one node on this machine: etcd, API server, containerd and kubelet, with pods on a bridge of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from ssl import CERT_NONE, create_default_context
+from typing import Any
+
+import pyspark
+
+from scripts.kube.build import BUILT, PLUGINS, image
+
+API = "https://127.0.0.1:6443"
+TOKEN = "of-this-machine-only"
+DRIVER = "10.77.0.1"
+IMAGE = "docker.io/cpreplicate/executor:1"
+SECONDS = 180
+_NODE_ADDRESS, _BRIDGE, _PODS = "10.9.9.1", "cpreplicate0", "10.77.0.0/24"
+_SOCKET = "/run/cpreplicate-containerd.sock"
+_CTR = ("ctr", "-a", _SOCKET, "-n", "k8s.io")
+
+# As the entrypoint of Spark's own image does for an executor.
+_ENTRYPOINT = b"""#!/bin/sh
+env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' > /tmp/java_opts
+exec java $(cat /tmp/java_opts) -Xmx"$SPARK_EXECUTOR_MEMORY" -cp "$SPARK_HOME/jars/*" \\
+    org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend --driver-url "$SPARK_DRIVER_URL" \\
+    --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" --app-id "$SPARK_APPLICATION_ID" \\
+    --hostname "$SPARK_EXECUTOR_POD_IP" --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+"""
+
+
+def asked(method: str, path: str) -> dict[str, Any]:
+    """An answer of the API server."""
+    trusting = create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, CERT_NONE
+    request = urllib.request.Request(f"{API}{path}", method=method, headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=30, context=trusting) as answer:
+        return dict(json.load(answer))
+
+
+def pods() -> list[str]:
+    """The names of all pods."""
+    return [pod["metadata"]["name"] for pod in asked("GET", "/api/v1/namespaces/default/pods")["items"]]
+
+
+def delete(pod: str) -> None:
+    """Kill it at once."""
+    asked("DELETE", f"/api/v1/namespaces/default/pods/{pod}?gracePeriodSeconds=0")
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Exit with a message if it does not come true."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):  # it does not answer yet
+            if condition():
+                return
+        time.sleep(0.5)
+    sys.exit(f"not within {SECONDS} s: {what}")
+
+
+@contextlib.contextmanager
+def kubernetes(place: Path) -> Iterator[None]:
+    """One node that is ready; nothing of it is left after the block."""
+    with contextlib.ExitStack() as stack:
+        configure(place)
+        stack.callback(subprocess.run, ["ip", "link", "delete", _BRIDGE], capture_output=True, check=False)
+        subprocess.run(["ip", "address", "add", f"{_NODE_ADDRESS}/32", "dev", "lo"], check=True)
+        stack.callback(subprocess.run, ["ip", "address", "delete", f"{_NODE_ADDRESS}/32", "dev", "lo"], check=False)
+        _start_servers(stack, place)
+        start(stack, place, "containerd", "-c", f"{place}/containerd.toml")
+        wait_until(lambda: Path(_SOCKET).exists(), "containerd listens")
+        for name in ("pause.tar", "executor.tar"):
+            subprocess.run(
+                [*_CTR, "images", "import", "--snapshotter", "native", place / name], stdout=subprocess.DEVNULL, check=True
+            )
+        start(
+            stack, place, f"{BUILT}/bin/kubelet", "--config", f"{place}/kubelet.json", "--kubeconfig", f"{place}/kubeconfig",
+            "--root-dir", f"{place}/kubelet", "--hostname-override", "node1", "--node-ip", _NODE_ADDRESS,
+            "--cert-dir", f"{place}/kubelet-pki",
+        )  # fmt: skip
+        stack.callback(remove_pods)
+        wait_until(is_ready, "the node is ready")
+        yield
+
+
+def _start_servers(stack: contextlib.ExitStack, place: Path) -> None:
+    etcd = "http://127.0.0.1:2379"
+    clients = ("--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:2380")
+    start(stack, place, "etcd", "--data-dir", f"{place}/etcd", *clients)
+    start(
+        stack, place, f"{BUILT}/bin/kube-apiserver", "--etcd-servers", etcd, "--bind-address=127.0.0.1",
+        "--secure-port=6443", f"--cert-dir={place}/certs", f"--token-auth-file={place}/tokens.csv",
+        "--authorization-mode=AlwaysAllow", "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={place}/sa.key", f"--service-account-signing-key-file={place}/sa.key",
+        "--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount",
+        "--endpoint-reconciler-type=none", "--advertise-address=10.1.1.1",
+    )  # fmt: skip
+    wait_until(lambda: asked("GET", "/version"), "the API server answers")
+
+
+def is_ready() -> bool:
+    """Whether the node is."""
+    conditions = asked("GET", "/api/v1/nodes/node1")["status"]["conditions"]
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def remove_pods() -> None:
+    """All of them; the kubelet then ends their processes and unmounts their volumes."""
+    for pod in pods():
+        delete(pod)
+    listed = [*_CTR, "tasks", "list", "-q"]
+    wait_until(lambda: not subprocess.run(listed, capture_output=True, check=True).stdout, "the pods' processes end")
+
+
+def start(stack: contextlib.ExitStack, place: Path, *command: str) -> None:
+    """A server that ends with the stack; its log lies in the directory."""
+    with (place / f"{Path(command[0]).name}.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=place, start_new_session=True)
+    stack.callback(end, server)
+
+
+def end(server: subprocess.Popen[bytes]) -> None:
+    """Ask, then kill."""
+    server.terminate()
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def configure(place: Path) -> None:
+    """What the servers read."""
+    (place / "tokens.csv").write_text(f'{TOKEN},admin,1,"system:masters"\n')
+    subprocess.run(["openssl", "genrsa", "-out", place / "sa.key", "2048"], capture_output=True, check=True)
+    (place / "pod.json").write_text(json.dumps(pod(place)))
+    _images(place)
+    _container_runtime(place)
+    _kubelet(place)
+
+
+def _images(place: Path) -> None:
+    pause = image("registry.k8s.io/pause:3.6", {"pause": (BUILT / "bin/pause").read_bytes()}, {}, "/pause")
+    (place / "pause.tar").write_bytes(pause)
+    files = {"opt/entrypoint.sh": _ENTRYPOINT, "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n", "tmp/.keep": b""}
+    links = {name: f"usr/{name}" for name in ("bin", "sbin", "lib", "lib64")}
+    (place / "executor.tar").write_bytes(image(IMAGE, files, links, "/opt/entrypoint.sh"))
+
+
+def _container_runtime(place: Path) -> None:
+    addresses = {"type": "host-local", "ranges": [[{"subnet": _PODS}]]}
+    bridge = {"type": "bridge", "bridge": _BRIDGE, "isGateway": True, "ipam": addresses}
+    (place / "cni").mkdir()
+    (place / "cni" / "10-bridge.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}))
+    cri = 'plugins."io.containerd.grpc.v1.cri"'
+    (place / "containerd.toml").write_text(
+        f'version = 2\nroot = "{place}/containerd"\nstate = "{place}/containerd-state"\n[grpc]\n  address = "{_SOCKET}"\n'
+        f'[{cri}]\n  sandbox_image = "registry.k8s.io/pause:3.6"\n  disable_apparmor = true\n  restrict_oom_score_adj = true\n'
+        f'[{cri}.containerd]\n  snapshotter = "native"\n'
+        f'[{cri}.cni]\n  bin_dir = "{PLUGINS}"\n  conf_dir = "{place}/cni"\n'
+    )
+
+
+def _kubelet(place: Path) -> None:
+    never = {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"}
+    kubelet = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "cgroupfs",
+        "containerRuntimeEndpoint": f"unix://{_SOCKET}", "failSwapOn": False, "address": "127.0.0.1", "evictionHard": never,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"}, "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
+    }  # fmt: skip
+    (place / "kubelet.json").write_text(json.dumps(kubelet))
+    access = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": {"server": API, "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    (place / "kubeconfig").write_text(json.dumps(access))
+
+
+def pod(place: Path) -> dict[str, Any]:
+    """A pod that has this machine's programs, Java, Python and Spark, and the directory of the data."""
+    spark = Path(pyspark.__file__).parent
+    java = Path(os.path.realpath(str(shutil.which("java")))).parent.parent
+    seen = {"/usr": Path("/usr"), sys.base_prefix: Path(sys.base_prefix), "/etc/alternatives": Path("/etc/alternatives"),
+            "/opt/spark/jars": spark / "jars", "/opt/spark/python": spark / "python"}  # fmt: skip
+    seen.update({str(each): each for each in [java, *Path("/etc").glob("java-*")] if not str(each).startswith("/usr/")})
+    seen[str(place / "data")] = place / "data"
+    volumes = [{"name": f"v{at}", "hostPath": {"path": str(there)}} for at, there in enumerate(seen.values())]
+    mounts = [{"name": f"v{at}", "mountPath": here, "readOnly": not here.endswith("data")} for at, here in enumerate(seen)]
+    executor = {"name": "executor", "volumeMounts": mounts, "env": [{"name": "SPARK_HOME", "value": "/opt/spark"}]}
+    spec = {"nodeName": "node1", "automountServiceAccountToken": False, "volumes": volumes, "containers": [executor]}
+    return {"apiVersion": "v1", "kind": "Pod", "spec": spec}

@@ -1,0 +1,89 @@
+"""Runs cpreplicate on a real Kubernetes of this machine: API server and kubelet, etcd and containerd. `make try-kubernetes`.
+
+A sync over two pods, one during which a pod is deleted, and one that is interrupted. Needs root, Go, and Debian's packages
+(installed where they are missing). Kubernetes' servers are built from their Go modules: ten minutes the first time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.kube.build import build
+from scripts.kube.node import API, DRIVER, IMAGE, SECONDS, TOKEN, delete, kubernetes, pods, wait_until
+from tests.support import checker
+from tests.support.jobs import JOB, write_checkpoint
+
+_FILES = {f"shared/{number:04}": 200_000 + number for number in range(400)}
+
+
+def sync(place: Path, number: int, *words: str) -> subprocess.Popen[str]:
+    """A run into a target of its own."""
+    conf = {
+        "spark.kubernetes.container.image": IMAGE, "spark.kubernetes.container.image.pullPolicy": "Never",
+        "spark.kubernetes.authenticate.caCertFile": f"{place}/certs/apiserver.crt",
+        "spark.kubernetes.authenticate.oauthToken": TOKEN, "spark.kubernetes.executor.podTemplateFile": f"{place}/pod.json",
+        "spark.kubernetes.executor.request.cores": "0.1", "spark.executor.instances": "2", "spark.executor.cores": "1",
+        "spark.executor.memory": "512m", "spark.driver.host": DRIVER, "spark.driver.bindAddress": DRIVER,
+        "spark.archives": f"{place}/environment.tar.gz#environment", "spark.pyspark.python": "./environment/bin/python",
+        "spark.executorEnv.CPREPLICATE_PYTHON": os.path.realpath(sys.executable),
+    }  # fmt: skip
+    options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    places = (f"{place}/data/dcA/{JOB}", f"{place}/data/{number}")
+    command = [sys.executable, "-m", "cpreplicate", "sync", *places, "--runner", "spark", "--master", f"k8s://{API}"]
+    return subprocess.Popen([*command, *options, *words, "--progress", "none"], text=True, stdout=subprocess.PIPE)
+
+
+def copied(place: Path, number: int) -> int:
+    """How many files are whole at a target."""
+    return len([file for file in (place / "data" / str(number)).glob("*/shared/*") if not file.name.startswith(".")])
+
+
+def ended(run: subprocess.Popen[str], code: int, what: str) -> None:
+    """Print how long it took, or exit with what it said."""
+    began = time.monotonic()
+    said = run.communicate(timeout=SECONDS)[0]
+    if run.returncode != code:
+        sys.exit(f"{what}: exit {run.returncode}\n{said}")
+    print(f"{what}: exit {code}, {time.monotonic() - began:.0f} s later", flush=True)
+
+
+def replicated(place: Path, number: int) -> None:
+    """Exit if a replica is not whole."""
+    if faults := checker.faults(place / "data" / str(number) / JOB):
+        sys.exit("\n".join(faults))
+
+
+def main() -> None:
+    """Build, start, run."""
+    build()
+    with tempfile.TemporaryDirectory(prefix="cpreplicate-kubernetes-") as directory:
+        place = Path(directory)
+        write_checkpoint(place / "data" / "dcA", 1, _FILES)
+        archive = ["sh", Path(__file__).parent / "executor_archive.sh", place / "environment.tar.gz"]
+        subprocess.run(archive, env={**os.environ, "PYTHON": sys.executable}, stdout=subprocess.DEVNULL, check=True)
+        with kubernetes(place):
+            ended(sync(place, 1), 0, "a sync")
+            replicated(place, 1)
+            slow = ("--bandwidth", "3MB/s", "--batch-files", "20")
+            run = sync(place, 2, *slow)
+            wait_until(lambda: copied(place, 2) > 50, "50 files are there")
+            delete(pods()[0])
+            ended(run, 0, "a pod deleted in the middle")
+            replicated(place, 2)
+            run = sync(place, 3, *slow)
+            wait_until(lambda: copied(place, 3) > 50, "50 files are there")
+            run.send_signal(signal.SIGINT)
+            ended(run, 130, "interrupted in the middle")
+            wait_until(lambda: not pods(), "no pod is left")
+
+
+if __name__ == "__main__":
+    main()
