@@ -51,9 +51,8 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     new = tuple.__new__  # half the cost of `File(...)`, of which there may be a million
     files: dict[str, File] = {}
     parents, odd, directories = set(), set(), set()
-    near: (
-        str | tuple[()]
-    ) = ()  # most files lie beside the one before: `near` it as recorded, `there` as a place. () begins none
+    # Most files lie beside the one before: `near` is where as recorded, `there` as a place. () begins no path.
+    near: str | tuple[()] = ()
     there = ""
     for path, kind, extent, size in metadata.handles.located():
         if kind == DIRECTORY:

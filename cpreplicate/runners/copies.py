@@ -78,7 +78,7 @@ class Copies(Sequence[Copy]):
 
     def sizes(self) -> Indexes:
         """The bytes that each moves."""
-        sizes: Indexes = np.maximum(self.planned.extents, self.planned.sizes)[self._at]
+        sizes: Indexes = np.maximum(self.planned.extents[self._at], self.planned.sizes[self._at])
         return sizes
 
     def places(self) -> Iterator[str]:

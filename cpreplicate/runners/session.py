@@ -232,7 +232,7 @@ def _what_it_said(stderr: Path) -> str:
     """What a JVM that did not come up said beside what every JVM says, or where else the reason may be found."""
     lines = [line for line in stderr.read_bytes().decode(errors="replace").splitlines() if not _ALWAYS_SAID.search(line)]
     said = " ".join(" ".join(lines).split())
-    return f"It said: {said[:1000]}" if said else (
+    return f"It said: {said[-2000:]}" if said else (
         "If it waited for executors, the logs of the cluster's workers, or of its pods, tell why none came;"
         " --conf spark.log.level=INFO tells more here. Nothing was copied"
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """What runners promise, by every runner that there is."""
 
 import gc
+import re
 import shutil
 import subprocess
 import sys
@@ -168,7 +169,7 @@ def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
     started = time.monotonic()
     refusal = refusal_of("nonsense://x", copies)
     assert "Spark did not start" in refusal
-    assert "Master must either be yarn or start with spark" in refusal
+    assert re.search("Could not parse Master URL|Master must either be", refusal)  # by a JVM that runs, or by one that starts
     assert not set("\n\t") & set(refusal), "a stack trace, or what every JVM says at its start"
     assert time.monotonic() - started < 60
     with warnings.catch_warnings():
