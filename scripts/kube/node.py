@@ -73,7 +73,10 @@ def kubernetes(place: Path) -> Iterator[None]:
     """One node that is ready; nothing of it is left after the block."""
     with contextlib.ExitStack() as stack:
         configure(place)
-        stack.callback(subprocess.run, ["ip", "link", "delete", _BRIDGE], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "add", _BRIDGE, "type", "bridge"], check=True)
+        stack.callback(subprocess.run, ["ip", "link", "delete", _BRIDGE], check=False)
+        subprocess.run(["ip", "address", "add", f"{DRIVER}/24", "dev", _BRIDGE], check=True)  # there before the first pod is
+        subprocess.run(["ip", "link", "set", _BRIDGE, "up"], check=True)
         subprocess.run(["ip", "address", "add", f"{_NODE_ADDRESS}/32", "dev", "lo"], check=True)
         stack.callback(subprocess.run, ["ip", "address", "delete", f"{_NODE_ADDRESS}/32", "dev", "lo"], check=False)
         _start_servers(stack, place)
@@ -83,6 +86,7 @@ def kubernetes(place: Path) -> Iterator[None]:
             subprocess.run(
                 [*_CTR, "images", "import", "--snapshotter", "native", place / name], stdout=subprocess.DEVNULL, check=True
             )
+        stack.callback(subprocess.run, ["umount", place / "kubelet"], check=False)  # the kubelet mounts it upon itself
         start(
             stack, place, f"{BUILT}/bin/kubelet", "--config", f"{place}/kubelet.json", "--kubeconfig", f"{place}/kubeconfig",
             "--root-dir", f"{place}/kubelet", "--hostname-override", "node1", "--node-ip", _NODE_ADDRESS,
