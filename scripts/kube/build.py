@@ -45,6 +45,7 @@ def build() -> None:
     """Kubernetes' servers, and the program that holds a pod's namespaces."""
     missing = [package for command, package in _PACKAGES.items() if shutil.which(command) is None]
     if missing:
+        subprocess.run(["apt-get", "update", "-q"], check=True)
         subprocess.run(["apt-get", "install", "-qy", "--no-install-recommends", *missing], check=True)
     (BUILT / "pause").mkdir(parents=True, exist_ok=True)
     replaced = "".join(f"replace k8s.io/{name} => k8s.io/{name} v0.{_RELEASE}\n" for name in _MODULES)
