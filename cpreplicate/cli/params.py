@@ -115,7 +115,7 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--batch-files", type=click.IntRange(1), metavar="N",
                      help="At most so many files a batch. Default: 2000."),
         click.option("--streams", type=click.IntRange(1), metavar="N",
-                     help="Files that a task copies at once. Default: what the storages like, 4 of large ones."),
+                     help="Files that a task copies at once. Default: what the storages like, 8 of large ones."),
         click.option("--explain", is_flag=True, help="Tell which runner was chosen, and why."),
         click.option("--progress", type=click.Choice(["auto", "bar", "lines", "ndjson", "none"]), default="auto",
                      show_default=True, help="How stderr tells how far it is. auto: a bar on a terminal, else a line every"
