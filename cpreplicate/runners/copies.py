@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from cpreplicate.closure import File
 from cpreplicate.lease import Held
 from cpreplicate.runners.work import Action, Copy, size_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Indexes = npt.NDArray[Any]
 
@@ -53,6 +55,8 @@ class Planned:
 
         Made in the plan's order, from which batches take theirs: to visit objects in the order of batches costs thrice as much.
         """
+        import pyarrow as pa  # not before: what is copied by threads, or not at all, needs none of it
+
         origin, files = self.origin, zip(self.files, self.targets, strict=True)
         other = [None if source == origin + target else source for (source, _, _, _), target in files]
         columns = [
@@ -86,11 +90,11 @@ class Copies(Sequence[Copy]):
         yield self.planned.root
         if self.planned.origin:
             yield self.planned.origin
-        yield from (source for source in self.rows()["source"].to_pylist() if source is not None)
+        yield from self.planned.rows["source"].take(self._at).drop_null().to_pylist()
 
     def rows(self) -> pa.RecordBatch:
         """Those of `Planned.rows`."""
-        return self.planned.rows.take(pa.array(self._at))
+        return self.planned.rows.take(self._at)
 
     def __len__(self) -> int:
         return len(self._at)
