@@ -51,7 +51,7 @@ class Lease:
         self._place, self._token = self.held
         self._site, self._storage = site, site.storage(replica)
         self._started = self._renewed = notes.now()
-        self._has_beaten = self._is_delegated = False
+        self._has_beaten = self._is_delegated = self._leaves_nothing = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
 
@@ -94,6 +94,13 @@ class Lease:
             self._storage.delete(self._heartbeat_of(self._token))
         if notes.now() < self.until() and _token(notes.told(self._read(self._place))) == self._token:
             self._storage.delete(self._place)
+        if self._leaves_nothing:
+            for directory in (uri.parent(self._place), uri.parent(uri.parent(self._place))):
+                self._storage.rmdir(directory)
+
+    def leave_nothing(self) -> None:
+        """Have the directories that were made for the lease removed with it, if they are empty then."""
+        self._leaves_nothing = True
 
     def _try(self) -> bool:
         try:

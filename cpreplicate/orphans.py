@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from cpreplicate import lease, notes
-from cpreplicate.deleting import refuse_links
-from cpreplicate.errors import CpreplicateError, Refused
+from cpreplicate import lease, manifest, notes, ownership, uri
+from cpreplicate.deleting import refuse_links, some
+from cpreplicate.errors import MetadataError, NotThere, Refused
+from cpreplicate.journal import Journal
+from cpreplicate.ownership import State, Vouched
 from cpreplicate.placement import BEFORE_RELOCATE, CHECKPOINT_NAME, FOREIGN, METADATA, OWN, is_replica_path
 from cpreplicate.plan import Action
 from cpreplicate.replica import Replica
@@ -18,6 +20,7 @@ TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
 CONTENTS = "contents.tsv"
 _LAID_OUT = ("shared", "taskowned", FOREIGN)
+_NOT_OURS = "not recorded as written by cpreplicate"
 
 
 @dataclass(frozen=True)
@@ -41,47 +44,111 @@ class _Tree:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def find(replica: Replica, committed: Iterable[str], before: float, with_trash: bool) -> Found:
-    """The orphans last modified `before`, in seconds since the epoch. Each directory is listed once.
+def find(replica: Replica, state: State, before: float, with_trash: bool) -> Found:
+    """Return the orphans last modified `before`, in seconds since the epoch. Each directory is listed once.
 
-    Raises `Refused` where what the committed checkpoints need cannot be told for sure.
+    Raises `Refused` where it is not sure what the committed checkpoints need, or that nobody else writes here.
     """
-    names = tuple(committed)
-    needed = _needed(replica, names)
-    tree = _Tree()
-    _walk(replica, "", tree)
-    refuse_links(tree.directories, replica)
+    names = (*(each.name for each in state.committed), *state.adopted)
+    needed = _needed(replica, state)
+    tree = _tree(replica)
+    vouched = Vouched(replica, state)
+    written = vouched.written
+    _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
+    journals = _journals_that_are_over(vouched.journals, needed, tree)
     orphans = []
     for path, status in tree.files.items():
-        reason = None if path in needed else _why_orphan(path, names)
+        reason = None if path in needed else _why_orphan(path, names, written, journals)
         if reason is not None and _is_older(path, status, before):
             orphans.append(Action("delete", None, path, status.length, reason))
         elif reason is not None:
             tree.left[path] = "younger than --min-age" if status.modified else "its age is not known"
         elif path not in needed and not _is_known(path, names):
-            tree.left[path] = "not of cpreplicate's making"
+            tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     held = sum(path.partition("/")[0] != OWN for path in tree.files)
     return Found(names, held, tuple(orphans), trash, tree.left, tuple(_emptied(tree, {each.target for each in orphans}, trash)))
 
 
-def _needed(replica: Replica, names: tuple[str, ...]) -> set[str]:
+def examine(replica: Replica, is_alone: bool = False) -> State:
+    """Return the state of a directory that upkeep may change: a replica in which nobody else keeps checkpoints.
+
+    Raises `Refused` otherwise, and where a `_metadata` there cannot be read; `NotThere` where nothing is there.
+    """
+    try:
+        state = ownership.examine(replica, is_alone)
+    except (OSError, MetadataError) as error:
+        raise Refused(f"what {replica.root} needs cannot be read, so nothing was changed: {error}") from error
+    if state.is_empty:
+        raise NotThere(f"{replica.root} is not there or is empty; REPLICA is <target root>/<job-id>")
+    ownership.refuse_foreign(state, replica)
+    return state
+
+
+def refuse_newer_files(replica: Replica, state: State) -> None:
+    """Raise `Refused` if there are files newer than the newest checkpoint that cpreplicate did not record."""
+    tree, written = _tree(replica), Vouched(replica, state).written
+    needed = {path for each in state.committed for path in each.files}
+    _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
+
+
+def refuse_unrecorded_files(replica: Replica, state: State) -> None:
+    """Raise `Refused` if there is any file that cpreplicate did not record; in an adopted directory, any newer one."""
+    if state.marker is not None and state.marker.adopted:
+        refuse_newer_files(replica, state)
+        return
+    tree, written = _tree(replica), Vouched(replica, state).written
+    found = _unrecorded(tree, {path for each in state.committed for path in each.files}, written)
+    if found:
+        raise Refused(_someone_elses(replica, found))
+
+
+def _unrecorded(tree: _Tree, needed: set[str], written: set[str]) -> list[str]:
+    """Files where a checkpoint's files may lie that are neither needed nor recorded as written by cpreplicate."""
+    strangers = (path for path in tree.files if path not in needed and path not in written and is_replica_path(path))
+    return [path for path in strangers if not uri.name(path).startswith(TEMPORARY)]
+
+
+def _refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _Tree) -> None:
+    published = [tree.files.get(f"{each.name}/{METADATA}") for each in state.committed]
+    since = max((status.modified for status in published if status is not None), default=0.0)
+    if newer := [path for path in unrecorded if tree.files[path].modified > since]:
+        raise Refused(_someone_elses(replica, newer))
+
+
+def _someone_elses(replica: Replica, paths: list[str]) -> str:
+    return (
+        f"{replica.root} holds {len(paths)} files that cpreplicate did not write: a job may write its checkpoints here."
+        f" Nothing was changed. If no job uses the directory, remove them. They are {some(paths)}"
+    )
+
+
+def _journals_that_are_over(journals: Iterable[Journal], needed: set[str], tree: _Tree) -> set[str]:
+    """Names of the journals of which every file is needed by now, or is gone."""
+    return {part.name for part in journals if all(path in needed or path not in tree.files for path in part.paths)}
+
+
+def _needed(replica: Replica, state: State) -> set[str]:
     needed: set[str] = set()
-    for name in names:
-        try:
-            held = replica.read(name)
-        except (OSError, CpreplicateError) as error:
-            raise Refused(f"what {replica.at(name)} needs cannot be read, so nothing was removed: {error}") from error
+    for held in state.committed:
         if held.outside:
             raise Refused(
-                f"{replica.at(name)} references {len(held.outside)} files outside the replica, such as {held.outside[0]}: it"
-                " was moved or is damaged, so nothing was removed. `cpreplicate relocate` mends a replica that was moved"
+                f"{replica.at(held.name)} references {len(held.outside)} files outside the replica, such as"
+                f" {held.outside[0]}: it was moved or is damaged, so nothing was removed. `cpreplicate relocate` rewrites the"
+                " paths of a replica that was moved"
             )
         needed.update(held.files)
     if not needed:
         raise Refused(f"{replica.root}: no committed checkpoint references any file, so all would be orphans; nothing was"
                       " removed. Delete the replica by hand if it is of no use")  # fmt: skip
     return needed
+
+
+def _tree(replica: Replica) -> _Tree:
+    tree = _Tree()
+    _walk(replica, "", tree)
+    refuse_links(tree.directories, replica)
+    return tree
 
 
 def _walk(replica: Replica, directory: str, tree: _Tree) -> None:
@@ -95,25 +162,34 @@ def _walk(replica: Replica, directory: str, tree: _Tree) -> None:
             tree.directories.append(path)
             _walk(replica, path, tree)
         else:
-            tree.left[path] = "not of cpreplicate's making"
+            tree.left[path] = _NOT_OURS
 
 
-def _why_orphan(path: str, committed: tuple[str, ...]) -> str | None:
-    """Why a file that no committed checkpoint references may go; None for what no sweep removes."""
+def _why_orphan(path: str, committed: tuple[str, ...], written: set[str], journals: set[str]) -> str | None:
+    """Return why a file that no committed checkpoint references may go; None for what no sweep removes."""
     directory, _, name = path.rpartition("/")
     if directory.startswith(TRASH):
         return None
     if name.startswith(TEMPORARY):
         return "half-written, left by a run that died"
     if is_replica_path(path):
-        return "no committed checkpoint references it"
+        return "no committed checkpoint references it" if path in written else None
     if directory == BEFORE_RELOCATE:
         return "the way back of a relocate that is done"
     if directory == OWN and name.startswith(f"{lease.NAME}-"):
         return "left of the lease of a run that died"
-    if directory == OWN and name.endswith(".parquet") and name.removesuffix(".parquet") not in committed:
+    if directory == OWN and _is_uncommitted(name, manifest.SUFFIX, committed):
         return "manifest of a checkpoint that is not committed"
+    if directory == OWN and _is_uncommitted(name, ownership.RECORD_SUFFIX, committed):
+        return "record of a checkpoint that is not committed"
+    if directory == OWN and name in journals:
+        return "journal of a run that is over"
     return None
+
+
+def _is_uncommitted(name: str, suffix: str, committed: tuple[str, ...]) -> bool:
+    checkpoint = name.removesuffix(suffix)
+    return checkpoint != name and CHECKPOINT_NAME.fullmatch(checkpoint) is not None and checkpoint not in committed
 
 
 def _is_known(path: str, committed: tuple[str, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -77,31 +77,43 @@ def total(actions: Iterable[Action]) -> int:
     return sum(action.bytes for action in actions)
 
 
-def copies_and_keeps(
-    needed: Mapping[str, File], committed: Sequence[Committed], present: Mapping[str, int]
-) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
-    """The closure split into what must be copied and what the replica has.
+class Vouch(NamedTuple):
+    """What a manifest or journal says of a file: the length that it must have, its CRC32C, and who wrote it."""
 
-    `present` is target path to length of what the replica's directories hold now. A file that is present with its
-    extent is complete, committed or not: files appear under their names only when whole.
+    length: int
+    crc32c: int | None
+    written: bool
+
+
+def copies_and_keeps(
+    needed: Mapping[str, File], committed: Sequence[Committed], present: Mapping[str, int], vouched: Mapping[str, Vouch]
+) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
+    """Split the closure into what must be copied and what the replica has.
+
+    `present` is target path to length of what the replica's directories hold now. Only what is `vouched` for, with its
+    CRC32C, and has just the recorded length is kept: anything else may be another program's, or damaged.
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
     copies, keeps, new = [], [], tuple.__new__  # half the cost of `Action(...)`, of which there may be a million
     for target, (source, extent, size, _) in needed.items():
-        length = present.get(target)
-        if length is not None and length >= extent:
+        length, vouch = present.get(target), vouched.get(target)
+        if vouch is not None and vouch.crc32c is not None and length == vouch.length >= extent:
             reason = f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
             keeps.append(new(Action, ("keep", source, target, length, reason)))
         else:
-            reason = "new" if length is None and target not in holder else _why_again(length)
+            reason = "new" if length is None and target not in holder else _why_again(length, vouch)
             copies.append(new(Action, ("copy", source, target, size if size > extent else extent, reason)))
     return tuple(copies), tuple(keeps)
 
 
-def dropped(committed: Sequence[Committed], checkpoint_id: int, keep: int) -> tuple[Committed, ...]:
-    """The committed checkpoints that are no longer kept once `checkpoint_id` is committed, oldest first."""
-    others = sorted((each for each in committed if each.checkpoint_id != checkpoint_id), key=lambda each: each.checkpoint_id)
-    return tuple(others[: max(0, len(others) - (keep - 1))])
+def dropped(committed: Sequence[Committed], name: str, checkpoint_id: int, keep: int) -> tuple[Committed, ...]:
+    """Return the committed checkpoints, given newest first, that are no longer kept once `name` is committed, oldest first.
+
+    These include all with a higher number: the job counts anew, and they are of its former life.
+    """
+    others = [each for each in committed if each.name != name]
+    kept = [each for each in others if each.checkpoint_id < checkpoint_id][: keep - 1]
+    return tuple(each for each in reversed(others) if each not in kept)
 
 
 def deletes(
@@ -109,8 +121,9 @@ def deletes(
     replaced: Sequence[Committed],
     needed: Mapping[str, File],
     present: Mapping[str, int],
+    written: Container[str] | None = None,
 ) -> tuple[Action, ...]:
-    """What only the `replaced` ones of the `committed` checkpoints needed."""
+    """Return what only the `replaced` ones of the `committed` checkpoints needed; of it only what is `written`, if given."""
     if not replaced:
         return ()
     gone = {checkpoint.name for checkpoint in replaced}
@@ -118,7 +131,7 @@ def deletes(
     holders: dict[str, list[str]] = {}
     for checkpoint in replaced:
         for target in checkpoint.files:
-            if target not in kept:
+            if target not in kept and (written is None or target in written):
                 holders.setdefault(target, []).append(checkpoint.name)
     return tuple(
         Action("delete", None, target, present.get(target, 0), f"only {' and '.join(names)} needed it")
@@ -126,5 +139,11 @@ def deletes(
     )
 
 
-def _why_again(length: int | None) -> str:
-    return "missing in the replica" if length is None else "longer at source: a merged file grew"
+def _why_again(length: int | None, vouch: Vouch | None) -> str:
+    if length is None:
+        return "missing in the replica"
+    if vouch is None or vouch.crc32c is None:
+        return "what is there is not recorded by cpreplicate"
+    if length == vouch.length:
+        return "longer at source: a merged file grew"
+    return f"damaged: it has {length} bytes, {vouch.length} are recorded"

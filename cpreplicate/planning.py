@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from cpreplicate import paths, plan, seal, uri
+from cpreplicate import ownership, paths, plan, seal, uri
 from cpreplicate.closure import Closure, File, closure
 from cpreplicate.deleting import refuse_links
+from cpreplicate.digest import digest_of
 from cpreplicate.errors import Refused
 from cpreplicate.lease import Held as HeldLease
 from cpreplicate.metadata import rewrite
+from cpreplicate.ownership import Marker, SourceName, State, Vouched
 from cpreplicate.paths import PathsMode
-from cpreplicate.placement import Placement
+from cpreplicate.placement import METADATA, Placement
 from cpreplicate.plan import Cap, Plan
 from cpreplicate.replica import Held, Replica
 from cpreplicate.runners import Copies, Engine, Planned
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
-from cpreplicate.storage import Sites
+from cpreplicate.storage import Site, Sites
 
 
 @dataclass(frozen=True)
@@ -35,43 +37,54 @@ class Request(Engine):
     lock_wait: float = 0.0
     max_delete: Cap | None = None
     async_deletes: bool = False
+    adopt: bool = False
+    same_source: bool = False
+    allow_older: bool = False
+    check_content: bool = False
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The source's side: its checkpoint, the closure, and where each file is to lie in the replica."""
+    """The source's side: its checkpoint, the closure, and where each file is to lie in the replica.
+
+    `name` is that of its root; `marker` is set if the source is a replica itself.
+    """
 
     source: Source
+    name: SourceName
+    marker: Marker | None
     file: MetadataFile
     closure: Closure
     placement: Placement
     needed: Mapping[str, File]
 
 
-def make_plan(wanted: Wanted, replica: Replica, held: Sequence[Held], request: Request) -> Plan:
+def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, request: Request) -> Plan:
     """Compare what the source's checkpoint needs with what the replica's committed checkpoints reference and hold."""
     seal.refuse_sealed(replica)
-    _refuse_to_go_back(held, wanted, replica)
+    held = state.committed
+    _refuse_to_go_back(held, wanted, replica, request)
     _refuse_outside(held, replica)
-    directories = uri.directories(wanted.needed).union(*(uri.directories(each.files) for each in held))
+    directories = _directories(wanted, held, vouched)
     refuse_links(directories, replica)
     committed = [each.as_committed() for each in held]
     present = replica.present(directories)
-    copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present)
+    copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present, vouched.files)
     chosen = paths.choose(wanted.file.metadata, request.paths)
-    publish = copies != () or not _is_published(wanted, replica, held, chosen.mode)
-    dropped = plan.dropped(committed, wanted.file.metadata.checkpoint_id, request.keep)
-    same = [each for each in committed if each.name == wanted.placement.name]
+    name = wanted.placement.name
+    dropped = plan.dropped(committed, name, wanted.file.metadata.checkpoint_id, request.keep)
+    same = [each for each in committed if each.name == name]
+    written = vouched.written if is_adopted(state, request) else None
     return Plan(
         source=wanted.source.checkpoint,
         replica=replica.root,
-        checkpoint=wanted.placement.name,
+        checkpoint=name,
         checkpoint_id=wanted.file.metadata.checkpoint_id,
-        base_checkpoint_id=max((each.checkpoint_id for each in held), default=None),
-        publish=publish,
+        base_checkpoint_id=held[0].checkpoint_id if held else None,
+        publish=copies != () or not _is_published(wanted, replica, state, chosen.mode),
         copies=copies,
         keeps=keeps,
-        deletes=plan.deletes(committed, [*dropped, *same], wanted.needed, present),
+        deletes=plan.deletes(committed, [*dropped, *same], wanted.needed, present, written),
         dropped=tuple(each.name for each in dropped),
         paths=chosen.mode,
         paths_reason=chosen.reason,
@@ -79,14 +92,46 @@ def make_plan(wanted: Wanted, replica: Replica, held: Sequence[Held], request: R
     )
 
 
+def _directories(wanted: Wanted, held: Sequence[Held], vouched: Vouched) -> set[str]:
+    of_journals = (uri.directories(part.paths) for part in vouched.journals)
+    return uri.directories(wanted.needed).union(*(uri.directories(each.files) for each in held), *of_journals)
+
+
+def is_adopted(state: State, request: Request) -> bool:
+    """Return whether there were files of others when the directory became, or is about to become, a replica."""
+    return state.marker.adopted if state.marker is not None else request.adopt and not state.is_empty
+
+
+def reasons_against(wanted: Wanted, replica: Replica, state: State, request: Request) -> Iterator[str]:
+    """Yield why a sync must not change anything in the replica's directory."""
+    may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
+    yield from ownership.foreign(state, replica, may_adopt)
+    if not request.same_source:
+        yield from ownership.other_source(state, replica, wanted.name)
+    yield from ownership.same_replica(state, replica, wanted.marker, wanted.name)
+    if wanted.placement.name in (*state.adopted, *state.unrecorded):
+        yield (
+            f"{replica.at(wanted.placement.name)}/{METADATA} is another program's and would be replaced. Nothing was done. Sync"
+            " another checkpoint, or into another TARGET_ROOT"
+        )
+
+
 def want(request: Request) -> Wanted:
     site = request.sites.source
-    source = find(request.source, site)
+    source = find(request.source, site, request.allow_older)
     file = read_metadata(source.checkpoint, site)
     found = closure(file.metadata, request.remaps)
     _refuse_other_roots(found, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
-    return Wanted(source, file, found, placement, placement.place_all(found.files, found.plain))
+    needed = placement.place_all(found.files, found.plain)
+    name = ownership.source_name(site, source.root)
+    return Wanted(source, name, _source_marker(source, site), file, found, placement, needed)
+
+
+def _source_marker(source: Source, site: Site) -> Marker | None:
+    with suppress(Refused):  # a damaged marker at the source is none of this run's business
+        return ownership.read_marker(site, source.root)
+    return None
 
 
 def target_replica(wanted: Wanted, request: Request) -> Replica:
@@ -95,7 +140,9 @@ def target_replica(wanted: Wanted, request: Request) -> Replica:
     for place in (wanted.source.checkpoint, wanted.source.job_root):
         if place is not None and here == there and _overlap(uri.local_path(place), uri.local_path(root)):
             raise Refused(f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT")
-    return Replica(root, request.sites.target)
+    replica = Replica(root, request.sites.target)
+    ownership.refuse_nested(replica, request.sites.source, wanted.source.root)
+    return replica
 
 
 def _overlap(place: str, other: str) -> bool:
@@ -116,13 +163,14 @@ def _refuse_other_roots(found: Closure, source: Source, request: Request) -> Non
         )
 
 
-def _refuse_to_go_back(held: Sequence[Held], wanted: Wanted, replica: Replica) -> None:
-    newest = max((each.checkpoint_id for each in held), default=-1)
+def _refuse_to_go_back(held: Sequence[Held], wanted: Wanted, replica: Replica, request: Request) -> None:
+    newest = held[0].checkpoint_id if held else -1
     asked = wanted.file.metadata.checkpoint_id
-    if newest > asked:
+    if newest > asked and not request.allow_older:
         raise Refused(
             f"{replica.root} holds chk-{newest}, newer than {wanted.source.checkpoint} (checkpoint {asked}); a replica never"
-            " goes back. Sync a newer checkpoint, or give another TARGET_ROOT"
+            " goes back. Sync a newer checkpoint, or give another TARGET_ROOT; or, if the job was started from scratch and"
+            f" counts anew, --allow-older, which publishes chk-{asked} and withdraws the checkpoints with higher numbers"
         )
 
 
@@ -136,14 +184,15 @@ def _refuse_outside(held: Sequence[Held], replica: Replica) -> None:
             )
 
 
-def _is_published(wanted: Wanted, replica: Replica, held: Sequence[Held], mode: str) -> bool:
-    if all(each.name != wanted.placement.name for each in held):
+def _is_published(wanted: Wanted, replica: Replica, state: State, mode: str) -> bool:
+    """Return whether the checkpoint is committed, with just these bytes, and is the newest."""
+    if not state.committed or state.committed[0].name != wanted.placement.name:
         return False
-    return replica.holds(wanted.placement.name, rewritten(wanted, replica, mode))
+    return state.committed[0].metadata == digest_of(rewritten(wanted, replica, mode))
 
 
 def copies(made: Plan, wanted: Wanted, replica: Replica, held: HeldLease) -> Copies:
-    """A plan's copies as runners take them."""
+    """Return a plan's copies as runners take them."""
     kept = {each.target for each in made.keeps}
     targets = [target for target in wanted.needed if target not in kept]
     files = [file for target, file in wanted.needed.items() if target not in kept]

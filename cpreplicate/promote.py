@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cpreplicate import lease, paths, seal
-from cpreplicate.errors import NotThere
+from cpreplicate import lease, orphans, paths, seal
+from cpreplicate.errors import NotThere, Refused
 from cpreplicate.metadata import Metadata
 from cpreplicate.paths import Restore
 from cpreplicate.relocate import RelocateRequest, relocate_held
@@ -52,9 +52,9 @@ class Promotion:
 def promote(request: PromoteRequest, say: Say) -> Promotion:
     """Verify, rewrite to absolute paths, seal. Promoting again what is sealed verifies it and tells the same once more."""
     replica = Replica(request.replica, request.site)
-    if not replica.committed_names():  # else a lease would be written where no replica is
-        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+    _refuse_foreign(replica, request)  # before a lease is written where no replica is
     with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
+        _refuse_foreign(replica, request)
         found = verify(request.replica, request.checkpoint, request.content, say, request.site)
         name = f"chk-{found.checkpoint_id}"
         if not found.restorable:
@@ -66,6 +66,18 @@ def promote(request: PromoteRequest, say: Say) -> Promotion:
             say(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
     metadata = read_metadata(replica.at(name), replica.site).metadata
     return Promotion(found, name, _starting(metadata, replica.at(name)), seal.describe(replica))
+
+
+def _refuse_foreign(replica: Replica, request: PromoteRequest) -> None:
+    """What is sealed may have a job that writes here; to print again how it was started changes nothing."""
+    if seal.describe(replica) is not None:
+        return
+    state = orphans.examine(replica)
+    if not state.committed:
+        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+    if request.checkpoint in state.adopted:
+        raise Refused(f"{replica.at(str(request.checkpoint))} was here before the directory was adopted, and is never changed")
+    orphans.refuse_newer_files(replica, state)
 
 
 def _starting(metadata: Metadata, checkpoint: str) -> Starting:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate import lease, paths, seal, uri
+from cpreplicate import lease, orphans, ownership, paths, seal, uri
 from cpreplicate.closure import Closure, closure
 from cpreplicate.deleting import refuse_links, some
+from cpreplicate.digest import digest_of
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.lease import Lease
 from cpreplicate.metadata import rewrite
@@ -18,6 +20,7 @@ from cpreplicate.placement import BEFORE_RELOCATE, METADATA, is_replica_path
 from cpreplicate.replica import Replica
 from cpreplicate.source import MetadataFile, read_metadata
 from cpreplicate.storage import Site
+from cpreplicate.storage.base import Content
 
 Say = Callable[[str], None]
 _PIECE = 4 << 20  # bytes
@@ -103,17 +106,16 @@ def relocate(request: RelocateRequest, say: Say, names: Sequence[str] | None = N
 
 def relocate_held(replica: Replica, names: Sequence[str] | None, request: RelocateRequest, hold: Lease) -> Relocation:
     """The same where the lease is held already."""
-    replica.committed_alone()
-    work = _work(replica, names, request)
-    changed = [each for each in work if not replica.holds(each.name, each.rewritten())]
-    for each in changed:
+    work = _work(replica, names, request, is_alone=True)
+    changed = [each for each in work if not _is_written(replica, each)]
+    for each in reversed(changed):  # the oldest first, so that the files' times tell the newest
         _keep_way_back(replica, each.name)
-        replica.publish(each.name, each.rewritten, hold.check)
+        _replace(replica, each.name, each.rewritten, hold)
     for each in work:
         _carry_manifest_over(replica, each.name)
-    if wrong := [each.name for each in changed if not replica.holds(each.name, each.rewritten())]:
+    if wrong := [each.name for each in changed if not _is_written(replica, each)]:
         for name in wrong:
-            replica.publish(name, lambda name=name: _pieces(replica, _way_back(name)), hold.check)  # type: ignore[misc]
+            _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), hold)
         raise OSError(f"{replica.root}: {some(wrong)} did not read back as written; what was there before is there again")
     for each in work:
         replica.storage.delete(replica.at(_way_back(each.name)))
@@ -123,16 +125,32 @@ def relocate_held(replica: Replica, names: Sequence[str] | None, request: Reloca
     return Relocation(replica.root, request.root or replica.root, tuple(sorted(moved)), done)
 
 
+def _is_written(replica: Replica, work: _Work) -> bool:
+    data = replica.metadata_bytes(work.name)
+    return data is not None and data.digest == digest_of(work.rewritten())
+
+
+def _replace(replica: Replica, name: str, content: Content, hold: Lease) -> None:
+    """Publish another spelling of a checkpoint; both are recorded as cpreplicate's before it appears."""
+    data = replica.metadata_bytes(name)
+    if data is None:
+        raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
+    ownership.announce_rewrite(replica, name, data.digest, content)
+    replica.publish(name, content, hold.check, replace=True)
+
+
 def _relocated(work: _Work, changed: bool) -> Relocated:
     restore = paths.restore(work.file.metadata, work.spelling.mode, uri.join(work.root, work.name))
     return Relocated(work.name, changed, work.spelling.mode, work.spelling.reason, restore)
 
 
-def _work(replica: Replica, names: Sequence[str] | None, request: RelocateRequest) -> list[_Work]:
+def _work(replica: Replica, names: Sequence[str] | None, request: RelocateRequest, is_alone: bool = False) -> list[_Work]:
     seal.refuse_sealed(replica)
-    committed = replica.committed_names()
+    state = orphans.examine(replica, is_alone)
+    committed = [each.name for each in state.committed]
     if not committed:
         raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+    orphans.refuse_newer_files(replica, state)
     return [_one(replica, name, request) for name in committed if names is None or name in names]
 
 
@@ -203,9 +221,9 @@ def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
 
 
 def _carry_manifest_over(replica: Replica, name: str) -> None:
-    """A manifest tells the length of the `_metadata` that it describes: that of the one which was replaced."""
-    before = replica.storage.stat(replica.at(_way_back(name)))
-    known = replica.manifest(name, before.length) if before is not None else None
-    now = replica.storage.stat(replica.at(f"{name}/{METADATA}"))
-    if known is not None and now is not None and known.metadata_length != now.length:
-        replica.record(name, known._replace(metadata_length=now.length))
+    """A manifest names the digest of the `_metadata` that it describes: now that of the one that replaced it."""
+    if replica.storage.stat(replica.at(_way_back(name))) is None:
+        return
+    known, now, before = replica.manifest(name), replica.metadata_bytes(name), digest_of(_pieces(replica, _way_back(name)))
+    if known is not None and now is not None and known.metadata == before != now.digest:
+        replica.record(name, known._replace(metadata=now.digest))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cpreplicate import manifest, uri
 from cpreplicate.closure import closure
+from cpreplicate.digest import Digest
 from cpreplicate.manifest import Manifest
-from cpreplicate.placement import METADATA, is_replica_path
+from cpreplicate.metadata import Metadata
+from cpreplicate.placement import METADATA, OWN, is_replica_path
 from cpreplicate.plan import Committed
-from cpreplicate.source import newest_first, read_metadata
+from cpreplicate.source import MetadataBytes, decoded, newest_first, read_bytes, read_metadata
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY, Content, FileStatus
 
@@ -23,7 +25,7 @@ class Held:
 
     name: str
     checkpoint_id: int
-    metadata_length: int
+    metadata: Digest
     files: Mapping[str, int]
     outside: tuple[str, ...]
 
@@ -33,7 +35,7 @@ class Held:
 
 
 class Replica:
-    """`<target root>/<job-id>/`; every path told or asked here is relative to it."""
+    """`<target root>/<job-id>/`; every path given or returned here is relative to it."""
 
     def __init__(self, root: str, site: Site) -> None:
         self.root = root
@@ -46,65 +48,67 @@ class Replica:
         """The place of a path in this replica."""
         return uri.join(self.root, relative)
 
-    def committed_names(self) -> dict[str, int]:
-        """Committed checkpoints, newest first, with the length of their `_metadata`. One listing, and one of each chk-N."""
-        names = newest_first(child.name for child in self.storage.list(self.root) if child.is_directory)
+    def children(self) -> list[FileStatus]:
+        """What lies directly in it; nothing where there is no such directory."""
+        return self.storage.list(self.root)
+
+    def own_files(self) -> dict[str, FileStatus]:
+        """What lies in `.cpreplicate/`, by name."""
+        return {child.name: child for child in self.storage.list(self.at(OWN))}
+
+    def committed_names(self, children: Iterable[FileStatus] | None = None) -> list[str]:
+        """Directories `chk-N` with a `_metadata`, the highest N first. One listing, and one of each."""
+        found = self.children() if children is None else children
+        names = newest_first(child.name for child in found if child.is_directory and not child.is_link)
         self._listed = {name: self.storage.list(self.at(name)) for name in names}
-        return {name: child.length for name in names for child in self._listed[name] if child.name == METADATA}
+        return [name for name in names if any(child.name == METADATA for child in self._listed[name])]
 
-    def has(self, name: str) -> bool:
-        """Whether a checkpoint is committed."""
-        return self.storage.stat(self.at(f"{name}/{METADATA}")) is not None
+    def without_unfinished(self) -> bool:
+        """Remove what other runs left half-written in the directories of checkpoints just listed, and from now on elsewhere.
 
-    def committed(self) -> list[Held]:
-        """What each committed checkpoint references, newest first."""
-        return [self._held(name, length) for name, length in self.committed_names().items()]
-
-    def committed_alone(self) -> list[Held]:
-        """The same under the lease, where a file that is not yet whole is of a run that lost it: it goes before anything.
-
-        So a run that was held up, and still takes the lease for its own, cannot publish any more, nor replace a merged file
-        by what it was before it grew. If it did so just before, that is seen.
+        For the holder of the lease. So a run that was held up, and still takes the lease for its own, cannot publish any
+        more, nor replace a merged file by what it was before it grew. Returns False if some of it became whole just before.
         """
         self._is_alone = True
-        while True:
-            held = self.committed()
-            if self._without_unfinished(child for children in self._listed.values() for child in children):
-                return held
+        return self._remove_unfinished(child for children in self._listed.values() for child in children)
 
-    def _without_unfinished(self, children: Iterable[FileStatus]) -> bool:
-        """Remove what is not whole yet; False if some of it became whole just before."""
-        unfinished = [child.uri for child in children if child.name.startswith(TEMPORARY)]
+    def _remove_unfinished(self, children: Iterable[FileStatus]) -> bool:
+        unfinished = [each.uri for each in children if each.name.startswith(TEMPORARY) and not each.is_directory]
         return all([self.storage.delete(place, durable=True) for place in unfinished])  # noqa: C419  # each of them, not until one
 
-    def _held(self, name: str, metadata_length: int) -> Held:
-        """What a committed checkpoint references: from its manifest where that saves reading gigabytes, else decoded."""
-        if metadata_length > _MANIFEST_WORTH:
-            known = self.manifest(name, metadata_length)
-            if known is not None and all(map(is_replica_path, known.entries)):
-                files = {path: entry.extent for path, entry in known.entries.items()}
-                return Held(name, known.checkpoint_id, metadata_length, files, ())
-        return self.read(name)
+    def metadata_bytes(self, name: str) -> MetadataBytes | None:
+        """The `_metadata` of a checkpoint as it lies; None if there is none."""
+        return read_bytes(self.at(name), self.site)
 
-    def read(self, name: str) -> Held:
-        """What a committed checkpoint references, from its `_metadata`."""
-        metadata = read_metadata(self.at(name), self.site).metadata
+    def held(self, name: str, data: MetadataBytes) -> Held:
+        """What a committed checkpoint references: from its manifest where that saves decoding gigabytes, else decoded."""
+        if data.digest.length > _MANIFEST_WORTH:
+            known = self.manifest(name)
+            if known is not None and known.metadata == data.digest and all(map(is_replica_path, known.entries)):
+                files = {path: entry.extent for path, entry in known.entries.items()}
+                return Held(name, known.checkpoint_id, data.digest, files, ())
+        if data.held is None:
+            return self._referenced(name, data.digest, read_metadata(self.at(name), self.site).metadata)
+        metadata = decoded(data.held, self.at(name), self.at(f"{name}/{METADATA}"))
+        return self._referenced(name, data.digest, metadata)
+
+    def _referenced(self, name: str, digest: Digest, metadata: Metadata) -> Held:
         found = closure(metadata)
         inside = {path: file.extent for place, file in found.files.items() if (path := self._inside(place)) is not None}
         outside = [place for place in (*found.files, *sorted(found.directories)) if self._inside(place) is None]
-        return Held(name, metadata.checkpoint_id, metadata.length, inside, tuple(outside))
+        return Held(name, metadata.checkpoint_id, digest, inside, tuple(outside))
 
     def _inside(self, place: str) -> str | None:
         relative = uri.below(place, self.root)
         return relative if relative is not None and is_replica_path(relative) else None
 
     def present(self, directories: Iterable[str]) -> dict[str, int]:
-        """Path to length of the files that lie in some directories; each is listed once."""
+        """Path to length of the files that lie in some directories; each is listed once. A link counts as absent."""
         return {
             f"{directory}/{child.name}": child.length
             for directory in sorted(set(directories))
             for child in self._children(directory)
-            if not child.is_directory
+            if not child.is_directory and not child.is_link
         }
 
     def _children(self, directory: str) -> list[FileStatus]:
@@ -114,42 +118,24 @@ class Replica:
             return known
         while True:
             children = self.storage.list(self.at(directory))
-            if not self._is_alone or self._without_unfinished(children):
+            if not self._is_alone or self._remove_unfinished(children):
                 return children
 
-    def holds(self, name: str, chunks: Iterator[bytes]) -> bool:
-        """Whether the committed `_metadata` of `name` consists of just these bytes."""
-        with self.storage.open(self.at(f"{name}/{METADATA}")) as stream:
-            return all(stream.read(len(chunk)) == chunk for chunk in chunks) and not stream.read(1)
-
-    def publish(self, name: str, content: Content, check: Callable[[], None]) -> int:
+    def publish(self, name: str, content: Content, check: Callable[[], None], replace: bool) -> int:
         """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its length.
 
-        `check` is made when it is written and about to appear, and may raise.
+        `check` is made when it is written and about to appear, and may raise. Raises `FileExistsError` if not to `replace` one.
         """
-        return self.storage.put(self.at(f"{name}/{METADATA}"), content, lambda _length: check())
+        return self.storage.put(self.at(f"{name}/{METADATA}"), content, lambda _length: check(), None, replace)
 
     def withdraw(self, name: str) -> None:
         """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its files."""
         self.storage.delete(self.at(f"{name}/{METADATA}"), durable=True)
 
-    def forget(self, name: str) -> None:
-        """Remove what is left of a withdrawn checkpoint once its files are gone: its manifest and empty directory."""
-        self.forget_manifest(name)
-        self.storage.rmdir(self.at(name))
-
-    def manifest(self, name: str, metadata_length: int) -> Manifest | None:
-        """The manifest of a checkpoint whose `_metadata` has this length, if there is one that fits."""
-        return manifest.read(self.storage, self.root, name, metadata_length)
-
-    def has_manifest(self, name: str) -> bool:
-        """Whether there is one, readable or not."""
-        return manifest.exists(self.storage, self.root, name)
+    def manifest(self, name: str) -> Manifest | None:
+        """The manifest of a checkpoint, if there is one that can be read."""
+        return manifest.read(self.storage, self.root, name)
 
     def record(self, name: str, made: Manifest) -> None:
         """Write the manifest of a checkpoint, after the commit that it describes."""
         manifest.write(self.storage, self.root, name, made)
-
-    def forget_manifest(self, name: str) -> None:
-        """Remove the manifest of a checkpoint, before another takes its name."""
-        manifest.remove(self.storage, self.root, name)

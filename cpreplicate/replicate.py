@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cpreplicate import deleting, lease, manifest, paths, plan, uri
+from cpreplicate import content_check, deleting, lease, manifest, ownership, paths, plan, uri
+from cpreplicate.content_check import Compared
 from cpreplicate.deleting import some
-from cpreplicate.errors import CopyFailed, LeaseHeld, NotThere, SourceBroken, SourceMovedOn, TooManyDeletes
+from cpreplicate.digest import Digest
+from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceBroken, SourceMovedOn, TooManyDeletes
+from cpreplicate.journal import Copied, JournalWriter
 from cpreplicate.lease import Lease
+from cpreplicate.ownership import State, Vouched
 from cpreplicate.paths import Restore
-from cpreplicate.plan import Plan
-from cpreplicate.planning import Request, Wanted, copies, make_plan, rewritten, target_replica, want
-from cpreplicate.replica import Held, Replica
-from cpreplicate.runners import Copy, Outcome, Read, Runner, choose_runner
+from cpreplicate.placement import OWN
+from cpreplicate.plan import Plan, Vouch
+from cpreplicate.planning import (
+    Request,
+    Wanted,
+    copies,
+    is_adopted,
+    make_plan,
+    reasons_against,
+    rewritten,
+    target_replica,
+    want,
+)
+from cpreplicate.replica import Replica
+from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Site
 
 Say = Callable[[str], None]
@@ -47,23 +62,30 @@ class Looked(NamedTuple):
 
 
 def diff(request: Request, say: Say = lambda _line: None) -> Report:
-    """The plan, nothing done. Reads the source's `_metadata` and lists the replica's directories."""
+    """Return the plan, nothing done. Reads the source's `_metadata` and lists the replica's directories.
+
+    What would have `sync` refuse because of who owns the directory is among the warnings.
+    """
     started = time.monotonic()
     wanted = want(request)
     replica = target_replica(wanted, request)
-    held = replica.committed()
-    made = make_plan(wanted, replica, held, request)
+    state = ownership.examine(replica)
+    made = make_plan(wanted, replica, state, Vouched(replica, state), request)
+    reasons = tuple(f"sync would be refused: {reason}" for reason in reasons_against(wanted, replica, state, request))
     if request.explain:
-        _runner(made, [], request, say)
-    return _capped(_report(made, wanted, started), held, request)
+        _runner(made, request, say)
+    report = _report(made, wanted, started)
+    return _capped(replace(report, warnings=report.warnings + reasons), state, request)
 
 
 def look(request: Request) -> Looked:
-    """Whether there is anything to do, and how much; nothing done."""
+    """Return whether there is anything to do, and how much; nothing is done. Raises what `sync` would raise."""
     wanted = want(request)
     replica = target_replica(wanted, request)
-    made = make_plan(wanted, replica, replica.committed(), request)
-    is_current = made.empty and replica.has_manifest(made.checkpoint)
+    state = _examined(wanted, replica, request)
+    vouched = Vouched(replica, state)
+    made = make_plan(wanted, replica, state, vouched, request)
+    is_current = _is_done(made, state, vouched, request, wanted)
     return Looked(made.checkpoint, is_current, len(made.copies) + len(made.deletes), plan.total(made.copies))
 
 
@@ -75,28 +97,59 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
     started = time.monotonic()
     wanted = want(request)
     replica = target_replica(wanted, request)
-    if (nothing := _nothing_to_do(wanted, replica, request)) is not None:
+    state = _examined(wanted, replica, request)
+    if (nothing := _nothing_to_do(wanted, replica, state, request)) is not None:
         return _report(nothing, wanted, started)
     with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
-        held = replica.committed_alone()
-        made = make_plan(wanted, replica, held, request)
-        _capped(_report(made, wanted, started), held, request)
-        if made.empty and replica.has_manifest(made.checkpoint):
+        _refuse_same_place(wanted, replica, state, hold, request)
+        state = _examined(wanted, replica, request, is_alone=True)
+        vouched = Vouched(replica, state)
+        made = make_plan(wanted, replica, state, vouched, request)
+        _capped(_report(made, wanted, started), state, request)
+        state = _claim(wanted, replica, state, request)
+        if _is_done(made, state, vouched, request, wanted):
             return _report(made, wanted, started)
-        crcs = _known_crcs(replica, held)
-        unread = [action for action in made.keeps if (action.target, action.bytes) not in crcs]
-        with shared or _runner(made, unread, request, say) as runner:
-            outcomes = _copy(made, wanted, replica, runner, hold, say) + _read_back(unread, replica, runner, say)
-            length = _publish(made, wanted, replica, hold, say) if made.publish else _published_length(made, held)
-            replica.record(made.checkpoint, _manifest(made, wanted, outcomes, length, crcs))
-            undeleted, warnings = _clean_up(made, replica, runner, hold, request, say)
-    done = replace(_report(made, wanted, started), committed=made.publish, runner=runner.name, undeleted=undeleted)
-    return replace(done, warnings=done.warnings + warnings)
+        with shared or _runner(made, request, say) as runner:
+            done = _carry_out(made, _Run(wanted, replica, state, vouched, runner, hold, request, say))
+    report = _report(done.plan, wanted, started)
+    return replace(report, committed=done.plan.publish, runner=runner.name, undeleted=done.undeleted,
+                   warnings=report.warnings + done.warnings)  # fmt: skip
 
 
-def _capped(report: Report, held: Sequence[Held], request: Request) -> Report:
+def _examined(wanted: Wanted, replica: Replica, request: Request, is_alone: bool = False) -> State:
+    """The replica's directory, which this sync may change. Raises `Refused` where it may not."""
+    state = ownership.examine(replica, is_alone)
+    for reason in reasons_against(wanted, replica, state, request):
+        raise Refused(reason)
+    return state
+
+
+def _refuse_same_place(wanted: Wanted, replica: Replica, state: State, hold: Lease, request: Request) -> None:
+    """What was made for the lease goes with it, if nothing else is there."""
+    try:
+        ownership.refuse_same_place(replica, hold.held, request.sites.source, wanted.source.root, state.marker is None)
+    except Refused:
+        if state.is_empty:
+            hold.leave_nothing()
+        raise
+
+
+def _claim(wanted: Wanted, replica: Replica, state: State, request: Request) -> State:
+    """Make the directory a replica of this source, before anything else is written."""
+    if state.marker is None:
+        marker = ownership.create_marker(replica, wanted.source.job, wanted.name, is_adopted(state, request))
+    elif not state.marker.names(wanted.name):
+        marker = ownership.add_source(replica, state.marker, wanted.name)
+    else:
+        marker = state.marker
+    for name in state.unrecorded:
+        ownership.adopt(replica, name)
+    return replace(state, marker=marker, adopted=state.adopted + state.unrecorded, unrecorded=())
+
+
+def _capped(report: Report, state: State, request: Request) -> Report:
     """The report, unless more is to be deleted than is allowed."""
-    deletes, files = len(report.plan.deletes), len({path for each in held for path in each.files})
+    deletes, files = len(report.plan.deletes), len({path for each in state.committed for path in each.files})
     if request.max_delete is not None and not request.max_delete.allows(deletes, files):
         raise TooManyDeletes(
             f"{deletes} of the {files} files of {report.plan.replica} would be deleted, --max-delete allows"
@@ -106,57 +159,114 @@ def _capped(report: Report, held: Sequence[Held], request: Request) -> Report:
     return report
 
 
-def _nothing_to_do(wanted: Wanted, replica: Replica, request: Request) -> Plan | None:
+def _nothing_to_do(wanted: Wanted, replica: Replica, state: State, request: Request) -> Plan | None:
     """The empty plan of a replica that holds the checkpoint already: most runs of a cron job, so it costs no lease."""
-    if not replica.has(wanted.placement.name):
+    if state.marker is None or not any(each.name == wanted.placement.name for each in state.committed):
         return None
-    try:
-        made = make_plan(wanted, replica, replica.committed(), request)
-    except NotThere:  # another run, which holds the lease, removed a checkpoint between two looks at it
-        return None
-    return made if made.empty and replica.has_manifest(made.checkpoint) else None
+    vouched = Vouched(replica, state)
+    made = make_plan(wanted, replica, state, vouched, request)
+    return made if _is_done(made, state, vouched, request, wanted) else None
 
 
-def _read_back(unread: Sequence[plan.Action], replica: Replica, runner: Runner, say: Say) -> list[Outcome]:
-    """The CRC32C of kept files that no manifest vouches for (a run died after it copied them): the new one is whole."""
-    if not unread:
-        return []
-    say(f"reading back {len(unread)} files copied by an earlier run, {plan.total(unread)} bytes")
-    outcomes = runner.run([Read(replica.at(action.target), action.bytes) for action in unread])
-    failed = [f"{outcome.target}: {outcome.error}" for outcome in outcomes if outcome.error is not None]
-    if failed:
-        raise CopyFailed(f"{len(failed)} files of the replica cannot be read; nothing was committed or deleted. {some(failed)}")
-    return outcomes
+def _is_done(made: Plan, state: State, vouched: Vouched, request: Request, wanted: Wanted) -> bool:
+    """Whether nothing is to be done, nor to be recorded."""
+    if not made.empty or request.check_content or state.marker is None or not state.marker.names(wanted.name):
+        return False
+    return not state.unrecorded and _is_recorded(made, state, vouched)
 
 
-def _runner(made: Plan, unread: Sequence[plan.Action], request: Request, say: Say) -> Runner:
-    files = len(made.copies) + len(made.deletes) + len(unread)
-    size = plan.total(made.copies) + plan.total(unread)
+def _is_recorded(made: Plan, state: State, vouched: Vouched) -> bool:
+    recorded = vouched.manifests.get(made.checkpoint)
+    return recorded is not None and recorded.metadata == state.committed[0].metadata
+
+
+def _runner(made: Plan, request: Request, say: Say) -> Runner:
+    files = len(made.copies) + len(made.deletes)
+    size = plan.total(made.copies)
     runner = choose_runner(request, files, size, request.sites)
     if request.explain:
         say(f"runner: {runner.name} ({runner.reason})")
     return runner
 
 
-def _copy(made: Plan, wanted: Wanted, replica: Replica, runner: Runner, hold: Lease, say: Say) -> list[Outcome]:
+class _Done(NamedTuple):
+    """The plan as it was carried out, what was put off, and warnings of what could not be deleted."""
+
+    plan: Plan
+    undeleted: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A sync under its lease: what its steps need."""
+
+    wanted: Wanted
+    replica: Replica
+    state: State
+    vouched: Vouched
+    runner: Runner
+    hold: Lease
+    request: Request
+    say: Say
+
+
+def _carry_out(made: Plan, run: _Run) -> _Done:
+    """Steps 2 to 6 of the commit protocol: copy, commit, delete. Raises one of `cpreplicate.errors`, having deleted nothing."""
+    made, files = _compared(made, run)
+    if made.empty and _is_recorded(made, run.state, run.vouched):
+        return _Done(made, (), ())
+    journal = JournalWriter(run.replica.storage, run.replica.root)
+    if made.copies or made.deletes:
+        journal.plan([each.target for each in (*made.copies, *made.deletes)])
+    with journal.writing():
+        outcomes = _copy(made, run, journal)
+        digest = _publish(made, run) if made.publish else run.state.committed[0].metadata
+    written = _manifest(made, run, outcomes, digest, files)
+    run.replica.record(made.checkpoint, written)
+    undeleted, warnings = _clean_up(made, run)
+    if not undeleted and not warnings:
+        _forget_journals(made, run, written, journal)
+    return _Done(made, undeleted, warnings)
+
+
+def _compared(made: Plan, run: _Run) -> Compared:
+    """What had to be read before anything is copied was read: the plan that follows, and what is vouched for."""
+    files = run.vouched.files
+    if run.request.check_content:
+        made = content_check.without_damaged(made, run.replica, files, run.runner, run.say)
+    if not run.state.marker or not run.state.marker.adopted:
+        return Compared(made, files)
+    written = run.vouched.written
+    kept = content_check.keeping_what_is_equal(made, run.replica, written, run.runner, run.request.sites, run.say)
+    return Compared(kept.plan, {**files, **kept.vouched})
+
+
+def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
     """Steps 2 to 4: copy what the replica lacks; on any failure raise, so that nothing is committed or deleted."""
     if not made.copies:
         return []
-    say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
-    actions = copies(made, wanted, replica, hold.held)
-    outcomes = runner.run(actions)
-    _raise_if_missing(actions, outcomes, wanted)
+    run.say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
+    actions = copies(made, run.wanted, run.replica, run.hold.held)
+    outcomes = run.runner.run(actions, done=lambda outcome: _note(outcome, run.replica, journal))
+    _raise_if_missing(actions, outcomes, run.wanted)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(actions):
         with suppress(OSError):  # if that cannot be told either, the copies' failure is what counts
-            hold.check()
+            run.hold.check()
         raise CopyFailed(
             f"{len(failed) or 'some'} of {len(actions)} copies failed; {made.checkpoint} was not committed and nothing was"
             " deleted. Running again copies only what is missing. "
             + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
-    hold.check()  # another run may have written since, with what it found there
-    return _as_they_lie(made, wanted, replica, outcomes)
+    run.hold.check()  # another run may have written since, with what it found there
+    return _as_they_lie(made, run.wanted, run.replica, outcomes)
+
+
+def _note(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
+    path = uri.below(outcome.target, replica.root)
+    if outcome.error is None and outcome.crc32c is not None and path is not None:
+        journal.done(Copied(path, outcome.bytes, outcome.crc32c))
 
 
 def _as_they_lie(made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -210,69 +320,75 @@ def _is_subsumed(metadata_place: str, site: Site) -> bool:
     return storage.stat(metadata_place) is None
 
 
-def _publish(made: Plan, wanted: Wanted, replica: Replica, hold: Lease, say: Say) -> int:
-    """Step 5: commit. A manifest of an earlier `chk-N` goes before, so that none ever describes another checkpoint."""
-    hold.check()
-    replica.forget_manifest(made.checkpoint)
-    length = replica.publish(made.checkpoint, lambda: rewritten(wanted, replica, made.paths), hold.check)
-    say(f"committed {replica.at(made.checkpoint)}")
-    return length
+def _publish(made: Plan, run: _Run) -> Digest:
+    """Step 5: record what is about to appear, then commit. Returns the digest of the `_metadata`."""
 
+    def content() -> Iterator[bytes]:
+        return rewritten(run.wanted, run.replica, made.paths)
 
-def _published_length(made: Plan, held: Sequence[Held]) -> int:
-    return next(each.metadata_length for each in held if each.name == made.checkpoint)
-
-
-def _known_crcs(replica: Replica, held: Sequence[Held]) -> dict[tuple[str, int], int]:
-    found = [replica.manifest(each.name, each.metadata_length) for each in held]
-    return manifest.crcs(each for each in found if each is not None)
+    digest = ownership.announce(run.replica, made.checkpoint, content, run.state)
+    run.hold.check()
+    is_there = any(each.name == made.checkpoint for each in run.state.committed)
+    ownership.publish(run.replica, made.checkpoint, content, digest, run.hold.check, replace=is_there)
+    run.say(f"committed {run.replica.at(made.checkpoint)}")
+    return digest
 
 
 def _manifest(
-    made: Plan, wanted: Wanted, outcomes: Sequence[Outcome], length: int, earlier: Mapping[tuple[str, int], int]
+    made: Plan, run: _Run, outcomes: Sequence[Outcome], digest: Digest, files: Mapping[str, Vouch]
 ) -> manifest.Manifest:
     copied = {outcome.target: outcome for outcome in outcomes}
-    entries = {}
+    needed, entries = run.wanted.needed, {}
     for action in made.copies:
         outcome = copied[uri.join(made.replica, action.target)]
-        entries[action.target] = manifest.Entry(wanted.needed[action.target].extent, outcome.bytes, outcome.crc32c)
+        entries[action.target] = manifest.Entry(needed[action.target].extent, outcome.bytes, outcome.crc32c)
     for action in made.keeps:
-        extent = wanted.needed[action.target].extent
-        read = copied.get(uri.join(made.replica, action.target))
-        crc32c = read.crc32c if read else earlier.get((action.target, action.bytes))
-        entries[action.target] = manifest.Entry(extent, action.bytes, crc32c)
-    return manifest.Manifest(made.checkpoint_id, length, entries)
+        entries[action.target] = manifest.Entry(needed[action.target].extent, *files[action.target])
+    return manifest.Manifest(made.checkpoint_id, digest, entries)
 
 
-def _clean_up(
-    made: Plan, replica: Replica, runner: Runner, hold: Lease, request: Request, say: Say
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Step 6: old `_metadata` first, then files. Returns what was put off, and warnings of what could not be deleted."""
+def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Step 6: old `_metadata` first, then files. Returns what was put off, and warnings of what could not be deleted.
+
+    Raises `Refused` where a checkpoint to be withdrawn is another program's by now.
+    """
     try:
-        hold.check()
+        run.hold.check()
         for name in made.dropped:
-            replica.withdraw(name)
-        if request.async_deletes:
+            ownership.withdraw(run.replica, name)
+        if run.request.async_deletes:
             return tuple(each.target for each in made.deletes), ()
-        return (), _delete(made, replica, runner, hold, say)
+        return (), _delete(made, run)
     except LeaseHeld as error:
         return (), (f"{error}; {made.checkpoint} was committed before, what was to be deleted is left to `sweep`",)
     except OSError as error:
         return (), (f"{error}; the old checkpoints were left as they are, the next run deletes them",)
 
 
-def _delete(made: Plan, replica: Replica, runner: Runner, hold: Lease, say: Say) -> tuple[str, ...]:
+def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     if made.deletes:
-        say(f"deleting {len(made.deletes)} files that only {', '.join(made.dropped) or 'the former checkpoint'} needed")
-    failed = deleting.delete([each.target for each in made.deletes], replica, runner, hold)
-    failed += _forget(made.dropped, replica)
+        run.say(f"deleting {len(made.deletes)} files that only {', '.join(made.dropped) or 'the former checkpoint'} needed")
+    failed = deleting.delete([each.target for each in made.deletes], run.replica, run.runner, run.hold)
+    failed += _forget([*made.dropped, *run.state.stale], run.replica, made.checkpoint)
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",) if failed else ()
 
 
-def _forget(names: Sequence[str], replica: Replica) -> list[str]:
+def _forget_journals(made: Plan, run: _Run, written: manifest.Manifest, journal: JournalWriter) -> None:
+    """Remove the journals that have nothing to say any more: what they name is in a manifest, or is gone."""
+    known = set(written.entries).union(*(each.files for each in run.state.committed if each.name not in made.dropped))
+    gone = {each.target for each in made.deletes}
+    present = run.replica.present(uri.directories(path for part in run.vouched.journals for path in part.paths))
+    over = [part.name for part in run.vouched.journals if not (part.paths - known - gone).intersection(present)]
+    with suppress(OSError):  # a journal that stays does no harm; the next run that commits removes it
+        for name in (*journal.names, *over):
+            run.replica.storage.delete(run.replica.at(f"{OWN}/{name}"))
+
+
+def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]:
     try:
         for name in names:
-            replica.forget(name)
+            if name != committed:
+                ownership.forget(replica, name)
     except OSError as error:
         return [str(error)]
     return []

@@ -19,12 +19,6 @@ def seal(replica: Replica, checkpoint: str) -> None:
     replica.storage.put(place(replica), lambda: [notes.encoded(note)])
 
 
-def unseal(replica: Replica) -> str | None:
-    """Remove the seal; tells whose it was, None if there was none."""
-    found = describe(replica)
-    return found if replica.storage.delete(place(replica), durable=True) else None
-
-
 def refuse_sealed(replica: Replica) -> None:
     """Raise `Refused` if the replica is sealed."""
     found = describe(replica)

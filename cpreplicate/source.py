@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import BinaryIO
+from itertools import chain
+from typing import BinaryIO, NamedTuple
 
 from cpreplicate import uri
+from cpreplicate.digest import Digest, digest_of
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
 from cpreplicate.metadata import Metadata, decode
 from cpreplicate.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.storage import Site
+from cpreplicate.storage.base import CHUNK
 
 _HELD_IN_MEMORY = 16 << 20  # bytes; a larger `_metadata` is read through a window each time it is needed
 _JOB_NAME = re.compile(r"(?!\.)[^/]+")
@@ -26,18 +29,31 @@ class Source:
     job: str
     job_root: str | None
 
+    @property
+    def root(self) -> str:
+        """What the source is known by: its job's directory, or a savepoint's own."""
+        return self.job_root or self.checkpoint
 
-def find(place: str, site: Site) -> Source:
-    """The checkpoint at `place`: itself, or the newest completed one of a job's directory.
 
-    Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more. Raises `NotThere`.
+def find(place: str, site: Site, allow_older: bool = False) -> Source:
+    """Return the checkpoint at `place`: itself, or the newest completed one of a job's directory.
+
+    Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more. Raises `NotThere`; raises
+    `Refused` where it is not clear which one is the newest, unless to `allow_older`: then the one completed last is taken.
     """
     place = uri.parent(place) if uri.name(place) == METADATA else place
     if CHECKPOINT_NAME.fullmatch(uri.name(place)):
         return _completed(place, site)
     if _has_metadata(place, site):
         return Source(place, _job_name(place), None)
-    return _newest(place, site)
+    return _newest(place, site, allow_older)
+
+
+def completed_names(job_root: str, site: Site) -> list[str]:
+    """Return the completed checkpoints in a job's directory, the highest number first."""
+    children = site.storage(job_root).list(job_root)
+    names = newest_first(child.name for child in children if child.is_directory)
+    return [name for name in names if _has_metadata(uri.join(job_root, name), site)]
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
@@ -53,13 +69,33 @@ def _completed(place: str, site: Site) -> Source:
     return Source(place, _job_name(uri.parent(place)), uri.parent(place))
 
 
-def _newest(job_root: str, site: Site) -> Source:
-    children = site.storage(job_root).list(job_root)
-    for name in newest_first(child.name for child in children if child.is_directory):
-        if _has_metadata(uri.join(job_root, name), site):
-            return _completed(uri.join(job_root, name), site)
+def _newest(job_root: str, site: Site, allow_older: bool) -> Source:
+    storage = site.storage(job_root)
+    children = storage.list(job_root)
+    changed = {child.name: child.modified for child in children if child.is_directory}
+    highest: tuple[str, float] | None = None
+    last = ("", 0.0)
+    for name in newest_first(changed):
+        if highest is not None and 0 < changed[name] < last[1]:
+            continue  # a directory changes when its `_metadata` appears, so this one was completed before
+        status = storage.stat(uri.join(job_root, f"{name}/{METADATA}"))
+        if status is not None:
+            highest = highest or (name, status.modified)
+            last = max(last, (name, status.modified), key=lambda each: each[1])
+    if highest is not None:
+        _refuse_ambiguous(job_root, highest, last, allow_older)
+        return Source(uri.join(job_root, last[0]), _job_name(job_root), job_root)
     what = "holds no completed checkpoint (no chk-N with a _metadata)" if children else "is not there or is empty"
     raise NotThere(f"{job_root} {what}; SOURCE is a checkpoint, a job's directory or a savepoint")
+
+
+def _refuse_ambiguous(job_root: str, highest: tuple[str, float], last: tuple[str, float], allow_older: bool) -> None:
+    """Numbers restart when a job of a fixed id is started from scratch, while its former checkpoints may be retained."""
+    if last[1] > highest[1] and not allow_older:
+        raise Refused(
+            f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or the directory was copied. Nothing"
+            f" was done. Give --allow-older to follow {last[0]}; or name one checkpoint, such as {job_root}/{highest[0]}"
+        )
 
 
 def _has_metadata(place: str, site: Site) -> bool:
@@ -111,10 +147,36 @@ def _read(stream: BinaryIO, checkpoint: str, place: str, site: Site) -> Metadata
         data: bytes | BinaryIO = held if len(held) <= _HELD_IN_MEMORY else stream
         if data is stream:
             stream.seek(0)
-        return MetadataFile(place, _decoded(data, checkpoint, place), held if data is held else None, site)
+        return MetadataFile(place, decoded(data, checkpoint, place), held if data is held else None, site)
 
 
-def _decoded(data: bytes | BinaryIO, checkpoint: str, place: str) -> Metadata:
+class MetadataBytes(NamedTuple):
+    """A `_metadata` as bytes: its digest, and the bytes themselves as long as they are small enough to hold."""
+
+    digest: Digest
+    held: bytes | None
+
+
+def read_bytes(checkpoint: str, site: Site) -> MetadataBytes | None:
+    """Read the `_metadata` of a checkpoint's directory to its end, without decoding it; None if there is none."""
+    place = uri.join(checkpoint, METADATA)
+    storage = site.storage(place)
+    try:
+        return storage.around("open", place, lambda: _digested(storage.unwrapped.open(place)))
+    except FileNotFoundError:
+        return None
+
+
+def _digested(stream: BinaryIO) -> MetadataBytes:
+    with stream:
+        first = stream.read(_HELD_IN_MEMORY + 1)
+        rest = iter(lambda: stream.read(CHUNK), b"")
+        is_small = len(first) <= _HELD_IN_MEMORY
+        return MetadataBytes(digest_of([first] if is_small else chain([first], rest)), first if is_small else None)
+
+
+def decoded(data: bytes | BinaryIO, checkpoint: str, place: str) -> Metadata:
+    """Decode a `_metadata` of a checkpoint's directory. Raises `MetadataError` with the file's place in front."""
     try:
         return decode(data, checkpoint)
     except MetadataError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from cpreplicate import deleting, lease, notes, orphans, seal
-from cpreplicate.errors import LeaseHeld, NotThere, Refused, TooManyDeletes
+from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.lease import Lease
 from cpreplicate.orphans import TRASH, Found
 from cpreplicate.plan import Action, Cap, total
@@ -70,18 +70,16 @@ def sweep(request: SweepRequest, say: Say) -> Sweep:
     replica = Replica(request.replica, request.sites.target)
     _look(replica, request)  # before a lease is written where no replica is, or into one that must not be touched
     with _alone(replica, request, say) as hold:
-        report = _look(replica, request)
+        report = _look(replica, request, is_alone=True)
         done = _remove(report, replica, request, hold, say) if report.deletes else replace(report, done=True)
         _remove_empty_directories(report.found, replica)
     return replace(done, seconds=time.monotonic() - started)
 
 
-def _look(replica: Replica, request: SweepRequest) -> Sweep:
+def _look(replica: Replica, request: SweepRequest, is_alone: bool = False) -> Sweep:
     seal.refuse_sealed(replica)
-    names = replica.committed_names()
-    if not names and not replica.storage.list(replica.root):
-        raise NotThere(f"{replica.root} is not there or is empty; REPLICA is <target root>/<job-id>")
-    found = orphans.find(replica, names, notes.now() - request.min_age, request.empty_trash)
+    state = orphans.examine(replica, is_alone)
+    found = orphans.find(replica, state, notes.now() - request.min_age, request.empty_trash)
     report = Sweep(replica.root, found)
     if not request.max_delete.allows(len(found.orphans), found.files):
         raise TooManyDeletes(

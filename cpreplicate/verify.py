@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate import manifest, uri
+from cpreplicate import ownership, uri
 from cpreplicate.errors import NotThere, UsageError
-from cpreplicate.placement import CHECKPOINT_NAME
-from cpreplicate.replica import Replica
+from cpreplicate.manifest import Entry, Manifest
+from cpreplicate.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.replica import Held, Replica
 from cpreplicate.storage import Site, checksum
 
 _STREAMS = 8
@@ -62,15 +63,15 @@ def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say,
     `content` is what to read and compare with the CRC32C of when it was copied.
     """
     replica = Replica(replica_root, site)
-    committed = replica.committed_names()
+    committed = ownership.newest_first(replica)
     name = _asked(replica, committed, checkpoint)
-    held = replica.read(name)
+    held, is_torn = _held(replica, name)
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else {}
     present = replica.present(uri.directories(held.files))
     short = tuple(path for path, extent in held.files.items() if path in present and _is_short(path, extent, present, recorded))
     lengths = {path: present[path] for path in held.files if path in present and content.takes(path)}
-    compared, uncompared = _compare(replica, lengths, manifest.crcs(manifests.values()), say) if content.share else ({}, ())
+    compared, uncompared = _compare(replica, lengths, _crcs(manifests.values()), say) if content.share else ({}, ())
     return Verification(
         replica=replica.root,
         checkpoint_id=held.checkpoint_id,
@@ -78,7 +79,11 @@ def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say,
         bytes=sum(present.get(path, 0) for path in held.files),
         missing=tuple(path for path in held.files if path not in present),
         short=short,
-        corrupt=tuple(path for path, equal in compared.items() if not equal and path not in short),
+        corrupt=(
+            *((f"{name}/{METADATA}",) if is_torn else ()),
+            *_extended(present, recorded, manifests.values()),
+            *(path for path, equal in compared.items() if not equal and path not in short),
+        ),
         outside=held.outside,
         content=content.share > 0,
         compared=len(compared),
@@ -89,16 +94,25 @@ def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say,
 def committed(replica_root: str, site: Site) -> tuple[str, ...]:
     """The committed checkpoints of a replica, newest first. Raises `NotThere` if there is none."""
     replica = Replica(replica_root, site)
-    names = replica.committed_names()
+    names = ownership.newest_first(replica)
     _asked(replica, names, None)
     return tuple(names)
 
 
-def _asked(replica: Replica, committed: Mapping[str, int], checkpoint: str | None) -> str:
+def _held(replica: Replica, name: str) -> tuple[Held, bool]:
+    """What a checkpoint references; and whether its `_metadata` is another than cpreplicate recorded, though no job's own."""
+    data = replica.metadata_bytes(name)
+    if data is None:
+        raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
+    record = ownership.read_record(replica, name)
+    return replica.held(name, data), record is not None and data.digest not in record.digests
+
+
+def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -> str:
     if not committed:
         raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
     if checkpoint is None:
-        return next(iter(committed))
+        return committed[0]
     if not CHECKPOINT_NAME.fullmatch(checkpoint):
         raise UsageError(f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as chk-42")
     if checkpoint not in committed:
@@ -106,19 +120,34 @@ def _asked(replica: Replica, committed: Mapping[str, int], checkpoint: str | Non
     return checkpoint
 
 
-def _manifests(replica: Replica, committed: Mapping[str, int]) -> dict[str, manifest.Manifest]:
+def _manifests(replica: Replica, committed: Sequence[str]) -> dict[str, Manifest]:
     """All of them: a merged file that grew is described by a later checkpoint's."""
-    read = {name: replica.manifest(name, length) for name, length in committed.items()}
+    read = {name: replica.manifest(name) for name in committed}
     return {name: found for name, found in read.items() if found is not None}
 
 
-def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapping[str, manifest.Entry]) -> bool:
+def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
+    """(path, length) to CRC32C, of all files whose CRC32C is known."""
+    entries = (item for found in manifests for item in found.entries.items())
+    return {(path, entry.length): entry.crc32c for path, entry in entries if entry.crc32c is not None}
+
+
+def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapping[str, Entry]) -> bool:
     """Shorter than its extent, or than it was when copied, which is all that can be said of a changelog's file.
 
     A file that grew since belongs to a merged file that a later checkpoint copied again.
     """
     entry = recorded.get(path)
     return present[path] < max(extent, entry.length if entry else 0)
+
+
+def _extended(present: Mapping[str, int], recorded: Mapping[str, Entry], manifests: Iterable[Manifest]) -> Iterator[str]:
+    """Yield files that are longer than cpreplicate ever wrote them; of a merged file that grew a later manifest knows."""
+    longest: dict[str, int] = {}
+    for found in manifests:
+        for path, entry in found.entries.items():
+            longest[path] = max(entry.length, longest.get(path, 0))
+    yield from (path for path in recorded if present.get(path, 0) > longest[path])
 
 
 def _compare(

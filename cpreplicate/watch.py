@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from cpreplicate import deleting, lease, seal, uri
+from cpreplicate import deleting, lease, ownership, seal, uri
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, UsageError
 from cpreplicate.placement import CHECKPOINT_NAME
 from cpreplicate.planning import Request
@@ -46,7 +46,9 @@ class Backlog:
             choose_runner(replace(self.request, runner="inline"), len(self.targets), 0, self.request.sites) as runner,
         ):
             seal.refuse_sealed(replica)
-            needed = {path for each in replica.committed_alone() for path in each.files}
+            state = ownership.examine(replica, is_alone=True)
+            ownership.refuse_foreign(state, replica)
+            needed = {path for each in state.committed for path in each.files}
             self.targets = [target for target in self.targets if target not in needed]
             while self.targets and time.monotonic() < until:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
@@ -57,7 +59,7 @@ class Backlog:
 
     def _forget_dropped(self, replica: Replica) -> None:
         for name in set(self.dropped) - set(replica.committed_names()):
-            replica.forget(name)
+            ownership.forget(replica, name)
         self.dropped = []
 
 
@@ -73,7 +75,7 @@ def watch(request: Request, interval: float, say: Say, show: Show) -> None:
     while True:
         until = time.monotonic() + interval
         try:
-            newest = find(request.source, request.sites.source).checkpoint
+            newest = find(request.source, request.sites.source, request.allow_older).checkpoint
             if newest != done:
                 report = sync(replace(request, source=newest), say)
                 done = newest

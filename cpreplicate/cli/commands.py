@@ -62,6 +62,8 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
 @params.runner_options
 @params.deletes_options
 @sites.writing
+@click.option("--check-content", is_flag=True, help="Read the files that are kept, and copy those whose content is not the"
+              " recorded one.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
 def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
     """Replicate: copy what is new, commit, delete what only the old checkpoint needed."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _TABLES = ("job", "root", "defaults")
 _OWN = ("name", "source", "target", "priority", "exclude")
-_OPTIONS = ("paths", "keep", "remap", "source-root", "max-delete", "async-deletes", "lock-wait")
+_OPTIONS = ("paths", "keep", "remap", "source-root", "max-delete", "async-deletes", "lock-wait", "adopt", "same-source",
+            "allow-older")  # fmt: skip
 _FLEET_CODES = """\b
 EXIT STATUS
    0  every job is replicated
@@ -34,13 +35,16 @@ EXIT STATUS
 @sites.target_conf
 @sites.access
 @sites.writing
+@click.option("--allow-older", is_flag=True, help="For every job, as of sync.")
 @click.option("--dry-run", is_flag=True, help="Look at every job, and do nothing.")
 @params.output_option
-def fleet(configuration: str, dry_run: bool, output: Any, **options: Any) -> int:
+def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **options: Any) -> int:
     """Replicate many jobs in one run: those that CONFIG names, and those below the roots that it names.
 
     CONFIG is a TOML file of [[job]] and [[root]] tables; see docs/fleet.md.
     """
+    from dataclasses import replace
+
     from cpreplicate.fleet import replicate_fleet
     from cpreplicate.output import narrator, show_fleet
     from cpreplicate.runners import Engine
@@ -51,7 +55,10 @@ def fleet(configuration: str, dry_run: bool, output: Any, **options: Any) -> int
     say, both = narrator(options["progress"]), params.sites_of(options)
     lock_wait = options.pop("lock_wait")
     engine = Engine(**params.engine_of(params.without_access(options)))
-    report = replicate_fleet(list(_members(configuration, tables, both, lock_wait)), engine, both, say, dry_run)
+    members = list(_members(configuration, tables, both, lock_wait))
+    if allow_older:
+        members = [replace(member, request=replace(member.request, allow_older=True)) for member in members]
+    report = replicate_fleet(members, engine, both, say, dry_run)
     show_fleet(report, output)
     return report.exit_code
 

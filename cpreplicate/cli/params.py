@@ -89,6 +89,12 @@ def replicate_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--source-root", multiple=True, metavar="URI", callback=places,
                      help="Read only below these roots, the job's own directory and what --remap names. Default: the"
                      " filesystem of SOURCE. Repeatable."),
+        click.option("--adopt", is_flag=True, help="Accept a directory that holds other files: what is there is never changed"
+                     " or deleted, and kept where it equals the source's."),
+        click.option("--same-source", is_flag=True, help="Accept SOURCE as another name of the replica's source: a renamed"
+                     " nameservice, a moved checkpoint directory."),
+        click.option("--allow-older", is_flag=True, help="Follow a job that was started from scratch and counts its checkpoints"
+                     " anew: take the checkpoint that was completed last, and withdraw those with higher numbers."),
         sites.source_conf,
         sites.target_conf,
         sites.access,

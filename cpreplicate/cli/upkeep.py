@@ -8,7 +8,6 @@ import click
 
 from cpreplicate.cli import params, sites
 from cpreplicate.cli.commands import cli
-from cpreplicate.errors import NotThere
 
 _UPKEEP_CODES = """\b
 EXIT STATUS
@@ -90,15 +89,24 @@ def promote(output: Any, **options: Any) -> int:
 
 @cli.command(epilog=_UPKEEP_CODES)
 @click.argument("replica", callback=params.place)
+@click.option("--job", metavar="DIR", callback=params.place_if_any,
+              help="The checkpoint directory of the job that was started from the replica. Refused (exit 6) while a"
+              " checkpoint there references the replica, or none has completed.")  # fmt: skip
+@click.option("--no-job-uses-it", is_flag=True, help="Instead of --job: you know that no job needs the replica's files.")
 @sites.target_conf
 @sites.access
-def unseal(replica: str, **options: Any) -> None:
-    """Let sync, watch and sweep at a replica again that was promoted, once no job needs its files."""
-    from cpreplicate.output import narrate
-    from cpreplicate.replica import Replica
-    from cpreplicate.seal import unseal as verb
+def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) -> None:
+    """Remove the seal of a promoted replica, so that sync, watch and sweep may change it again.
 
-    sealed = verb(Replica(replica, params.site_of(options.pop("target_conf"), options)))
-    if sealed is None:
-        raise NotThere(f"{replica} is not sealed; nothing was done")
+    Name the job that was started from the replica with --job, or state with --no-job-uses-it that there is none.
+    """
+    from cpreplicate.output import narrate
+    from cpreplicate.unseal import UnsealRequest
+    from cpreplicate.unseal import unseal as verb
+
+    if (job is None) != no_job_uses_it:
+        raise click.UsageError(
+            "give either --job DIR, the checkpoint directory of the job that was started from the replica, or --no-job-uses-it"
+        )
+    sealed = verb(UnsealRequest(replica, job, params.site_of(options.pop("target_conf"), options)))
     narrate(f"unsealed {replica}, which was sealed {sealed}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from cpreplicate.runners.work import Action, Outcome
 from cpreplicate.storage import Sites
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+Done: TypeAlias = Callable[[Outcome], None]
 
 
 class Runner(Protocol):
@@ -23,10 +24,11 @@ class Runner(Protocol):
     reason: str
     is_elsewhere: bool
 
-    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:
-        """One outcome for each action, in any order. What failed was tried again before it is told as failed.
+    def run(self, actions: Sequence[Action], level: int = 0, done: Done | None = None) -> list[Outcome]:
+        """Return one outcome for each action, in any order. What failed was tried again before it is reported as failed.
 
-        `level` is how important it is among what runs at the same time, 0 the most.
+        `level` is how important it is among what runs at the same time, 0 the most. `done` is called, from any thread, with
+        the outcome of each action once it is known; with that of one that succeeded perhaps more than once.
         """
 
     def map(self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()) -> list[Out]:

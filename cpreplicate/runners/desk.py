@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Sequence
 
+from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.transport import Told, decode_outcomes, encode_outcomes
 from cpreplicate.runners.work import Action, Outcome, Watcher
@@ -23,16 +24,17 @@ class Desk:
         self._lock = threading.Lock()
         self._batches: dict[str, Sequence[Action]] = {}
         self._finished: dict[str, dict[int, Outcome]] = {}
+        self._done: dict[str, Done | None] = {}
 
     @property
     def answers(self) -> Answers:
         """What tasks call."""
         return {"begin": self._begin, "tell": self._tell}
 
-    def expect(self, key: str, batch: Sequence[Action]) -> None:
-        """Tasks will tell of this batch."""
+    def expect(self, key: str, batch: Sequence[Action], done: Done | None = None) -> None:
+        """Tasks will tell of this batch; `done` is called with each action that succeeded."""
         with self._lock:
-            self._batches[key], self._finished[key] = batch, {}
+            self._batches[key], self._finished[key], self._done[key] = batch, {}, done
 
     def finished(self, key: str) -> dict[int, Outcome]:
         """What is known to be done of a batch, by its index there."""
@@ -42,7 +44,7 @@ class Desk:
     def forget(self, key: str) -> None:
         """Nothing more is told of it, or what is told comes too late."""
         with self._lock:
-            del self._batches[key], self._finished[key]
+            del self._batches[key], self._finished[key], self._done[key]
             self._progress.end(key)
 
     def _begin(self, key: str, attempt: int) -> bytes:
@@ -65,6 +67,10 @@ class Desk:
             finished.update(fresh)
             failed = sum(outcome.error is not None for _, outcome in found)
             self._progress.add(key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed)
+            done = self._done[key]
+        if done is not None:
+            for outcome in fresh.values():
+                done(outcome)
 
 
 class Reporter(Watcher):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TypeVar
 
+from cpreplicate.runners.base import Done
 from cpreplicate.runners.engine import Engine
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.work import Action, Outcome, Stopped, Watcher, perform, size_of
@@ -39,17 +40,22 @@ class InlineRunner:
         self._is_cancelled = False
         self._shown = showing(self._progress, engine.show)
 
-    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:  # noqa: ARG002  # all are as important
+    def run(
+        self,
+        actions: Sequence[Action],
+        level: int = 0,  # noqa: ARG002  # all are as important
+        done: Done | None = None,
+    ) -> list[Outcome]:
         """Execute all; what failed is tried again, except a copy whose source is not there."""
         self._progress.expect(len(actions), sum(map(size_of, actions)))
-        outcomes = {outcome.target: outcome for outcome in self._perform(actions, again=False)}
+        outcomes = {outcome.target: outcome for outcome in self._perform(actions, done)}
         for again in range(1, _TRIES):
             failed = [action for action in actions if outcomes[action.target].is_worth_a_try]
             if not failed:
                 break
             time.sleep(_PAUSE * 2 ** (again - 1))
             self._progress.retry(len(failed))
-            outcomes.update((outcome.target, outcome) for outcome in self._perform(failed, again=True))
+            outcomes.update((outcome.target, outcome) for outcome in self._perform(failed, done))
         self._progress.fail(sum(outcome.error is not None for outcome in outcomes.values()))
         return list(outcomes.values())
 
@@ -59,13 +65,13 @@ class InlineRunner:
         with ThreadPoolExecutor(self._streams or (_MAPPED_HERE if is_here else _MAPPED), "map") as pool:
             return list(pool.map(function, items))
 
-    def _perform(self, actions: Sequence[Action], again: bool) -> list[Outcome]:
-        counter = _Counter(self._progress, actions)
+    def _perform(self, actions: Sequence[Action], done: Done | None) -> list[Outcome]:
+        counter = _Counter(self._progress, done)
         self._active.add(counter)
         if self._is_cancelled:
             raise Stopped
         try:
-            return perform(actions, self._sites, self._streams, again, _SLOTS, counter)
+            return perform(actions, self._sites, self._streams, _SLOTS, counter)
         finally:
             self._active.discard(counter)
             self._progress.end(counter)
@@ -91,9 +97,9 @@ class InlineRunner:
 class _Counter(Watcher):
     """Counts what is done."""
 
-    def __init__(self, progress: Progress, actions: Sequence[Action]) -> None:
+    def __init__(self, progress: Progress, done: Done | None) -> None:
         super().__init__()
-        self._progress, self._actions = progress, actions
+        self._progress, self._done = progress, done
         progress.begin(self)
 
     def moved(self, count: int) -> None:
@@ -101,6 +107,8 @@ class _Counter(Watcher):
         super().moved(count)
 
     def done(self, index: int, outcome: Outcome) -> None:  # noqa: ARG002  # counted alike, whichever it was
+        if self._done is not None:
+            self._done(outcome)
         if outcome.error is None:
             self._progress.add(self, files=1, size=outcome.bytes)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from cpreplicate.runners.base import In, Out, Runner
+from cpreplicate.runners.base import Done, In, Out, Runner
 from cpreplicate.runners.work import Action, Outcome
 from cpreplicate.storage import Sites
 
@@ -17,9 +17,14 @@ class SharedRunner:
         self.name, self.reason, self.is_elsewhere = runner.name, runner.reason, runner.is_elsewhere
         self._runner, self._level = runner, level
 
-    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:  # noqa: ARG002  # it has its own
+    def run(
+        self,
+        actions: Sequence[Action],
+        level: int = 0,  # noqa: ARG002  # it has its own
+        done: Done | None = None,
+    ) -> list[Outcome]:
         """See `Runner`."""
-        return self._runner.run(actions, self._level)
+        return self._runner.run(actions, self._level, done)
 
     def map(self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()) -> list[Out]:
         """See `Runner`."""

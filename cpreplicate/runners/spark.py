@@ -18,6 +18,7 @@ from pyspark import SparkContext, TaskContext
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners import executors, session
+from cpreplicate.runners.base import Done
 from cpreplicate.runners.batching import batches
 from cpreplicate.runners.copies import Copies, sizes_of
 from cpreplicate.runners.desk import Desk, Reporter
@@ -66,7 +67,7 @@ class SparkRunner:
         self._groups: set[str] = set()
         self._is_cancelled = False
 
-    def run(self, actions: Sequence[Action], level: int = 0) -> list[Outcome]:
+    def run(self, actions: Sequence[Action], level: int = 0, done: Done | None = None) -> list[Outcome]:
         """Execute all; may be called from several threads. `level`: how important it is, 0 the most, where levels are.
 
         Where Spark itself gives up, what is not known to be done is told as failed: it may have been done.
@@ -74,14 +75,14 @@ class SparkRunner:
         started = self._session()
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
         last = session.tries(started.context) - 1
-        outcomes, error = self._stage(actions, started, level, last)
+        outcomes, error = self._stage(actions, started, level, last, done)
         if self._is_cancelled:
             raise Stopped
         if error is not None and (left := [action for action in actions if action.target not in outcomes]):
             _raise_if_mistaken(error)
             if _is_running(started.context) and not _DIFFERENT.search(str(error)):
                 self._progress.retry()
-                again, error = self._stage(left, started, level, _LAST, is_again=True)
+                again, error = self._stage(left, started, level, _LAST, done)
                 outcomes.update(again)
         found = [outcomes.get(action.target) or _given_up(action, error) for action in actions]
         self._progress.fail(sum(outcome.error is not None for outcome in found))
@@ -124,16 +125,21 @@ class SparkRunner:
         self._started = None
 
     def _stage(
-        self, actions: Sequence[Action], started: _Started, level: int, last: int, is_again: bool = False
+        self,
+        actions: Sequence[Action],
+        started: _Started,
+        level: int,
+        last: int,
+        done: Done | None = None,
     ) -> tuple[dict[str, Outcome], Exception | None]:
         """What came of the actions by their target; of some of them only if there is an error."""
         packed = batches(actions, started.slots, self._engine.batch_bytes, self._engine.batch_files)
         number = next(self._numbers)
         keyed = {f"{number}-{at}": batch for at, batch in enumerate(packed)}
         for key, batch in keyed.items():
-            self._desk.expect(key, batch)
+            self._desk.expect(key, batch, done)
         needs = self._needs(actions.places() if isinstance(actions, Copies) else _places(actions))
-        task = _Task(self.limited(self._sites), self._engine.streams, started.address, needs, last, is_again)
+        task = _Task(self.limited(self._sites), self._engine.streams, started.address, needs, last)
         encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
             found = dict(self._collected(started.context, task, encoded, level))
@@ -229,11 +235,9 @@ class _Checked:
 class _Task:
     """One batch on an executor."""
 
-    def __init__(
-        self, sites: Sites, streams: int | None, address: Address, needs: executors.Needs, last: int, is_again: bool
-    ) -> None:
+    def __init__(self, sites: Sites, streams: int | None, address: Address, needs: executors.Needs, last: int) -> None:
         self._sites, self._streams, self._address, self._needs = sites, streams, address, needs
-        self._last, self._is_again = last, is_again
+        self._last = last
 
     def __call__(self, keyed: tuple[str, bytes]) -> tuple[str, bytes]:
         executors.check(self._needs)
@@ -244,8 +248,7 @@ class _Task:
             known = reporter.begin(batch)
             reporter.indexes = [index for index in range(len(batch)) if index not in (known or {})]
             left = [batch[index] for index in reporter.indexes]
-            again = attempt > 0 or self._is_again  # what was finished in the last second was not told
-            outcomes = perform(left, self._sites, self._streams, again, watcher=reporter)
+            outcomes = perform(left, self._sites, self._streams, watcher=reporter)
         failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
         if failed and attempt < self._last:
             raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")

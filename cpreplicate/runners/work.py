@@ -110,16 +110,12 @@ def perform(
     batch: Sequence[Action],
     sites: Sites,
     streams: int | None = None,
-    again: bool = False,
     slots: int = 1,
     watcher: Watcher | None = None,
 ) -> list[Outcome]:
     """Execute a batch, `streams` files at once, by default as many as its storages like for so many slots.
 
     Each failure becomes the outcome of its file; outcomes are in the order of the batch.
-
-    `again` tells that an earlier try may have done part of it: a file that is there whole is then read back for its CRC32C
-    instead of being copied again.
     """
     if not batch:
         return []
@@ -128,7 +124,7 @@ def perform(
     def run(index: int) -> Outcome:
         watcher.moved(0)
         with wanted(lambda: watcher.moved(0)):
-            outcome = attempt(batch[index], sites, again, watcher.moved)
+            outcome = attempt(batch[index], sites, watcher.moved)
         watcher.done(index, outcome)
         return outcome
 
@@ -167,11 +163,11 @@ def _storages(action: Action, sites: Sites) -> list[Storage]:
     return [*places, sites.source.storage(action.source)] if isinstance(action, Copy) else places
 
 
-def attempt(action: Action, sites: Sites, again: bool, moved: Callable[[int], None]) -> Outcome:
+def attempt(action: Action, sites: Sites, moved: Callable[[int], None]) -> Outcome:
     """Execute one action; failures that belong to the file or its storage are told, any other is raised."""
     started = time.monotonic()
     try:
-        length, crc32c = _do(action, sites, again, moved)
+        length, crc32c = _do(action, sites, moved)
     except (OSError, CpreplicateError) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         missing, late = isinstance(error, SourceMissing), isinstance(error, _Late)
@@ -179,11 +175,11 @@ def attempt(action: Action, sites: Sites, again: bool, moved: Callable[[int], No
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
 
 
-def _do(action: Action, sites: Sites, again: bool, moved: Callable[[int], None]) -> tuple[int, int | None]:
+def _do(action: Action, sites: Sites, moved: Callable[[int], None]) -> tuple[int, int | None]:
     if isinstance(action, Delete):
         _remove(action, sites.target.storage(action.target))
         return 0, None
-    if isinstance(action, Read) or (again and _is_done(action, sites)):
+    if isinstance(action, Read):
         return checksum(action.target, sites.target, moved)
     check = functools.partial(action.held.check, sites.target) if action.held is not None else None
     return copy_file(action.source, action.target, action.extent, sites, check, moved)
@@ -196,10 +192,3 @@ def _remove(action: Delete, storage: Storage) -> None:
         storage.delete(action.target)
     else:
         storage.move(action.target, action.to)
-
-
-def _is_done(action: Copy, sites: Sites) -> bool:
-    """Present with the source's length: files appear under their names only when whole."""
-    copied = sites.target.storage(action.target).stat(action.target)
-    source = sites.source.storage(action.source).stat(action.source)
-    return copied is not None and source is not None and copied.length == source.length >= action.extent

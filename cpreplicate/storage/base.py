@@ -94,11 +94,13 @@ class Storage(ABC):
         content: Content,
         expect: Callable[[int], None] | None = None,
         attributes: Attributes | None = None,
+        replace: bool = True,
     ) -> int:
-        """Write a file so that it appears whole and durable, or not at all; replaces one that is there. Returns its length.
+        """Write a file so that it appears whole and durable, or not at all. Returns its length.
 
-        Directories on the way to it are made, as durably. `expect` may look at the length and raise, and `content` may
-        raise: then nothing appears. `attributes` are set before the file appears, where the storage has them.
+        It replaces a file that is there, or, if not to `replace`, raises `FileExistsError`. Directories on the way to it are
+        made, as durably. `expect` may look at the length and raise, and `content` may raise: then nothing appears.
+        `attributes` are set before the file appears, where the storage has them.
         """
 
     @abstractmethod
@@ -124,6 +126,10 @@ class Storage(ABC):
     def real(self, uri: str) -> str:
         """The place without the symbolic links on the way to it, where the filesystem has any."""
         return uri
+
+    def file_id(self, uri: str) -> object | None:  # noqa: ARG002  # most storages have none
+        """What is the same for two names of one file or directory, and for nothing else; None where that is not known."""
+        return None
 
     def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
         """The CRC32C of the whole file where the storage tells it without the file being read, else None."""

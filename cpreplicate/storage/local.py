@@ -89,6 +89,14 @@ class LocalStorage(RenamingStorage):
     def real(self, uri: str) -> str:
         return places.filesystem(uri) + os.path.realpath(_path(uri))
 
+    def file_id(self, uri: str) -> object | None:
+        """Device and inode: the same for all links, also for a bind mount."""
+        try:
+            found = os.stat(_path(uri))
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def rmdir(self, uri: str) -> bool:
         try:
             os.rmdir(_path(uri))
@@ -141,7 +149,9 @@ def _status(uri: str, found: os.stat_result) -> FileStatus:
 def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStatus]:
     for entry in entries:
         with contextlib.suppress(FileNotFoundError):  # deleted between the listing and the look at it
-            yield _status(places.join(uri, entry.name), entry.stat())._replace(is_link=entry.is_symlink())
+            leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)
+            found = entry.stat(follow_symlinks=not leads_nowhere)
+            yield _status(places.join(uri, entry.name), found)._replace(is_link=entry.is_symlink())
 
 
 @contextlib.contextmanager

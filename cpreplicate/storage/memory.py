@@ -50,12 +50,15 @@ class MemoryStorage(Storage):
         content: Content,
         expect: Callable[[int], None] | None = None,
         attributes: Attributes | None = None,
+        replace: bool = True,
     ) -> int:
         refuse_unusable(uri)
         data = b"".join(content())
         if expect is not None:
             expect(len(data))
         with self._lock:
+            if not replace and uri in self._files:
+                raise FileExistsError(errno.EEXIST, "is there already", uri)
             self._store(uri, data, attributes.modified if attributes else None)
         return len(data)
 

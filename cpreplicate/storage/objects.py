@@ -77,19 +77,23 @@ class ObjectStorage(Storage):
         content: Content,
         expect: Callable[[int], None] | None = None,
         attributes: Attributes | None = None,  # noqa: ARG002  # objects have neither permission bits nor a time to set
+        replace: bool = True,
     ) -> int:
         head, rest = _first(content(), _PART)
         if rest is None:
             if expect is not None:
                 expect(len(head))
             with _telling(uri):
-                self._fs.pipe_file(_path(uri), head)
+                self._fs.pipe_file(_path(uri), head, **({} if replace else _EXCLUSIVE[self._protocol]))
             return len(head)
-        return self._upload(uri, chain([head], rest), expect)
+        return self._upload(uri, chain([head], rest), expect, replace)
 
-    def _upload(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None) -> int:
+    def _upload(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None, replace: bool) -> int:
+        if not replace and self._protocol != "s3" and self.stat(uri) is not None:  # "x" of the others is not known to work
+            raise FileExistsError(errno.EEXIST, "is there already", uri)
+        mode = "wb" if replace or self._protocol != "s3" else "xb"
         with _telling(uri):
-            file = self._fs.open(_path(uri), "wb", block_size=_PART)
+            file = self._fs.open(_path(uri), mode, block_size=_PART)
         try:
             for chunk in chunks:  # outside: what the source says is not of this place
                 with _telling(uri):

@@ -32,6 +32,7 @@ class RenamingStorage(Storage):
         content: Content,
         expect: Callable[[int], None] | None = None,
         attributes: Attributes | None = None,
+        replace: bool = True,
     ) -> int:
         with self.temporary(uri) as temporary:
             length = self.write_new(temporary, content)
@@ -39,7 +40,7 @@ class RenamingStorage(Storage):
                 expect(length)
             if attributes is not None:
                 self.set_attributes(temporary, attributes)
-            if not self.rename(temporary, uri, replace=True):
+            if not self.rename(temporary, uri, replace):
                 raise FileNotFoundError(f"{temporary} went before it could be renamed; did a sweep run beside this run?")
         return length
 

@@ -45,8 +45,9 @@ class Wrapped(Storage):
         content: Content,
         expect: Callable[[int], None] | None = None,
         attributes: Attributes | None = None,
+        replace: bool = True,
     ) -> int:
-        return self.around("put", uri, lambda: self.unwrapped.put(uri, content, expect, attributes))
+        return self.around("put", uri, lambda: self.unwrapped.put(uri, content, expect, attributes, replace))
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         return self.around("create_exclusive", uri, lambda: self.unwrapped.create_exclusive(uri, data))
@@ -56,6 +57,9 @@ class Wrapped(Storage):
 
     def move(self, uri: str, new_uri: str) -> bool:
         return self.around("move", uri, lambda: self.unwrapped.move(uri, new_uri))
+
+    def file_id(self, uri: str) -> object | None:
+        return self.unwrapped.file_id(uri)
 
     def real(self, uri: str) -> str:
         return self.unwrapped.real(uri)

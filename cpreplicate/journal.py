@@ -1,0 +1,151 @@
+"""The journal of a run: what it is about to write and to delete, and what of it is complete.
+
+`.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first copy, and lists each path that the run
+may write or delete: so every file that cpreplicate ever wrote is recorded before it appears. Later parts list what is complete,
+with length and CRC32C, every 30 s or 2,000 files. A run that died is resumed from them. The journal goes once the manifest
+of the commit holds what it lists, and the rest is deleted.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from cpreplicate import notes, uri
+from cpreplicate.placement import OWN
+from cpreplicate.storage import Storage
+
+PREFIX = "copied-"
+SECONDS = 30.0  # between two parts, at most
+FILES = 2_000  # in a part, about
+
+
+class Copied(NamedTuple):
+    """A complete file by its path in the replica: its length and CRC32C."""
+
+    path: str
+    length: int
+    crc32c: int
+
+
+class Journal(NamedTuple):
+    """A part as read: paths that its run was about to write or delete, and files that are complete."""
+
+    name: str
+    planned: frozenset[str]
+    copied: Mapping[str, Copied]
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """All paths in it."""
+        return self.planned.union(self.copied)
+
+
+class JournalWriter:
+    """Writes the journal of one run; `done` may be called from any thread."""
+
+    def __init__(self, storage: Storage, replica: str, seconds: float = SECONDS, files: int = FILES) -> None:
+        stamp = f"{int(notes.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
+        self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{stamp}")
+        self._seconds, self._most = seconds, files
+        self._lock = threading.Lock()
+        self._full, self._ended = threading.Event(), False
+        self._waiting: list[Copied] = []
+        self._parts = 0
+
+    @property
+    def names(self) -> list[str]:
+        """The parts that were written, by their names in `.cpreplicate/`."""
+        return [uri.name(self._place(number)) for number in range(self._parts)]
+
+    def plan(self, paths: Sequence[str]) -> None:
+        """Record what is about to be written and deleted, before it is."""
+        self._write([(path, None, None) for path in paths])
+
+    def done(self, copied: Copied) -> None:
+        """Record a complete file, before long."""
+        with self._lock:
+            self._waiting.append(copied)
+            if len(self._waiting) >= self._most:
+                self._full.set()
+
+    @contextmanager
+    def writing(self) -> Iterator[JournalWriter]:
+        """Write a part now and then while the block runs, and what is left where it ends by an exception."""
+        thread = threading.Thread(target=self._write_parts, name="journal", daemon=True)
+        thread.start()
+        try:
+            yield self
+        except BaseException:
+            self._stop(thread)
+            with suppress(OSError):  # why the run ended is what counts; what is not recorded is copied again
+                self.flush()
+            raise
+        self._stop(thread)
+
+    def flush(self) -> None:
+        """Write what is complete and was not written yet."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._write(waiting)
+
+    def _stop(self, thread: threading.Thread) -> None:
+        self._ended = True
+        self._full.set()
+        thread.join()
+
+    def _write_parts(self) -> None:
+        while True:
+            self._full.wait(self._seconds)
+            if self._ended:
+                return
+            self._full.clear()
+            with suppress(OSError):  # a part that is lost costs copying its files again, should the run die
+                self.flush()
+
+    def _write(self, rows: Sequence[tuple[str, int | None, int | None]]) -> None:
+        data = _encoded(rows)
+        self._storage.put(self._place(self._parts), lambda: [data])
+        self._parts += 1
+
+    def _place(self, number: int) -> str:
+        return f"{self._stem}-{number:06d}.parquet"
+
+
+def names(own: Iterable[str]) -> list[str]:
+    """Return the parts of journals among the names of files in `.cpreplicate/`, oldest first."""
+    return sorted(name for name in own if name.startswith(PREFIX))
+
+
+def read(storage: Storage, replica: str, name: str) -> Journal:
+    """Return a part; an empty one if it is gone or cannot be read."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with storage.open(uri.join(replica, f"{OWN}/{name}")) as stream:
+            columns = parquet.ParquetFile(io.BytesIO(stream.read())).read(use_threads=False).to_pydict()
+            rows = list(zip(columns["path"], columns["length"], columns["crc32c"], strict=True))
+    except (FileNotFoundError, pa.ArrowException, KeyError, ValueError):
+        rows = []
+    copied = {row[0]: Copied(*row) for row in rows if row[1] is not None}
+    return Journal(name, frozenset(row[0] for row in rows if row[1] is None), copied)
+
+
+def _encoded(rows: Sequence[tuple[str, int | None, int | None]]) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table({
+        "path": pa.array([path for path, _, _ in rows], pa.string()),
+        "length": pa.array([length for _, length, _ in rows], pa.int64()),
+        "crc32c": pa.array([crc32c for _, _, crc32c in rows], pa.uint32()),
+    })  # fmt: skip
+    sink = io.BytesIO()
+    parquet.write_table(table, sink)
+    return sink.getvalue()

@@ -1,0 +1,426 @@
+"""Ownership: which directory is a replica, and which checkpoints and files in it cpreplicate wrote.
+
+The marker `.cpreplicate/replica.json` is created before anything else and names the source. The record of a checkpoint,
+`.cpreplicate/chk-N.json`, holds the digests of the `_metadata` that is published and of the one that is about to be, and is in
+place before the commit. So a `_metadata` without a matching record was not written by cpreplicate: a job keeps it here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cpreplicate import journal, lease, manifest, notes, uri
+from cpreplicate.digest import Digest, digest_of
+from cpreplicate.errors import Refused
+from cpreplicate.journal import Journal
+from cpreplicate.manifest import Manifest
+from cpreplicate.placement import CHECKPOINT_NAME, METADATA, OWN
+from cpreplicate.plan import Vouch
+from cpreplicate.replica import Held, Replica
+from cpreplicate.source import MetadataBytes
+from cpreplicate.storage import TEMPORARY, FileStatus, Site
+from cpreplicate.storage.base import Content
+
+MARKER = "replica.json"
+RECORD_SUFFIX = ".json"
+LAID_OUT = ("shared", "taskowned", "foreign", "packed")
+_FORMAT = 1
+_BEFORE_THE_MARKER = (lease.NAME, TEMPORARY)  # what a run leaves that died before it made the marker
+
+
+class SourceName(NamedTuple):
+    """A source as the operator named it, and as its storage knows it: without links, by addresses instead of names."""
+
+    given: str
+    resolved: str
+
+
+class Marker(NamedTuple):
+    """What makes a directory a replica. `adopted`: there were files of others when it became one."""
+
+    replica_id: str
+    job: str
+    sources: tuple[SourceName, ...]
+    adopted: bool = False
+
+    def names(self, source: SourceName) -> bool:
+        """Return whether this source may be replicated here."""
+        return any(each.resolved == source.resolved for each in self.sources)
+
+
+class Record(NamedTuple):
+    """What cpreplicate knows of a checkpoint here. Of two, the one with the higher `sequence` was published later."""
+
+    sequence: int
+    digests: tuple[Digest, ...]
+    adopted: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """A replica's directory as found, newest checkpoint first.
+
+    `committed` are cpreplicate's own checkpoints; `adopted` and `unrecorded` are names of those of others, the latter not
+    accepted. `stale` are records of checkpoints that are not there (any more). `own` is what lies in `.cpreplicate/`, `links`
+    are directories of the replica that are symbolic links.
+    """
+
+    marker: Marker | None
+    is_empty: bool
+    committed: tuple[Held, ...]
+    adopted: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+    records: Mapping[str, Record]
+    stale: Mapping[str, Record | None]
+    own: Mapping[str, FileStatus]
+    links: tuple[str, ...]
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next publication."""
+        records = [*self.records.values(), *filter(None, self.stale.values())]
+        return 1 + max((record.sequence for record in records), default=0)
+
+
+def examine(replica: Replica, is_alone: bool = False) -> State:
+    """Return what the directory of a replica is. Nothing is changed, unless `is_alone`.
+
+    `is_alone`: this run holds the lease, so files of others that are not yet whole are removed first, and what became whole
+    just before is seen.
+    """
+    while True:
+        state = _examine(replica)
+        if not is_alone or state.marker is None or replica.without_unfinished():
+            return state
+
+
+def _examine(replica: Replica) -> State:
+    children = replica.children()
+    links = tuple(child.name for child in children if child.is_link and _is_laid_out(child.name))
+    has_own = any(child.name == OWN and not child.is_link for child in children)
+    own = replica.own_files() if has_own else {}
+    marker = read_marker(replica.site, replica.root) if MARKER in own else None
+    looks = {name: _look(replica, name, has_own) for name in replica.committed_names(children)}
+    found = {name: look for name, look in looks.items() if look is not None}
+    records = {name: look.record for name, look in found.items() if look.record is not None}
+    ours = sorted(records, key=lambda name: records[name].sequence, reverse=True)
+    stale = [name for name in _recorded_names(own) if name not in found]
+    return State(
+        marker=marker,
+        is_empty=_is_empty(children, own),
+        committed=tuple(found[name].held(replica, name) for name in ours if not records[name].adopted),
+        adopted=tuple(name for name in ours if records[name].adopted),
+        unrecorded=tuple(name for name in found if name not in records),
+        records=records,
+        stale={name: read_record(replica, name) for name in stale},
+        own=own,
+        links=links,
+    )
+
+
+class _Look(NamedTuple):
+    """A `_metadata` as it lies, and the record that matches it."""
+
+    data: MetadataBytes
+    record: Record | None
+
+    def held(self, replica: Replica, name: str) -> Held:
+        return replica.held(name, self.data)
+
+
+def _look(replica: Replica, name: str, has_own: bool) -> _Look | None:
+    """Read a `_metadata`, then its record, until both are of one moment: another run may publish or withdraw meanwhile.
+
+    A record is in place before its `_metadata` appears and until it is gone, so what is the same before and after a record
+    was read that does not match it is not cpreplicate's.
+    """
+    data = replica.metadata_bytes(name)
+    while data is not None:
+        record = read_record(replica, name) if has_own else None
+        if record is not None and data.digest in record.digests:
+            return _Look(data, record)
+        again = replica.metadata_bytes(name) if has_own else data
+        if again is not None and again.digest == data.digest:
+            return _Look(data, None)
+        data = again
+    return None
+
+
+def _is_laid_out(name: str) -> bool:
+    return name in (OWN, *LAID_OUT) or CHECKPOINT_NAME.fullmatch(name) is not None
+
+
+def _is_empty(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> bool:
+    """Whether there is nothing but what a run leaves that died before it made the marker."""
+    others = [each for each in children if each.name != OWN and not _is_temporary(each)]
+    return not others and all(name.startswith(_BEFORE_THE_MARKER) for name in own)
+
+
+def _is_temporary(status: FileStatus) -> bool:
+    return status.name.startswith(TEMPORARY) and not status.is_directory
+
+
+def _recorded_names(own: Iterable[str]) -> list[str]:
+    names = [name.removesuffix(RECORD_SUFFIX) for name in own if name.endswith(RECORD_SUFFIX)]
+    return [name for name in names if CHECKPOINT_NAME.fullmatch(name)]
+
+
+def newest_first(replica: Replica) -> list[str]:
+    """Return the committed checkpoints, last published first; those without a record after the others, highest N first."""
+    names = replica.committed_names()
+    records = {name: read_record(replica, name) for name in names}
+    numbers = {name: record.sequence for name, record in records.items() if record is not None}
+    return sorted(names, key=lambda name: (numbers.get(name, -1), int(name.removeprefix("chk-"))), reverse=True)
+
+
+# Marker and records
+
+
+def read_marker(site: Site, root: str) -> Marker | None:
+    """Return the marker of the replica at `root`; None if there is none. Raises `Refused` if it cannot be understood."""
+    place = uri.join(root, f"{OWN}/{MARKER}")
+    note = notes.told(notes.read(site.storage(place), place))
+    if note is None:
+        return None
+    try:
+        sources = tuple(SourceName(str(each["given"]), str(each["resolved"])) for each in note["sources"])
+        return Marker(str(note["replica_id"]), str(note["job"]), sources, bool(note["adopted"]))
+    except (KeyError, TypeError) as error:
+        raise Refused(
+            f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into another TARGET_ROOT"
+        ) from error
+
+
+def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool) -> Marker:
+    """Make a directory a replica of this source. Raises `Refused` if another run did so just before."""
+    marker = Marker(uuid.uuid4().hex, job, (source,), adopted)
+    if not replica.storage.create_exclusive(_marker_place(replica), _encoded_marker(marker)):
+        raise Refused(f"{replica.root} became a replica just now, by another run. Run again")
+    return marker
+
+
+def add_source(replica: Replica, marker: Marker, source: SourceName) -> Marker:
+    """Record a further name of the source in the marker."""
+    added = marker._replace(sources=(*marker.sources, source))
+    replica.storage.put(_marker_place(replica), lambda: [_encoded_marker(added)])
+    return added
+
+
+def _marker_place(replica: Replica) -> str:
+    return replica.at(f"{OWN}/{MARKER}")
+
+
+def _encoded_marker(marker: Marker) -> bytes:
+    sources = [source._asdict() for source in marker.sources]
+    return notes.encoded({"format": _FORMAT, **marker._asdict(), "sources": sources, "time": notes.now(), **notes.signature()})
+
+
+def record_place(replica: Replica, name: str) -> str:
+    """Return where the record of a checkpoint lies."""
+    return replica.at(f"{OWN}/{name}{RECORD_SUFFIX}")
+
+
+def adopt(replica: Replica, name: str) -> None:
+    """Record a checkpoint of others that lies here: it is older than any of cpreplicate's, and never changed."""
+    data = replica.metadata_bytes(name)
+    if data is not None:
+        write_record(replica, name, Record(0, (data.digest,), adopted=True))
+
+
+def read_record(replica: Replica, name: str) -> Record | None:
+    """Return the record of a checkpoint; None if there is none that can be understood."""
+    note = notes.told(notes.read(replica.storage, record_place(replica, name)))
+    try:
+        digests = tuple(Digest(int(length), int(crc32c)) for length, crc32c in note["digests"]) if note else ()
+        return Record(int(note["sequence"]), digests, bool(note["adopted"])) if note else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def write_record(replica: Replica, name: str, record: Record) -> None:
+    """Write the record of a checkpoint, atomically."""
+    note = {"format": _FORMAT, **record._asdict(), "time": notes.now(), **notes.signature()}
+    replica.storage.put(record_place(replica, name), lambda: [notes.encoded(note)])
+
+
+def announce(replica: Replica, name: str, content: Content, state: State) -> Digest:
+    """Record the `_metadata` that is about to be published as `name`; the one that is there stays recorded as well.
+
+    It is the newest from its publication on. Returns its digest.
+    """
+    digest = digest_of(content())
+    current = [each.metadata for each in state.committed if each.name == name]
+    write_record(replica, name, Record(state.next_sequence, (*current, digest)))
+    return digest
+
+
+def announce_rewrite(replica: Replica, name: str, current: Digest, content: Content) -> None:
+    """Record another spelling of the `_metadata` of `name`, which stays as old or new as it is."""
+    record = read_record(replica, name)
+    sequence = record.sequence if record is not None else 0
+    write_record(replica, name, Record(sequence, (current, digest_of(content()))))
+
+
+def publish(replica: Replica, name: str, content: Content, digest: Digest, check: Callable[[], None], replace: bool) -> None:
+    """Commit the `_metadata` that was announced. One that is not there yet is created, never replaced.
+
+    Raises `Refused` if somebody else has just created it.
+    """
+    try:
+        replica.publish(name, content, check, replace)
+    except FileExistsError as error:
+        found = replica.metadata_bytes(name)  # an attempt whose answer was lost may have created it
+        if found is None or found.digest != digest:
+            raise Refused(
+                f"{replica.at(name)}/{METADATA} was created by another program during the run: a job writes its checkpoints"
+                " here. Nothing was committed or deleted. Sync into a TARGET_ROOT that only cpreplicate writes"
+            ) from error
+
+
+def withdraw(replica: Replica, name: str) -> None:
+    """Remove the `_metadata` of a checkpoint, if it is still cpreplicate's own. Raises `Refused` otherwise."""
+    look = _look(replica, name, has_own=True)
+    if look is None:
+        return
+    if look.record is None or look.record.adopted:
+        raise Refused(f"{replica.at(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was deleted")
+    replica.withdraw(name)
+
+
+def forget(replica: Replica, name: str) -> None:
+    """Remove what is left of a withdrawn checkpoint once its files are gone: record, manifest and empty directory."""
+    manifest.remove(replica.storage, replica.root, name)
+    replica.storage.delete(record_place(replica, name))
+    replica.storage.rmdir(replica.at(name))
+
+
+# Checks
+
+
+def source_name(site: Site, place: str) -> SourceName:
+    """Return a source's root as given, and as its storage knows it."""
+    return SourceName(place, site.identity(place) + uri.local_path(site.storage(place).real(place)))
+
+
+def refuse_foreign(state: State, replica: Replica) -> None:
+    """Raise `Refused` where links, a missing marker or checkpoints of others show that a directory is not only a replica."""
+    for reason in foreign(state, replica):
+        raise Refused(reason)
+
+
+def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator[str]:
+    """Yield why cpreplicate must not change anything in this directory."""
+    if state.links:
+        yield (
+            f"{replica.at(state.links[0])} is a symbolic link: what would be written or deleted there may not belong to the"
+            " replica. Nothing was done. Replace the link by a directory, or sync into another TARGET_ROOT"
+        )
+    if state.marker is None and not state.is_empty and not may_adopt:
+        yield (
+            f"{replica.root} is not empty and is not a replica of cpreplicate's making ({_what_is_there(state)}). Nothing was"
+            " done. Sync into a TARGET_ROOT that only cpreplicate writes, beside Flink's own checkpoint directory; or accept"
+            " the directory with `sync --adopt`: what is in it is then never changed"
+        )
+    elif state.unrecorded and not may_adopt:
+        yield (
+            f"{replica.at(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job writes its checkpoints here, or"
+            " the file was damaged. Nothing was done. If a job runs here, sync into another TARGET_ROOT; if none does,"
+            f" remove {state.unrecorded[0]} and run again"
+        )
+
+
+def _what_is_there(state: State) -> str:
+    names = state.unrecorded
+    return f"it holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}" if names else "it holds other files"
+
+
+def other_source(state: State, replica: Replica, source: SourceName) -> Iterator[str]:
+    """Yield why a source must not be replicated here: the marker names another."""
+    if state.marker is not None and not state.marker.names(source):
+        known = " and ".join(f"{each.given} ({each.resolved})" for each in state.marker.sources)
+        yield (
+            f"{replica.root} is a replica of {known}, not of {source.given} ({source.resolved}). Nothing was done. Sync into"
+            " another TARGET_ROOT, or, if both are names of the same source, add the new one with --same-source"
+        )
+
+
+def same_replica(state: State, replica: Replica, source_marker: Marker | None, source: SourceName) -> Iterator[str]:
+    """Yield why not: the source's directory carries the same replica id, so it is the same directory, or a copy of it."""
+    if state.marker is not None and source_marker is not None and source_marker.replica_id == state.marker.replica_id:
+        yield (
+            f"{source.given} and {replica.root} carry the same replica id {state.marker.replica_id}: they are one directory"
+            " under two names, or one is a copy of the other. Nothing was done. Give another TARGET_ROOT"
+        )
+
+
+def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
+    """Raise `Refused` where the replica and its source are one directory, or one lies in the other, under whatever names.
+
+    Only where the storage can say so without anything being written, as local filesystems can.
+    """
+    storage = source_site.storage(source)
+    here, there = storage.file_id(source), replica.storage.file_id(replica.root)
+    around_target = {replica.storage.file_id(place) for place in _upwards(replica.root)}
+    around_source = {storage.file_id(place) for place in _upwards(source)}
+    if (here is not None and here in around_target) or (there is not None and there in around_source):
+        raise Refused(f"the replica {replica.root} would lie in its own source {source}, or the source in it, under another"
+                      " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
+
+
+def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, source: str, is_new: bool) -> None:
+    """Raise `Refused` if the lease just taken can be read at the source: both are one directory, or it lies in the source.
+
+    That is looked for below the source by each end of the replica's path, but only when the replica `is_new`.
+    """
+    path = uri.local_path(replica.root).strip("/").split("/")
+    inner = ["/".join(path[at:]) for at in range(len(path))] if is_new else []
+    for place in (source, *(uri.join(source, each) for each in inner)):
+        note = notes.told(notes.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
+        if note and note.get("token") == taken.token:
+            raise Refused(f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another"
+                          " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
+
+
+def _upwards(place: str) -> Iterator[str]:
+    """Yield a place and the directories that it lies in."""
+    while uri.local_path(place).strip("/"):
+        yield place
+        place = uri.parent(place)
+
+
+class Vouched:
+    """What manifests and journals say of the files of a replica: which are cpreplicate's, and how long each must be."""
+
+    def __init__(self, replica: Replica, state: State) -> None:
+        self.journals: list[Journal] = []
+        self.manifests: dict[str, Manifest] = {}
+        self.files: dict[str, Vouch] = {}
+        for name in sorted(_vouching(state.own), key=lambda name: _moment(state.own[name])):  # of two the later one holds
+            if name.startswith(journal.PREFIX):
+                part = journal.read(replica.storage, replica.root, name)
+                self.journals.append(part)
+                self.files.update((path, Vouch(each.length, each.crc32c, True)) for path, each in part.copied.items())
+            elif (found := replica.manifest(name.removesuffix(manifest.SUFFIX))) is not None:
+                self.manifests[name.removesuffix(manifest.SUFFIX)] = found
+                self.files.update((path, Vouch(*entry[1:])) for path, entry in found.entries.items())
+
+    @property
+    def written(self) -> set[str]:
+        """The paths that cpreplicate wrote, or was about to."""
+        paths = {path for path, vouch in self.files.items() if vouch.written}
+        return paths.union(*(part.paths for part in self.journals))
+
+
+def _vouching(own: Iterable[str]) -> list[str]:
+    checkpoints = [
+        name for name in own if name.endswith(manifest.SUFFIX) and CHECKPOINT_NAME.fullmatch(name[: -len(manifest.SUFFIX)])
+    ]
+    return [*checkpoints, *journal.names(own)]
+
+
+def _moment(status: FileStatus) -> tuple[float, bool, str]:
+    """When it was written; a manifest after the journal of its own run, where the storage's clock is coarse."""
+    return status.modified, not status.name.startswith(journal.PREFIX), status.name

@@ -1,0 +1,70 @@
+"""`unseal`: let sync, watch and sweep change a promoted replica again, once no job needs its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cpreplicate import orphans, seal, uri
+from cpreplicate.closure import closure
+from cpreplicate.deleting import some
+from cpreplicate.errors import NotThere, Refused
+from cpreplicate.placement import is_replica_path
+from cpreplicate.replica import Replica
+from cpreplicate.source import completed_names, read_metadata
+from cpreplicate.storage import Site
+
+
+@dataclass(frozen=True)
+class UnsealRequest:
+    """What to unseal. `job` is the checkpoint directory of the job that was started from it; None if no job uses it."""
+
+    replica: str
+    job: str | None
+    site: Site = field(default=Site())
+
+
+def unseal(request: UnsealRequest) -> str:
+    """Remove the seal, and return by whom, when and for what it was made.
+
+    Raises `NotThere` if there is none, `Refused` if a job may need the replica's files or writes its own below it.
+    """
+    replica = Replica(request.replica, request.site)
+    sealed = seal.describe(replica)
+    if sealed is None:
+        raise NotThere(f"{replica.root} is not sealed; nothing was done")
+    orphans.refuse_unrecorded_files(replica, orphans.examine(replica))
+    if request.job is not None:
+        _refuse_used(replica, request.job)
+    replica.storage.delete(seal.place(replica), durable=True)
+    return sealed
+
+
+def _refuse_used(replica: Replica, job: str) -> None:
+    """A job needs the replica until it has completed a checkpoint of its own, and after CLAIM as long as one references it."""
+    names = completed_names(job, replica.site)
+    if not names:
+        raise Refused(
+            f"{job} holds no completed checkpoint, so the job may still need {replica.root}. Nothing was done. Wait for its first"
+            " checkpoint; or, if no job uses the replica, give --no-job-uses-it"
+        )
+    for name in names:
+        used = list(_used(replica, uri.join(job, name)))
+        if used:
+            raise Refused(
+                f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job needs them. Nothing was done. They"
+                f" are {some(used)}"
+            )
+
+
+def _used(replica: Replica, checkpoint: str) -> Iterator[str]:
+    """Yield the references of a checkpoint that may be of files of the replica, under whatever name it is reached.
+
+    Names of clusters differ (a nameservice, an address, a view), so what counts is the end of the path: the replica's name
+    and a path in it, where a file lies.
+    """
+    step = f"/{uri.name(replica.root)}/"
+    for place in closure(read_metadata(checkpoint, replica.site).metadata).files:
+        inner = place.rpartition(step)[2] if step in place and uri.below(place, checkpoint) is None else ""
+        if is_replica_path(inner) and replica.storage.stat(replica.at(inner)) is not None:
+            yield place
