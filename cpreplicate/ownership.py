@@ -326,8 +326,8 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
         )
     elif state.unrecorded and not may_adopt:
         yield (
-            f"{replica.at(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job writes its checkpoints here, or"
-            " the file was damaged. Nothing was done. If a job runs here, sync into another TARGET_ROOT; if none does,"
+            f"{replica.at(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job writes its checkpoints here,"
+            " or the file was damaged. Nothing was done. If a job runs here, sync into another TARGET_ROOT; if none does,"
             f" remove {state.unrecorded[0]} and run again"
         )
 
@@ -380,8 +380,10 @@ def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, so
     for place in (source, *(uri.join(source, each) for each in inner)):
         note = notes.told(notes.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
         if note and note.get("token") == taken.token:
-            raise Refused(f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another"
-                          " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
+            raise Refused(
+                f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."
+                " Nothing was done. Give another TARGET_ROOT"
+            )
 
 
 def _upwards(place: str) -> Iterator[str]:
@@ -415,10 +417,10 @@ class Vouched:
 
 
 def _vouching(own: Iterable[str]) -> list[str]:
-    checkpoints = [
-        name for name in own if name.endswith(manifest.SUFFIX) and CHECKPOINT_NAME.fullmatch(name[: -len(manifest.SUFFIX)])
-    ]
-    return [*checkpoints, *journal.names(own)]
+    """Return the names of manifests and journals among those in `.cpreplicate/`."""
+    manifests = [name for name in own if name.endswith(manifest.SUFFIX)]
+    of_checkpoints = [name for name in manifests if CHECKPOINT_NAME.fullmatch(name.removesuffix(manifest.SUFFIX))]
+    return [*of_checkpoints, *journal.names(own)]
 
 
 def _moment(status: FileStatus) -> tuple[float, bool, str]:

@@ -93,8 +93,8 @@ def _refuse_ambiguous(job_root: str, highest: tuple[str, float], last: tuple[str
     """Numbers restart when a job of a fixed id is started from scratch, while its former checkpoints may be retained."""
     if last[1] > highest[1] and not allow_older:
         raise Refused(
-            f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or the directory was copied. Nothing"
-            f" was done. Give --allow-older to follow {last[0]}; or name one checkpoint, such as {job_root}/{highest[0]}"
+            f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or the directory was copied."
+            f" Nothing was done. Give --allow-older to follow {last[0]}; or name one checkpoint, such as {job_root}/{highest[0]}"
         )
 
 

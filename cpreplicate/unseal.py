@@ -45,15 +45,15 @@ def _refuse_used(replica: Replica, job: str) -> None:
     names = completed_names(job, replica.site)
     if not names:
         raise Refused(
-            f"{job} holds no completed checkpoint, so the job may still need {replica.root}. Nothing was done. Wait for its first"
-            " checkpoint; or, if no job uses the replica, give --no-job-uses-it"
+            f"{job} holds no completed checkpoint, so the job may still need {replica.root}. Nothing was done. Wait for its"
+            " first checkpoint; or, if no job uses the replica, give --no-job-uses-it"
         )
     for name in names:
         used = list(_used(replica, uri.join(job, name)))
         if used:
             raise Refused(
-                f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job needs them. Nothing was done. They"
-                f" are {some(used)}"
+                f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job needs them. Nothing was done."
+                f" They are {some(used)}"
             )
 
 
