@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import s3fs
 
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage import ShortSource, Site, Sites, SourceMissing, WriteSettings, checksum, copy_file
@@ -15,6 +16,7 @@ from cpreplicate.storage.base import TEMPORARY, Attributes
 from cpreplicate.storage.faults import Faulty
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.registry import serving
+from tests.support.s3 import s3fs_options
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
@@ -160,6 +162,47 @@ def test_a_put_replaces_a_file_as_a_whole(storage, root):
     put(storage, uri, b"newer")
     assert read(storage, uri) == b"newer"
     assert [each.name for each in storage.list(root)] == ["file"]
+
+
+@pytest.mark.parametrize("length", [3, 17 << 20], ids=["small", "above a part of a multipart upload"])
+def test_a_put_that_must_not_replace_leaves_what_is_there(place, storage, root, length):
+    """What publishes a new `chk-N/_metadata`: a job may have written one of that name just before."""
+    uri = f"{root}/d/file"
+    put(storage, uri, b"old")
+    with pytest.raises(FileExistsError):
+        put(storage, uri, bytes(length), replace=False)
+    assert read(storage, uri) == b"old"
+    assert [each.name for each in storage.list(f"{root}/d")] == ["file"]
+    assert uploads_under_way(place) == []
+
+
+@pytest.mark.parametrize("length", [3, 17 << 20], ids=["small", "above a part of a multipart upload"])
+def test_a_put_that_must_not_replace_creates_what_is_not_there(storage, root, length):
+    assert put(storage, f"{root}/d/file", bytes(length), replace=False) == length
+    assert storage.stat(f"{root}/d/file").length == length
+    assert [each.name for each in storage.list(f"{root}/d")] == ["file"]
+
+
+def test_of_two_puts_that_must_not_replace_the_later_one_fails(storage, root):
+    """The file appears while the second put is under way, so only the publishing itself can notice it."""
+    uri = f"{root}/d/file"
+
+    def overtaken(_length):
+        put(storage, uri, b"first", replace=False)
+
+    with pytest.raises(FileExistsError):
+        put(storage, uri, bytes(17 << 20), replace=False, expect=overtaken)
+    assert read(storage, uri) == b"first"
+    assert [each.name for each in storage.list(f"{root}/d")] == ["file"]
+
+
+def uploads_under_way(place):
+    """Multipart uploads of the place's own that were neither completed nor aborted; none but on S3."""
+    if place.has_directories:
+        return []
+    client = s3fs.S3FileSystem(**s3fs_options(place.site.options_for("s3://conformance")["endpoint_url"]))
+    found = client.list_multipart_uploads("conformance")
+    return [each for each in found if each["Key"].startswith(place.root.removeprefix("s3://conformance/"))]
 
 
 def test_of_many_contenders_one_creates(storage, root):
