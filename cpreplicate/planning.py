@@ -106,9 +106,9 @@ def reasons_against(wanted: Wanted, replica: Replica, state: State, request: Req
     """Yield why a sync must not change anything in the replica's directory."""
     may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
     yield from ownership.foreign(state, replica, may_adopt)
+    yield from ownership.same_replica(state, replica, wanted.marker, wanted.name)
     if not request.same_source:
         yield from ownership.other_source(state, replica, wanted.name)
-    yield from ownership.same_replica(state, replica, wanted.marker, wanted.name)
     if wanted.placement.name in (*state.adopted, *state.unrecorded):
         yield (
             f"{replica.at(wanted.placement.name)}/{METADATA} is another program's and would be replaced. Nothing was done. Sync"
