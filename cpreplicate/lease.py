@@ -11,7 +11,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ class Lease:
         self._place, self._token = self.held
         self._site, self._storage = site, site.storage(replica)
         self._started = self._renewed = notes.now()
-        self._has_beaten = self._is_delegated = self._leaves_nothing = False
+        self._has_beaten = self._is_delegated = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
 
@@ -94,13 +94,6 @@ class Lease:
             self._storage.delete(self._heartbeat_of(self._token))
         if notes.now() < self.until() and _token(notes.told(self._read(self._place))) == self._token:
             self._storage.delete(self._place)
-        if self._leaves_nothing:
-            for directory in (uri.parent(self._place), uri.parent(uri.parent(self._place))):
-                self._storage.rmdir(directory)
-
-    def leave_nothing(self) -> None:
-        """Have the directories that were made for the lease removed with it, if they are empty then."""
-        self._leaves_nothing = True
 
     def _try(self) -> bool:
         try:
@@ -160,8 +153,14 @@ class Lease:
 
 
 @contextmanager
-def held(replica: str, site: Site, wait: float = 0.0, say: Say = lambda _line: None) -> Iterator[Lease]:
-    """Hold the lease of a replica, waiting for it so many seconds at most; it is to be checked before each irrevocable step."""
+def held(
+    replica: str, site: Site, wait: float = 0.0, say: Say = lambda _line: None, absent: Sequence[str] = ()
+) -> Iterator[Lease]:
+    """Hold the lease of a replica, waiting for it so many seconds at most; it is to be checked before each irrevocable step.
+
+    `absent`: directories that taking the lease creates, the deepest first. A block that ends by an exception and leaves
+    them empty has them removed.
+    """
     lease = Lease(replica, site)
     lease.take(wait, say)
     try:
@@ -169,6 +168,7 @@ def held(replica: str, site: Site, wait: float = 0.0, say: Say = lambda _line: N
     except BaseException:
         with suppress(OSError):  # why the run ended is what counts; a lease that stays is taken over when it expires
             lease.give_back()
+            all(site.storage(place).rmdir(place) for place in absent)  # until one is not empty
         raise
     lease.give_back()
 

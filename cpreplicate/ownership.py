@@ -363,8 +363,8 @@ def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
     """
     storage = source_site.storage(source)
     here, there = storage.file_id(source), replica.storage.file_id(replica.root)
-    around_target = {replica.storage.file_id(place) for place in _upwards(replica.root)}
-    around_source = {storage.file_id(place) for place in _upwards(source)}
+    around_target = {replica.storage.file_id(place) for place in uri.upwards(replica.root)}
+    around_source = {storage.file_id(place) for place in uri.upwards(source)}
     if (here is not None and here in around_target) or (there is not None and there in around_source):
         raise Refused(f"the replica {replica.root} would lie in its own source {source}, or the source in it, under another"
                       " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
@@ -384,13 +384,6 @@ def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, so
                 f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."
                 " Nothing was done. Give another TARGET_ROOT"
             )
-
-
-def _upwards(place: str) -> Iterator[str]:
-    """Yield a place and the directories that it lies in."""
-    while uri.local_path(place).strip("/"):
-        yield place
-        place = uri.parent(place)
 
 
 class Vouched:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from cpreplicate import manifest, uri
 from cpreplicate.closure import closure
@@ -55,6 +56,12 @@ class Replica:
     def own_files(self) -> dict[str, FileStatus]:
         """What lies in `.cpreplicate/`, by name."""
         return {child.name: child for child in self.storage.list(self.at(OWN))}
+
+    def absent_directories(self) -> tuple[str, ...]:
+        """The directories that the first file in `.cpreplicate/` creates, the deepest first."""
+        if not self.storage.has_directories:
+            return ()
+        return tuple(takewhile(lambda place: self.storage.stat(place) is None, uri.upwards(self.at(OWN))))
 
     def committed_names(self, children: Iterable[FileStatus] | None = None) -> list[str]:
         """Directories `chk-N` with a `_metadata`, the highest N first. One listing, and one of each."""

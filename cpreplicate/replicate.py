@@ -100,8 +100,9 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
     state = _examined(wanted, replica, request)
     if (nothing := _nothing_to_do(wanted, replica, state, request)) is not None:
         return _report(nothing, wanted, started)
-    with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
-        _refuse_same_place(wanted, replica, state, hold, request)
+    absent = replica.absent_directories() if state.marker is None else ()
+    with lease.held(replica.root, replica.site, request.lock_wait, say, absent) as hold:
+        ownership.refuse_same_place(replica, hold.held, request.sites.source, wanted.source.root, state.marker is None)
         state = _examined(wanted, replica, request, is_alone=True)
         vouched = Vouched(replica, state)
         made = make_plan(wanted, replica, state, vouched, request)
@@ -122,16 +123,6 @@ def _examined(wanted: Wanted, replica: Replica, request: Request, is_alone: bool
     for reason in reasons_against(wanted, replica, state, request):
         raise Refused(reason)
     return state
-
-
-def _refuse_same_place(wanted: Wanted, replica: Replica, state: State, hold: Lease, request: Request) -> None:
-    """What was made for the lease goes with it, if nothing else is there."""
-    try:
-        ownership.refuse_same_place(replica, hold.held, request.sites.source, wanted.source.root, state.marker is None)
-    except Refused:
-        if state.is_empty:
-            hold.leave_nothing()
-        raise
 
 
 def _claim(wanted: Wanted, replica: Replica, state: State, request: Request) -> State:

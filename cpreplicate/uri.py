@@ -7,7 +7,7 @@ A place is a URI spelled as `org.apache.flink.core.fs.Path.toString` prints it: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cpreplicate.errors import Refused, UsageError
@@ -56,6 +56,13 @@ def join(base: str, relative: str) -> str:
 def parent(uri: str) -> str:
     """The directory of a place."""
     return uri.rpartition("/")[0]
+
+
+def upwards(uri: str) -> Iterator[str]:
+    """Yield a place and the directories that it lies in, without the root of its filesystem."""
+    while local_path(uri).strip("/"):
+        yield uri
+        uri = parent(uri)
 
 
 def directories(places: Iterable[str]) -> set[str]:

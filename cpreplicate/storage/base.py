@@ -64,6 +64,7 @@ class Storage(ABC):
 
     streams = 8  # small files that are worth having in flight at once from one process
     copies_its_own = False  # whether `copy_from` works between two storages of this class
+    has_directories = True  # whether a directory may be there with nothing in it
     put_calls = 1  # metadata operations that a `put` costs; every other verb counts as one
 
     @property

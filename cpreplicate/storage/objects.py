@@ -44,6 +44,7 @@ class ObjectStorage(Storage):
     """One bucket or container. Durable by the service's answer; atomic by its put."""
 
     streams = 32
+    has_directories = False
 
     def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]

@@ -16,7 +16,7 @@ class Wrapped(Storage):
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
-        self.streams, self.put_calls = inner.streams, inner.put_calls
+        self.streams, self.put_calls, self.has_directories = inner.streams, inner.put_calls, inner.has_directories
 
     @property
     def unwrapped(self) -> Storage:

@@ -245,6 +245,17 @@ class HdfsCluster:
         rows = json.loads(self._web("GET", path, {"op": "LISTSTATUS"}))["FileStatuses"]["FileStatus"]
         return sorted(row["pathSuffix"] for row in rows)
 
+    def tree(self, path: str) -> dict[str, bytes | None]:
+        """Every path below a directory, with a file's bytes; a directory has None."""
+        rows = json.loads(self._web("GET", path, {"op": "LISTSTATUS"}))["FileStatuses"]["FileStatus"]
+        found: dict[str, bytes | None] = {}
+        for row in rows:
+            place = f"{path}/{row['pathSuffix']}"
+            found[place] = None if row["type"] == "DIRECTORY" else self.get(place)
+            if row["type"] == "DIRECTORY":
+                found.update(self.tree(place))
+        return found
+
     def rpc_counts(self, namenode: int | None = None) -> dict[str, int]:
         """How often clients have called each method since the NameNode started, all that was answered until now.
 
