@@ -58,7 +58,7 @@ class Site:
         if scheme in _HDFS:
             return f"{scheme}://{_addresses(authority, options)}"
         if scheme in ("s3", "s3a", "s3n", "s3p"):
-            return f"s3://{authority} at {options.get('endpoint_url') or options.get('fs.s3a.endpoint')}"
+            return f"s3://{authority} at {_endpoint(options)}"
         return filesystem
 
 
@@ -76,6 +76,12 @@ def _addresses(authority: str, options: Mapping[str, str]) -> str:
         return authority if ":" in authority else f"{authority}:{_HDFS_PORT}"
     keys = [f"dfs.namenode.rpc-address.{authority}.{node.strip()}" for node in nodes.split(",")]
     return ",".join(sorted(options.get(key, key) for key in keys))
+
+
+def _endpoint(options: Mapping[str, str]) -> str | None:
+    """The endpoint of S3 in one spelling; None for the default one."""
+    given = (options.get("endpoint_url") or options.get("fs.s3a.endpoint") or "").rstrip("/")
+    return f"https://{given}" if given and "://" not in given else given or None
 
 
 @functools.cache
