@@ -74,9 +74,12 @@ def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[s
 
 
 class TestTheCallsOfAnIncrementalSync:
-    """The budget: the source one open a copied file; the target four calls a copied and one a deleted file; a constant."""
+    """The budget: the source one open a copied file; the target four calls a copied and one a deleted file; a constant.
 
-    CONSTANT = 40
+    The constant holds four calls each for lease, journal, record, `_metadata` and manifest.
+    """
+
+    CONSTANT = 48
 
     def test_ask_the_source_once_for_each_copied_file(self, calls: tuple[Counter[str], Counter[str]]) -> None:
         at_source, _ = calls
@@ -99,7 +102,8 @@ class TestTheCallsOfAnIncrementalSync:
         assert at_source["getListing"] + at_source["getFileInfo"] <= 4
         assert at_target["getListing"] + at_target["getFileInfo"] <= 20
         assert at_target["mkdirs"] == 0
-        assert set(at_source) <= {"getBlockLocations", "getFileInfo", "getListing", "getServerDefaults"}
+        asked = {"getBlockLocations", "getFileInfo", "getListing", "getServerDefaults"}
+        assert set(at_source) <= {*asked, "fileNotFoundException"}  # the source is no replica: it has no marker
 
 
 def test_a_sync_with_nothing_to_do_costs_a_constant(two: Clusters, here: str) -> None:
@@ -205,6 +209,24 @@ class TestTwoClustersOfOneName:
             "<configuration><property><name>fs.defaultFS</name><value>hdfs://localhost:1</value></property></configuration>"
         )
         return {"HADOOP_CONF_DIR": str(core), "HADOOP_HOME": "/nonexistent"}
+
+    def test_are_two_sources_of_one_archive_unless_the_operator_says_that_they_are_one(
+        self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
+    ) -> None:
+        """The text of both sources is the same, so the message shows the addresses of their NameNodes."""
+        (a, conf_a), (b, conf_b) = pairs["a"], pairs["b"]
+        root, archive = f"hdfs://nameservice1{here}", f"hdfs://nameservice1{here}/archive"
+        into = ("--target-conf", conf_b, "--runner", "inline")
+        cli("sync", put_checkpoint(site_of(a), root, 1, {"shared/a": 100}), archive, "--source-conf", conf_a, *into)
+        second = put_checkpoint(site_of(b), root, 2, {"shared/a": 100, "shared/b": 9})
+        before = b.tree(here)
+        failed = run_cli("sync", second, archive, "--source-conf", conf_b, *into)
+        assert failed.returncode == 6
+        for text in (*a.namenodes, *b.namenodes, f"{root}/{JOB}", "--same-source", "TARGET_ROOT"):
+            assert text in failed.stderr
+        assert b.tree(here) == before
+        cli("sync", second, archive, "--source-conf", conf_b, *into, "--same-source")
+        assert not cli("sync", second, archive, "--source-conf", conf_b, *into)["committed"]
 
     def test_survive_a_failover_of_both_between_two_syncs(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str

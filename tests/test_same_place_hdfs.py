@@ -85,9 +85,8 @@ class TwoNames:
     @property
     def site(self) -> Site:
         """For the tests' own writes."""
-        return Site(
-            (("", tuple({**self.cluster.conf, **self.source.conf, "hadoop.user.name": self.cluster.superuser}.items())),)
-        )
+        options = {**self.cluster.conf, **self.source.conf, "hadoop.user.name": self.cluster.superuser}
+        return Site((("", tuple(options.items())),))
 
     def at_source(self, path: str) -> str:
         return f"{self.source.prefix}{self.here}/{path}"

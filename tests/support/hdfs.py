@@ -384,7 +384,10 @@ class _Process:
 
 
 def _calls(bean: Mapping[str, Any]) -> dict[str, int]:
-    """The calls of each method in a bean, without other views of the same calls and WebHDFS's own, `(external)`."""
+    """The calls of each method in a bean, without other views of the same calls and WebHDFS's own, `(external)`.
+
+    A call that fails counts as one of its exception, such as `fileNotFoundException`, and not as one of its method.
+    """
     found = {key.removesuffix("NumOps"): value for key, value in bean.items() if key.endswith("NumOps")}
     methods = [key for key in found if key.isidentifier() and not key.startswith(("Overall", "Deferred"))]
     return {key[:1].lower() + key[1:]: found[key] for key in methods}

@@ -1,0 +1,183 @@
+"""On real HDFS, what Flink or another replication keeps is refused and left as it is, and a replica's own upkeep works."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cpreplicate.storage import Site
+from tests.support.commandline import Ended, run
+from tests.support.hdfs import Clusters
+from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
+from tests.support.killing import started, wait_until
+
+pytestmark = pytest.mark.xdist_group("hdfs")
+
+REFUSED = 6
+FILES = {"shared/a": 1000, "shared/b": 2000, "chk-1/own": 30}
+NEXT = {"shared/b": 2000, "shared/c": 500, "chk-2/own": 40}
+FOREIGN = {"shared/z": 700, "chk-7/own": 50}
+
+
+class Standby:
+    """A job in cluster A, below `/…/checkpoints`, and where it may be replicated to in cluster B."""
+
+    def __init__(self, clusters: Clusters, client: str) -> None:
+        self.clusters, self._client = clusters, client
+        self.here = f"/test/{uuid.uuid4().hex}"
+        self.source = f"{self.at_a('checkpoints')}/{JOB}"
+        self.root = self.at_b("replicas")
+        self.replica = f"{self.root}/{JOB}"
+
+    def at_a(self, path: str) -> str:
+        return f"{self.clusters.a.uri}{self.here}/{path}"
+
+    def at_b(self, path: str) -> str:
+        return f"{self.clusters.b.uri}{self.here}/{path}"
+
+    def complete(self, number: int, files: Mapping[str, int], root: str = "") -> None:
+        """Complete a checkpoint of a job, in A unless elsewhere."""
+        put_checkpoint(Site(), root or self.at_a("checkpoints"), number, files)
+
+    def run(self, verb: str, *words: object) -> Ended:
+        return run(verb, *words, "--hdfs-client", self._client)
+
+    def sync(self, *words: object, source: str = "", root: str = "") -> Ended:
+        return self.run("sync", source or self.source, root or self.root, "--runner", "inline", "--output", "json", *words)
+
+    def trees(self) -> list[Mapping[str, bytes | None]]:
+        """Every path and byte in both clusters."""
+        found = []
+        for cluster in self.clusters:
+            cluster.mkdirs(self.here)
+            found.append(cluster.tree(self.here))
+        return found
+
+
+@pytest.fixture(params=["native", "hadoop"])
+def standby(request: pytest.FixtureRequest, clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> Standby:
+    monkeypatch.setenv("HADOOP_USER_NAME", clusters.a.superuser)
+    return Standby(clusters, request.param)
+
+
+def assert_refused(done: Ended, *named: str) -> None:
+    assert done.code == REFUSED, done
+    for text in named:
+        assert text in done.message, done.message
+
+
+class TestWhatAJobKeepsInTheTarget:
+    """Exit 6, and every path and byte of both clusters is as before."""
+
+    def test_is_never_changed_when_it_has_the_same_id(self, standby: Standby) -> None:
+        standby.complete(1, FILES)
+        standby.complete(7, FOREIGN, standby.at_b("checkpoints"))
+        before = standby.trees()
+        done = standby.sync(root=standby.at_b("checkpoints"))
+        assert_refused(done, standby.at_b(f"checkpoints/{JOB}"), "chk-7", "TARGET_ROOT", "--adopt")
+        assert standby.trees() == before
+
+    def test_is_never_changed_when_source_and_target_are_swapped(self, standby: Standby) -> None:
+        standby.complete(1, FILES)
+        assert standby.sync().code == 0
+        standby.complete(2, NEXT)
+        before = standby.trees()
+        done = standby.sync(source=standby.replica, root=standby.at_a("checkpoints"))
+        assert_refused(done, standby.source, "chk-2", "TARGET_ROOT")
+        assert standby.trees() == before
+
+    def test_is_never_changed_when_it_appears_in_a_replica(self, standby: Standby) -> None:
+        standby.complete(1, FILES)
+        assert standby.sync().code == 0
+        standby.complete(2, NEXT)
+        standby.complete(7, FOREIGN, standby.root)
+        before = standby.trees()
+        for done in (standby.sync(), *self.upkeep(standby, standby.replica)):
+            assert_refused(done, f"{standby.replica}/chk-7")
+        assert standby.trees() == before
+
+    def test_is_never_changed_by_upkeep(self, standby: Standby) -> None:
+        standby.complete(1, FILES)
+        before = standby.trees()
+        for done in self.upkeep(standby, standby.source):
+            assert_refused(done, standby.source, "chk-1")
+        assert standby.trees() == before
+
+    @staticmethod
+    def upkeep(standby: Standby, replica: str) -> list[Ended]:
+        sweep = standby.run("sweep", replica, "--min-age", "0s", "--max-delete", "100%", "--runner", "inline")
+        return [sweep, standby.run("relocate", replica, "--paths", "absolute"), standby.run("promote", replica)]
+
+
+def test_a_replica_is_kept_synced_swept_relocated_promoted_and_unsealed(standby: Standby) -> None:
+    standby.complete(1, FILES)
+    assert standby.sync().json()["copy"]["files"] == 3
+    assert not standby.sync().json()["committed"]
+    standby.complete(2, NEXT)
+    again = standby.sync().json()
+    assert (again["copy"]["files"], again["keep"]["files"], again["delete"]["files"]) == (2, 1, 2)
+    assert standby.run("sweep", standby.replica, "--min-age", "0s", "--runner", "inline").code == 0
+    assert standby.run("relocate", standby.replica, "--paths", "absolute").code == 0
+    assert standby.sync("--paths", "absolute").json()["committed"] is False
+    assert standby.run("promote", standby.replica, "--content").code == 0
+    assert_refused(standby.sync(), "unseal")
+    assert standby.run("unseal", standby.replica, "--no-job-uses-it").code == 0
+    standby.complete(3, {"shared/c": 500, "chk-3/own": 40})
+    assert standby.sync().json()["committed"]
+    assert standby.run("verify", standby.replica, "--content").code == 0
+    cluster = standby.clusters.b
+    assert cluster.names(f"{standby.here}/replicas/{JOB}") == [".cpreplicate", "chk-3", "shared"]
+    assert cluster.names(f"{standby.here}/replicas/{JOB}/.cpreplicate") == ["chk-3.json", "chk-3.parquet", "replica.json"]
+
+
+class TestAnAdoptedDirectory:
+    def test_keeps_what_was_there_and_what_equals_the_source(self, standby: Standby) -> None:
+        standby.complete(1, FILES)
+        root = standby.at_b("checkpoints")
+        standby.complete(7, {**FOREIGN, "shared/a": FILES["shared/a"]}, root)
+        directory = f"{standby.here}/checkpoints"
+        foreign = standby.clusters.b.tree(directory)
+        first = standby.sync("--adopt", root=root).json()
+        assert (first["copy"]["files"], first["keep"]["files"]) == (2, 1)
+        assert not standby.sync(root=root).json()["committed"]
+        standby.complete(2, NEXT)
+        assert standby.sync(root=root).json()["committed"]
+        found = standby.clusters.b.tree(directory)
+        assert {path: found.get(path) for path in foreign} == foreign
+        assert standby.run("verify", f"{root}/{JOB}", "--content").code == 0
+
+    def test_is_refused_if_a_file_of_the_source_differs_there(self, standby: Standby) -> None:
+        standby.complete(1, FILES)
+        root = standby.at_b("checkpoints")
+        standby.complete(7, FOREIGN, root)
+        directory = f"{standby.here}/checkpoints"
+        standby.clusters.b.put(f"{directory}/{JOB}/shared/b", bytes(FILES["shared/b"]))
+        foreign = standby.clusters.b.tree(directory)
+        assert_refused(standby.sync("--adopt", root=root), "shared/b")
+        found = standby.clusters.b.tree(directory)
+        assert {path: found.get(path) for path in foreign} == foreign
+        assert f"{directory}/{JOB}/chk-1" not in found
+
+
+def test_a_copy_that_was_killed_is_resumed_from_its_journal(clusters: Clusters, tmp_path: Path) -> None:
+    """A part of the journal is written after 2,000 files: those are not copied again."""
+    cluster, here = clusters.b, f"/test/{uuid.uuid4().hex}"
+    files = {f"shared/{number:05}": 100 for number in range(2600)}
+    source, root = write_checkpoint(tmp_path, 1, files), f"{cluster.uri}{here}"
+    replica, own = f"{here}/{JOB}", f"{here}/{JOB}/.cpreplicate"
+    cluster.mkdirs(own)
+    cluster.chown(here, cluster.superuser)
+    with started("sync", source, root, "--runner", "inline", "--parallelism", 128) as victim:
+        wait_until(lambda: any(name.endswith("-000001.parquet") for name in cluster.names(own)))
+        assert victim.kill(), victim.said()
+    assert "chk-1" not in cluster.names(replica)
+    with cluster.counted() as calls:
+        done = run("sync", source, root, "--runner", "inline", "--output", "json").json()
+    assert done["committed"]
+    assert done["keep"]["files"] >= 2000
+    assert calls["create"] <= 600 + 20
+    assert run("verify", f"{root}/{JOB}", "--content").code == 0
+    assert not [name for name in cluster.names(own) if name.startswith("copied-")]
