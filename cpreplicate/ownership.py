@@ -375,8 +375,8 @@ def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, so
 
     That is looked for below the source by each end of the replica's path, but only when the replica `is_new`.
     """
-    path = uri.local_path(replica.root).strip("/").split("/")
-    inner = ["/".join(path[at:]) for at in range(len(path))] if is_new else []
+    names = (replica.root, replica.site.behind_view(replica.root)) if is_new else ()
+    inner = dict.fromkeys(end for name in names for end in _ends(uri.local_path(name)))
     for place in (source, *(uri.join(source, each) for each in inner)):
         note = notes.told(notes.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
         if note and note.get("token") == taken.token:
@@ -384,6 +384,11 @@ def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, so
                 f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."
                 " Nothing was done. Give another TARGET_ROOT"
             )
+
+
+def _ends(path: str) -> Iterator[str]:
+    steps = path.strip("/").split("/")
+    return ("/".join(steps[at:]) for at in range(len(steps)))
 
 
 class Vouched:

@@ -157,6 +157,19 @@ class TestASourceUnderTwoNames:
         assert_refused(names.sync(source, names.at_target(inner)), names.at_target(f"{inner}/{JOB}"), source)
         assert names.tree() == whole
 
+    @pytest.mark.parametrize("client", ["native", "hadoop"])
+    def test_takes_no_replica_inside_of_it_by_a_view_that_begins_there(self, ha_cluster: HdfsCluster, client: str) -> None:
+        """No end of the path in the view is a path below the source."""
+        host, here = by_host(ha_cluster), f"/test/{uuid.uuid4().hex}"
+        links = {"linkFallback": f"{host.prefix}/", "link./standby": f"{host.prefix}{here}/src/{JOB}/inner"}
+        view = Name("viewfs://view", {f"fs.viewfs.mounttable.view.{name}": target for name, target in links.items()})
+        names = TwoNames(ha_cluster, here, host, view, client)
+        source = names.job("src")
+        ha_cluster.mkdirs(f"{here}/src/{JOB}/inner")
+        whole = names.tree()
+        assert_refused(names.sync(source, "viewfs://view/standby"), f"viewfs://view/standby/{JOB}", source)
+        assert names.tree() == whole
+
     def test_keeps_an_empty_target_root_inside_of_it(self, names: TwoNames) -> None:
         source = names.job("src")
         names.cluster.mkdirs(f"{names.here}/src/{JOB}/new")

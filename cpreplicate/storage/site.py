@@ -61,6 +61,16 @@ class Site:
             return f"s3://{authority} at {_endpoint(options)}"
         return filesystem
 
+    def behind_view(self, uri: str) -> str:
+        """The place that a mount table of viewfs has for a place; the place itself where no link leads anywhere."""
+        scheme, _, authority = places.filesystem(uri).partition("://")
+        prefix, path = f"fs.viewfs.mounttable.{authority}.link.", places.local_path(uri)
+        options = self.options_for(places.filesystem(uri)) if scheme == "viewfs" else {}
+        links = {name.removeprefix(prefix): target for name, target in options.items() if name.startswith(prefix)}
+        mounts = [mount for mount in links if path == mount or places.below(path, mount) is not None]
+        mount = max(mounts, key=len, default=None)
+        return uri if mount is None else links[mount].rstrip("/") + path[len(mount.rstrip("/")) :]
+
 
 class Sites(NamedTuple):
     """Both sides; `preserve` carries permission bits and times of files over."""
