@@ -140,7 +140,7 @@ class Leveller(InlineRunner):
         super().__init__(Sites())
         self.levels = levels
 
-    def run(self, actions, level=0):
+    def run(self, actions, level=0, done=None):
         self.levels.extend((Path(uri.local_path(action.target)).parent.parent.name, level) for action in actions)
         return super().run(actions, level)
 

@@ -10,6 +10,8 @@ from cpreplicate.planning import Request
 from cpreplicate.relocate import RelocateRequest
 from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
+from cpreplicate.storage.registry import serving
+from cpreplicate.storage.wrapped import Wrapped
 from cpreplicate.verify import ALL, verify
 from tests.support import checker, corpus
 from tests.support.corpus import DataCentre
@@ -111,12 +113,26 @@ def test_a_sealed_or_held_replica_is_left_alone(replica):
     assert metadata(replica) == before
 
 
-def test_what_does_not_read_back_is_undone(replica, monkeypatch):
+class Mangling(Wrapped):
+    """The first `_metadata` that is written is stored with another byte at its end."""
+
+    is_done = False
+
+    def put(self, uri, content, *rest):
+        if not uri.endswith("/chk-1/_metadata") or self.is_done:
+            return super().put(uri, content, *rest)
+        self.is_done = True
+        return super().put(uri, lambda: [b"".join(content())[:-1], b"?"], *rest)
+
+
+def test_what_does_not_read_back_is_undone(replica):
     before = metadata(replica)
-    monkeypatch.setattr(Replica, "holds", lambda *_: False)
-    with pytest.raises(OSError, match="did not read back"):
+    with serving("file", Mangling(Site().storage("file:/"))), pytest.raises(OSError, match="did not read back"):
         run(replica, paths="absolute")
-    assert metadata(replica) == before
+    assert metadata(replica)["chk-1"] == before["chk-1"]
+    assert is_restorable(replica, "chk-1")
+    assert [each.rewritten for each in run(replica, paths="absolute").checkpoints] == [False, True]
+    assert is_restorable(replica, "chk-1")
 
 
 @pytest.mark.parametrize("folder", sorted({each.folder for each in corpus.checkpoints()}))
