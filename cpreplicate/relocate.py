@@ -147,10 +147,11 @@ def _relocated(work: _Work, changed: bool) -> Relocated:
 def _work(replica: Replica, names: Sequence[str] | None, request: RelocateRequest, is_alone: bool = False) -> list[_Work]:
     seal.refuse_sealed(replica)
     state = orphans.examine(replica, is_alone)
+    if is_alone:  # else another run may be writing
+        orphans.refuse_newer_files(replica, state)
     committed = [each.name for each in state.committed]
     if not committed:
         raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
-    orphans.refuse_newer_files(replica, state)
     return [_one(replica, name, request) for name in committed if names is None or name in names]
 
 

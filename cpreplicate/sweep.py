@@ -69,7 +69,8 @@ def sweep(request: SweepRequest, say: Say) -> Sweep:
     """Remove orphans under the lease. Raises `Refused`, having removed nothing; what cannot be removed is a warning."""
     started = time.monotonic()
     replica = Replica(request.replica, request.sites.target)
-    _look(replica, request)  # before a lease is written where no replica is, or into one that must not be touched
+    seal.refuse_sealed(replica)
+    orphans.examine(replica)  # before a lease is written where no replica is, or into one that must not be touched
     with _alone(replica, request, say) as hold:
         report = _look(replica, request)
         done = _remove(report, replica, request, hold, say) if report.deletes else replace(report, done=True)
@@ -107,9 +108,12 @@ def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease,
         why = f", {runner.reason}" if request.explain else ""
         say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
         failed = deleting.delete([each.target for each in report.found.trash], replica, runner, hold)
-        names = [each.target for each in report.found.orphans]
+        names = [each.target for each in report.found.orphans if each.reason != orphans.OVER]
         trash = _make_trash(replica, names) if request.trash and names else None
         failed += deleting.delete({name: in_trash(trash, name) for name in names} if trash else names, replica, runner, hold)
+        if not failed:  # a journal is the record of what could not be removed
+            over = [each.target for each in report.found.orphans if each.reason == orphans.OVER]
+            failed += deleting.delete(over, replica, runner, hold)
     warnings = (f"{len(failed)} files could not be removed: {deleting.some(failed)}",) if failed else ()
     return replace(report, done=True, trash=replica.at(trash) if trash else None, runner=runner.name, warnings=warnings)
 

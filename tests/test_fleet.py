@@ -142,7 +142,7 @@ class Leveller(InlineRunner):
 
     def run(self, actions, level=0, done=None):
         self.levels.extend((Path(uri.local_path(action.target)).parent.parent.name, level) for action in actions)
-        return super().run(actions, level)
+        return super().run(actions, level, done)
 
 
 def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeypatch):

@@ -86,9 +86,9 @@ def keeping_two(root):
 
 def resumed(root):
     scenario, number = first(root)
-    with serving("file", Faulty(Site().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None)):
-        with pytest.raises(replicate.CopyFailed):
-            scenario.sync(number)
+    full = Faulty(Site().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None)
+    with serving("file", full), pytest.raises(replicate.CopyFailed):
+        scenario.sync(number)
     return scenario, number
 
 

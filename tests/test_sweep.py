@@ -57,13 +57,12 @@ def test_what_dead_runs_leave_is_removed_and_nothing_else(replica):
     for name in LITTER:
         orphan(replica, name)
     found = run(replica, max_delete=Cap(1, is_share=True))
-    assert {each.target for each in found.deletes} == set(LITTER)
-    assert without_journals(paths(replica)) == before
+    assert without_journals({each.target for each in found.deletes}) == set(LITTER)
+    assert paths(replica) == before
     assert not (replica / "chk-7").exists()
     assert not (replica / "shared" / "sub").exists()
     assert checker.faults(replica) == []
-    assert {each.reason for each in run(replica).deletes} == {"journal of a run that is over"}
-    assert paths(replica) == before
+    assert run(replica).deletes == ()
 
 
 def test_a_dry_run_tells_the_same_and_changes_nothing(replica):
@@ -103,7 +102,7 @@ def test_a_newer_file_that_cpreplicate_did_not_write_is_refused(replica):
     orphan(replica, "shared/orphan")
     (replica / "shared" / "upload").write_text("in flight")
     before = paths(replica)
-    with pytest.raises(Refused, match="1 files that cpreplicate did not write: a job may write .* shared/upload"):
+    with pytest.raises(Refused, match=r"1 files that cpreplicate did not write: a job may write .* shared/upload"):
         run(replica)
     assert paths(replica) == before
 
@@ -124,8 +123,8 @@ def test_more_than_half_is_refused_and_told(replica):
     with pytest.raises(TooManyDeletes, match="11 of the 21 files") as refused:
         run(replica)
     assert paths(replica) == before
-    assert len(refused.value.report.deletes) == 11
-    assert len(run(replica, max_delete=Cap(11)).deletes) == 11
+    assert len(without_journals({each.target for each in refused.value.report.deletes})) == 11
+    assert len(without_journals({each.target for each in run(replica, max_delete=Cap(11)).deletes})) == 11
 
 
 def test_files_that_only_a_kept_checkpoint_needs_stay(tmp_path):
@@ -206,7 +205,7 @@ def test_the_trash_keeps_orphans_until_it_is_emptied(replica):
     moved, original = (trash / "contents.tsv").read_text().strip().split("\t")
     assert original == "shared/orphan"
     assert (trash / moved).read_text() == "needed after all"
-    assert {each.reason for each in run(replica, empty_trash=True).deletes} == {"journal of a run that is over"}
+    assert run(replica, empty_trash=True).deletes == ()
     shutil.move(trash, trash.with_name("20200101T000000Z"))
     assert run(replica).deletes == ()
     assert len(run(replica, empty_trash=True).deletes) == 2
