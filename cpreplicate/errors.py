@@ -51,7 +51,11 @@ class NotThere(CpreplicateError):
 
 
 class SourceBroken(NotThere):
-    """The source checkpoint's `_metadata` is there, files that it references are not: it cannot be restored anywhere."""
+    """The source checkpoint has its `_metadata`, but files that it references are missing or shorter than it needs."""
+
+
+class Misplaced(SourceBroken):
+    """Referenced files are missing where they are recorded, and exist where a `--remap` would read them from."""
 
 
 class LeaseHeld(CpreplicateError):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from cpreplicate import content_check, deleting, lease, manifest, ownership, paths, plan, uri
+from cpreplicate import content_check, deleting, incomplete, lease, manifest, ownership, paths, plan, uri
 from cpreplicate.content_check import Compared
 from cpreplicate.deleting import some
 from cpreplicate.digest import Digest
-from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceBroken, SourceMovedOn, TooManyDeletes
+from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
 from cpreplicate.journal import Copied, JournalWriter
 from cpreplicate.lease import Lease
 from cpreplicate.ownership import State, Vouched
@@ -28,6 +28,7 @@ from cpreplicate.planning import (
     make_plan,
     reasons_against,
     rewritten,
+    search,
     target_replica,
     want,
 )
@@ -72,6 +73,7 @@ def diff(request: Request, say: Say = lambda _line: None) -> Report:
     state = ownership.examine(replica)
     made = make_plan(wanted, replica, state, Vouched(replica, state), request)
     reasons = tuple(f"sync would be refused: {reason}" for reason in reasons_against(wanted, replica, state, request))
+    _refuse_incomplete(made, wanted, request)
     if request.explain:
         _runner(made, request, say)
     report = _report(made, wanted, started)
@@ -101,11 +103,13 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
     if (nothing := _nothing_to_do(wanted, replica, state, request)) is not None:
         return _report(nothing, wanted, started)
     with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
-        _refuse_same_place(wanted, replica, state, hold, request)
-        state = _examined(wanted, replica, request, is_alone=True)
-        vouched = Vouched(replica, state)
-        made = make_plan(wanted, replica, state, vouched, request)
-        _capped(_report(made, wanted, started), state, request)
+        with _leaving_nothing(hold, state):
+            ownership.refuse_same_place(replica, hold.held, request.sites.source, wanted.source.root, state.marker is None)
+            state = _examined(wanted, replica, request, is_alone=True)
+            vouched = Vouched(replica, state)
+            made = make_plan(wanted, replica, state, vouched, request)
+            _capped(_report(made, wanted, started), state, request)
+            _refuse_incomplete(made, wanted, request)
         state = _claim(wanted, replica, state, request)
         if _is_done(made, state, vouched, request, wanted):
             return _report(made, wanted, started)
@@ -124,11 +128,12 @@ def _examined(wanted: Wanted, replica: Replica, request: Request, is_alone: bool
     return state
 
 
-def _refuse_same_place(wanted: Wanted, replica: Replica, state: State, hold: Lease, request: Request) -> None:
-    """What was made for the lease goes with it, if nothing else is there."""
+@contextmanager
+def _leaving_nothing(hold: Lease, state: State) -> Iterator[None]:
+    """Where a sync ends that has not made the directory a replica, remove what was made for its lease."""
     try:
-        ownership.refuse_same_place(replica, hold.held, request.sites.source, wanted.source.root, state.marker is None)
-    except Refused:
+        yield
+    except BaseException:
         if state.is_empty:
             hold.leave_nothing()
         raise
@@ -249,7 +254,7 @@ def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
     run.say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
     actions = copies(made, run.wanted, run.replica, run.hold.held)
     outcomes = run.runner.run(actions, done=lambda outcome: _note(outcome, run.replica, journal))
-    _raise_if_missing(actions, outcomes, run.wanted)
+    _raise_if_incomplete(actions, outcomes, run.wanted, run.request)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(actions):
         with suppress(OSError):  # if that cannot be told either, the copies' failure is what counts
@@ -294,22 +299,28 @@ def _as_they_lie(made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequenc
     return lying
 
 
-def _raise_if_missing(actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted) -> None:
-    """A file gone from the source: subsumed meanwhile if its `_metadata` goes too, else the checkpoint is broken."""
-    missing_targets = {outcome.target for outcome in outcomes if outcome.missing}
-    missing = [action.source for action in actions if action.target in missing_targets]
-    if not missing:
-        return
-    place = wanted.file.uri
-    if _is_subsumed(place, wanted.file.site):
+def _refuse_incomplete(made: Plan, wanted: Wanted, request: Request) -> None:
+    """Raise if the source lacks what is to be copied, judged by one file of each directory: a `--remap` may be missing."""
+    if missing := search(wanted.source, request).missing([str(action.source) for action in made.copies]):
+        _raise_incomplete(wanted, request, missing, [])
+
+
+def _raise_if_incomplete(actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted, request: Request) -> None:
+    targets = {outcome.target for outcome in outcomes if outcome.missing}
+    missing = [action.source for action in actions if action.target in targets]
+    short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
+    if missing or short:
+        _raise_incomplete(wanted, request, missing, short)
+
+
+def _raise_incomplete(wanted: Wanted, request: Request, missing: Sequence[str], short: Sequence[str]) -> NoReturn:
+    """The source lacks files: the checkpoint was subsumed meanwhile if its `_metadata` goes too, else it is incomplete."""
+    if _is_subsumed(wanted.file.uri, wanted.file.site):
         raise SourceMovedOn(
-            f"{wanted.source.checkpoint} was subsumed while it was copied; nothing was committed or deleted. Run again with"
-            " the job's directory to take its newest checkpoint: what was copied stays useful"
+            f"{wanted.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted. Run again with the job's"
+            " directory to take its newest checkpoint. Files that were copied stay useful"
         )
-    raise SourceBroken(
-        f"{wanted.source.checkpoint} is broken where it lies: its _metadata is there, {len(missing)} of its files are not."
-        f" It cannot be restored from the source either; nothing was committed or deleted. Missing: {some(missing, 100)}"
-    )
+    raise incomplete.error(search(wanted.source, request), missing, short)
 
 
 def _is_subsumed(metadata_place: str, site: Site) -> bool:

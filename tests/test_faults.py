@@ -535,7 +535,13 @@ class TestASourceFileThatVanishesWhileItIsRead:
 
     def test_alone_leaves_a_broken_checkpoint(self, job: Job, cluster: HdfsCluster) -> None:
         with self.vanishing(job, cluster, "shared/new-000"):
-            assert_ends(job, SourceBroken, 10, f"{job.source}/{JOB}/chk-2 is broken", f"{job.source}/{JOB}/shared/new-000")
+            assert_ends(
+                job,
+                SourceBroken,
+                10,
+                f"{job.source}/{JOB}/chk-2 is incomplete at the source",
+                f"{job.source}/{JOB}/shared/new-000",
+            )
         self.assert_the_next_completes(job)
 
     @staticmethod

@@ -186,7 +186,9 @@ class TestASourceFileThatVanishesWhileItIsRead:
 
     def test_alone_leaves_a_broken_checkpoint(self, job: Job, s3: S3Server) -> None:
         with halfway(job, self.FILES, lambda: vanish(job, s3, "shared/new-000")):
-            assert_ends(job, SourceBroken, 10, f"{job.source}/{JOB}/chk-2 is broken", f"{job.source}{SHARED}new-000")
+            assert_ends(
+                job, SourceBroken, 10, f"{job.source}/{JOB}/chk-2 is incomplete at the source", f"{job.source}{SHARED}new-000"
+            )
         assert_the_next_completes(job)
 
 

@@ -27,7 +27,7 @@ EXIT STATUS
    3  some copies failed: not committed, nothing deleted
    5  metadata not understood
    6  refused for safety
-  10  the source is not there, or files that it references are missing
+  10  the source is not there, or referenced files are missing or too short
   11  lease held by another run
   12  source moved on; run again to take the newest checkpoint"""
 ACCESS = ("hdfs_client", "max_rps", "bandwidth", "retry_for", "replication", "block_size")
