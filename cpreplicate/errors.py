@@ -68,3 +68,8 @@ class SourceMovedOn(CpreplicateError):
     """The source checkpoint was subsumed while it was copied; the next run takes the newest one."""
 
     exit_code = 12
+
+
+def exit_code_of(error: Exception) -> int:
+    """Return the exit code of a run that an exception ended: its own, or 1 where none is foreseen for it."""
+    return int(getattr(error, "exit_code", 1))

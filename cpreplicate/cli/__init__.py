@@ -15,7 +15,7 @@ import click
 from cpreplicate.cli import fleets as fleets
 from cpreplicate.cli import upkeep as upkeep
 from cpreplicate.cli.commands import cli
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, exit_code_of
 
 _LASTING = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
 _INTERRUPTED, _TERMINATED = 130, 143
@@ -62,7 +62,7 @@ def _failed(error: Exception) -> int:
     else:
         first = str(error).partition("\n")[0]
         complain(f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report what it prints")
-    return 1
+    return exit_code_of(error)
 
 
 def _once(error: OSError) -> str:

@@ -12,6 +12,7 @@ import click
 from cpreplicate import uri
 from cpreplicate.cli import sites
 from cpreplicate.errors import TooManyDeletes
+from cpreplicate.storage.narration import narrate_with
 
 if TYPE_CHECKING:
     from cpreplicate.plan import Cap
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cpreplicate.verify import Sample
 
 STORAGES = "cpreplicate.storages"
+_NARRATED = "cpreplicate.narrated"
 REPLICATE_CODES = """\b
 EXIT STATUS
    0  done, or nothing to do
@@ -27,6 +29,7 @@ EXIT STATUS
    3  some copies failed: not committed, nothing deleted
    5  metadata not understood
    6  refused for safety
+   7  a storage could not be reached within --retry-for
   10  the source is not there, or referenced files are missing or too short
   11  lease held by another run
   12  source moved on; run again to take the newest checkpoint"""
@@ -35,6 +38,7 @@ READ_CODES = """\b
 EXIT STATUS
    0  done
    5  metadata not understood
+   7  a storage could not be reached within --retry-for
   10  not there"""
 
 
@@ -249,5 +253,16 @@ def without_access(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def site_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Site:
+    _narrate_retries(options.get("progress", "auto"))
     storages = click.get_current_context().meta.get(STORAGES, {})
     return sites.site(words, storages, options, limits or sites.limits_of(options))
+
+
+def _narrate_retries(progress: str) -> None:
+    """Report retries as the command narrates; the options of a job of a fleet come later, and change nothing."""
+    meta = click.get_current_context().meta
+    if _NARRATED not in meta:
+        from cpreplicate.output import narrator
+
+        meta[_NARRATED] = True
+        narrate_with(narrator(progress))

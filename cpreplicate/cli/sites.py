@@ -91,7 +91,7 @@ def access(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Metadata operations a second against each cluster, over all executors."),
         click.option("--bandwidth", metavar="SIZE/s", callback=parsed(size), help="Bytes a second in all, as in 500MB/s."),
         click.option("--retry-for", metavar="TIME", default="60s", show_default=True, callback=parsed(seconds),
-                     help="How long errors of a storage that may pass are tried again."),
+                     help="How long a call is repeated while a storage cannot be reached or is not ready."),
     ]):  # fmt: skip
         command = decorate(command)
     return command

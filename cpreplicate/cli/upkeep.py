@@ -13,6 +13,7 @@ _UPKEEP_CODES = """\b
 EXIT STATUS
    0  done, or nothing to do
    6  refused for safety
+   7  a storage could not be reached within --retry-for
   10  no replica there
   11  lease held by another run"""
 
