@@ -280,6 +280,6 @@ def test_a_forgotten_remap_is_suggested_by_every_command_that_plans(cli):
         assert done.returncode == 10
         assert done.stdout == ""
         (line,) = done.stderr.splitlines()
-        assert f"Run again with --remap {cli.remap[1]}" in line
+        assert f"Run again with --remap {cli.source.remap.recorded}={cli.source.remap.actual}." in line
         assert line.count("file:/srv/flink/") == 1 + 5
         assert "and 19 more" in line

@@ -404,7 +404,7 @@ class TestSafeMode:
             ended = run(job, cluster, tmp_path)
         finally:
             cluster.safemode(False)
-        assert ended.code == 1
+        assert ended.code == 7
         assert_clear(ended.line, f"{job.replica}/.cpreplicate/", "safe mode", "wait until it leaves it")
         job.assert_restorable(1)
         assert_completes(job)

@@ -130,7 +130,7 @@ class TestWhatLastsIsToldInOneLine:
     def test_a_target_that_refuses_the_lease(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(EVER, "/.cpreplicate/lease HTTP")
         ended = run(to_s3, proxy)
-        assert ended.code == 1
+        assert ended.code == 7
         assert_clear(ended.line, f"{to_s3.replica}/.cpreplicate/lease", "Please reduce your request rate")
         proxy.heal()
         to_s3.assert_restorable(1)
@@ -139,7 +139,7 @@ class TestWhatLastsIsToldInOneLine:
     def test_a_target_that_refuses_the_commit(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(EVER, "PUT /faults" + to_s3.replica.removeprefix("s3://faults") + "/chk-2/_metadata")
         ended = run(to_s3, proxy)
-        assert ended.code == 1
+        assert ended.code == 7
         assert_clear(ended.line, f"{to_s3.replica}/chk-2/_metadata", "Please reduce your request rate")
         to_s3.assert_restorable(1)
         proxy.heal()

@@ -84,13 +84,18 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
 @sites.writing
 @click.option("--interval", metavar="TIME", default="10s", show_default=True, callback=sites.parsed(sites.seconds),
               help="How often a new checkpoint is looked for.")  # fmt: skip
-def watch(interval: float, actions: bool, output: Any, **options: Any) -> None:
-    """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory."""
+@click.option("--wait-for-source", is_flag=True, help="Wait for the job's directory if it is not there yet, instead of"
+              " ending with 10.")  # fmt: skip
+def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **options: Any) -> None:
+    """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory.
+
+    A job that has no completed checkpoint yet is waited for.
+    """
     from cpreplicate.output import narrator, show_report
     from cpreplicate.watch import watch as verb
 
     say = narrator(options["progress"])
-    verb(params.request_of(options), interval, say, lambda report: show_report(report, output, actions))
+    verb(params.request_of(options), interval, say, lambda report: show_report(report, output, actions), wait_for_source)
 
 
 @cli.command(epilog=params.READ_CODES + "\n   4  the replica cannot be restored")
