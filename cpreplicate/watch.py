@@ -120,9 +120,8 @@ class _Job:
                 " that has not started yet"
             )
         self.was_there |= is_there
-        what = (
-            "holds no completed checkpoint yet; waiting for the first one" if is_there else "is not there yet; waiting for it"
-        )
+        first = "holds no completed checkpoint yet; waiting for the first one"
+        what = first if is_there else "is not there yet; waiting for it"
         if self.reported != what:
             self.reported = what
             self.say(f"{source} {what}")
