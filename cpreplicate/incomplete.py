@@ -85,10 +85,10 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
     lacks = [f"{_count(len(missing))} missing"] if missing else []
     lacks += [f"{_count(len(short))} shorter than the checkpoint needs"] if short else []
     hint = " If the missing files lie elsewhere, name the place with --remap FROM=TO." if missing else ""
-    named = _named("Missing", missing) + _named("Too short", short)
+    named = ". ".join(f"{what}: {some(texts)}" for what, texts in (("Missing", missing), ("Too short", short)) if texts)
     return SourceBroken(
         f"{checkpoint} is incomplete at the source: {' and '.join(lacks)}. It cannot be restored from there. Nothing was"
-        f" committed or deleted. Sync another checkpoint of the job.{hint}{named}"
+        f" committed or deleted. Sync another checkpoint of the job.{hint} {named}"
     )
 
 
@@ -104,10 +104,6 @@ def _instead(search: Search, missing: Sequence[str]) -> str:
 
 def _count(files: int) -> str:
     return "1 referenced file is" if files == 1 else f"{files} referenced files are"
-
-
-def _named(what: str, texts: Sequence[str]) -> str:
-    return f" {what}: {some(texts)}" if texts else ""
 
 
 def _spelled(prefix: str) -> str:

@@ -172,6 +172,17 @@ def test_a_source_file_shorter_than_its_extent_is_incomplete_at_the_source(tmp_p
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
 
 
+def test_files_that_are_missing_and_files_that_are_too_short_are_named_apart(tmp_path):
+    write_checkpoint(tmp_path, 1, FILES)
+    (tmp_path / JOB / "shared" / "c").write_bytes(b"1234")
+    (tmp_path / JOB / "shared" / "d").unlink()
+    with pytest.raises(SourceBroken) as raised:
+        sync(request(tmp_path), silent)
+    shared = f"file:{tmp_path}/{JOB}/shared"
+    assert "1 referenced file is missing and 1 referenced file is shorter than the checkpoint needs" in str(raised.value)
+    assert f" Missing: {shared}/d. Too short: {shared}/c has 4 bytes" in str(raised.value)
+
+
 def test_a_source_file_that_is_too_short_is_copied_once_only(tmp_path):
     (tmp_path / "a").write_bytes(b"1234")
     storage = Tracing(Site().storage("file:/"))
