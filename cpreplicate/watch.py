@@ -16,7 +16,7 @@ from cpreplicate.runners import choose_runner
 from cpreplicate.source import find
 
 Say = Callable[[str], None]
-Show = Callable[[Report], None]
+Show = Callable[[Report], object]
 _PASSING = (CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, OSError)  # a newer checkpoint may fare better
 _UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
 _SLICE = 500  # deletes between two looks at the clock

@@ -18,8 +18,7 @@ NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME", "HADOOP_USER_NAME")
 UNKNOWN = 54321
 
 # The first run imports every module: another user may not be able to read where Python is installed.
-AS_ANOTHER_USER = (
-    """
+AS_ANOTHER_USER = """
 import os, sys
 from cpreplicate.cli import main
 
@@ -30,14 +29,12 @@ def run(*words):
     except SystemExit as ended:
         return ended.code
 
-source, target, user = sys.argv[1:]
+source, target, user, job = sys.argv[1:]
 assert run("sync", source, f"{target}-before", "--runner", "inline") == 0
 os.setgid(int(user))
 os.setuid(int(user))
-sys.exit(run("sync", source, target, "--runner", "inline") or run("promote", f"{target}/%s"))
+sys.exit(run("sync", source, target, "--runner", "inline") or run("promote", f"{target}/{job}"))
 """
-    % JOB
-)  # noqa: UP031  # braces belong to the code
 
 
 @pytest.fixture
@@ -77,7 +74,7 @@ def test_sync_and_promote_work_for_a_user_id_without_a_passwd_entry():
         write_checkpoint(root / "dcA", 1, {"shared/a": 100})
         for each in [root, *root.rglob("*")]:
             os.chown(each, user, -1)
-        words = [root / "dcA" / JOB, root / "dcB", user]
+        words = [root / "dcA" / JOB, root / "dcB", user, JOB]
         done = subprocess.run(
             [sys.executable, "-c", AS_ANOTHER_USER, *map(str, words)], capture_output=True, text=True, env=environment
         )

@@ -233,7 +233,7 @@ def test_a_failure_that_lasts_does_not_flood(tmp_path):
     assert len([line for line in lines if "a passing fault" in line]) == 1
 
 
-@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_watch_that_is_stopped_has_told_each_checkpoint_in_a_line(tmp_path, name, code):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     words = [f"{tmp_path}/dcA/{JOB}", f"{tmp_path}/dcB", "--interval", "50ms", "--output", "json"]

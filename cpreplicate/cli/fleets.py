@@ -11,6 +11,7 @@ import click
 from cpreplicate import uri
 from cpreplicate.cli import config, params, sites
 from cpreplicate.cli.commands import cli, sync
+from cpreplicate.cli.results import change_code, read_code
 
 if TYPE_CHECKING:
     from cpreplicate.fleet import Member
@@ -24,11 +25,10 @@ _FLEET_CODES = """\b
 EXIT STATUS
    0  every job is replicated
    2  usage: nothing was done
-   3  jobs failed, for different reasons; else the code that `sync` has for the reason
-"""
+   3  jobs failed, for different reasons; else the code that `sync` has for the reason"""
 
 
-@cli.command(epilog=_FLEET_CODES)
+@cli.command(epilog=_FLEET_CODES + params.STOPPED_CODES)
 @click.argument("configuration", metavar="CONFIG")
 @params.runner_options
 @sites.source_conf
@@ -59,8 +59,8 @@ def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **o
     if allow_older:
         members = [replace(member, request=replace(member.request, allow_older=True)) for member in members]
     report = replicate_fleet(members, engine, both, say, dry_run)
-    show_fleet(report, output)
-    return report.exit_code
+    unwritten = show_fleet(report, output)
+    return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
 
 
 def _refuse_mistakes(place: str, tables: Mapping[str, Any]) -> None:

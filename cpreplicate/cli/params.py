@@ -34,6 +34,7 @@ EXIT STATUS
   11  lease held by another run
   12  source moved on; run again to take the newest checkpoint"""
 ACCESS = ("hdfs_client", "max_rps", "bandwidth", "retry_for", "replication", "block_size")
+STOPPED_CODES = "\n 129, 130, 143  stopped by SIGHUP, SIGINT or SIGTERM; run again to resume"
 READ_CODES = """\b
 EXIT STATUS
    0  done
@@ -210,7 +211,7 @@ def sample_of(options: dict[str, Any]) -> Sample:
 
 
 @contextmanager
-def showing_what_was_refused(show: Callable[[Any], None]) -> Iterator[None]:
+def showing_what_was_refused(show: Callable[[Any], object]) -> Iterator[None]:
     """Over the cap of deletes: tell what would have been deleted, then the refusal."""
     try:
         yield
