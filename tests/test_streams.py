@@ -82,6 +82,17 @@ def test_a_sync_that_failed_keeps_its_code_where_stderr_is_full(place):
     assert sync(place, "2>&-").returncode == 10
 
 
+def test_help_that_cannot_be_written_exits_with_1(place):
+    done = shell(place, f"{command('--help')} >/dev/full", PYTHONUNBUFFERED="")
+    assert (done.returncode, "Exception ignored" in done.stderr) == (1, False)
+
+
+def test_a_progress_bar_that_cannot_be_drawn_ends_no_run(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 4_000_000 for number in range(3)})
+    done = sync(tmp_path, "2>/dev/full", "--progress", "bar", "--bandwidth", "4MB/s")
+    assert done.returncode == 0
+
+
 def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(place):
     """What a library writes to stderr would land in that file."""
     code = "import os, runpy; os.closerange(0, 3); runpy.run_module('cpreplicate', run_name='__main__', alter_sys=True)"
@@ -226,9 +237,10 @@ def test_a_hangup_stops_a_sync_unless_nohup_had_it_ignored(tmp_path, ignored):
     )  # fmt: skip
     replica = tmp_path / "dcB" / JOB
     wait_until(lambda: list(replica.glob("shared/*")) or list(replica.glob("shared/.*")))
-    for _ in range(2):  # as a terminal that is closed and its shell do
+    until = time.monotonic() + 2
+    while process.poll() is None and time.monotonic() < until:  # a terminal that is closed and its shell send several
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.05)
+        time.sleep(0.001)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == (0 if ignored else 129)
     assert (replica / "chk-1" / "_metadata").exists() == ignored
