@@ -1,6 +1,7 @@
 """`diff` and `sync` on checkpoints that real Flink wrote."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from cpreplicate import lease, manifest, replicate, uri
 from cpreplicate import replica as replica_module
 from cpreplicate.closure import closure
 from cpreplicate.digest import digest_of
-from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn
+from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn, UsageError
 from cpreplicate.metadata import Absolute, rewrite
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Request
@@ -447,3 +448,36 @@ def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
     with pytest.raises(CopyFailed, match="not as they were written"):
         racing(tmp_path, lambda place: File(place, 100))
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
+
+
+@pytest.mark.parametrize("verb", [replicate.diff, lambda request: replicate.sync(request, silent), replicate.look])
+def test_a_target_root_that_is_a_replica_is_refused_and_the_right_one_named(pair, verb):
+    number = pair.source.numbers(pair.job)[-1]
+    pair.sync(number)
+    before = corpus.tree(pair.target)
+    with pytest.raises(UsageError, match=rf"is a replica: it holds \.cpreplicate\. .* Give file:{pair.target} instead"):
+        verb(replace(pair.request(number), target_root=f"file:{pair.replica}"))
+    assert corpus.tree(pair.target) == before
+
+
+def test_a_target_root_that_is_a_replica_of_another_job_is_refused(pair):
+    pair.sync(pair.source.numbers(pair.job)[-1])
+    other = pair.replica.rename(pair.target / "another")
+    with pytest.raises(UsageError, match=f"Give file:{pair.target} instead"):
+        replicate.diff(replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}"))
+
+
+def test_a_target_root_that_is_the_job_directory_of_a_flink_is_refused(pair, tmp_path):
+    flinks = shutil.copytree(pair.source.job_root(pair.job), tmp_path / "flink" / pair.job)
+    number = pair.source.numbers(pair.job)[-1]
+    with pytest.raises(UsageError, match=f"is the directory of this job.* Give file:{tmp_path}/flink instead"):
+        replicate.diff(replace(pair.request(number), target_root=f"file:{flinks}"))
+
+
+def test_a_target_root_that_is_only_called_like_the_job_is_no_mistake(pair):
+    number = pair.source.numbers(pair.job)[-1]
+    root = pair.target / pair.job
+    root.mkdir(parents=True)
+    done = replicate.sync(replace(pair.request(number), target_root=f"file:{root}"), silent)
+    assert done.committed
+    assert replicate.sync(replace(pair.request(number), target_root=f"file:{root}"), silent).plan.empty
