@@ -72,7 +72,7 @@ def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, 
     committed = [each.as_committed() for each in held]
     present = replica.present(directories)
     copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present, vouched.files)
-    chosen = paths.choose(wanted.file.metadata, request.paths)
+    chosen = paths.choose(wanted.file.metadata, wanted.closure, request.paths)
     name = wanted.placement.name
     dropped = plan.dropped(committed, name, wanted.file.metadata.checkpoint_id, request.keep)
     same = [each for each in committed if each.name == name]
@@ -89,8 +89,9 @@ def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, 
         deletes=plan.deletes(committed, [*dropped, *same], wanted.needed, present, written),
         dropped=tuple(each.name for each in dropped),
         paths=chosen.mode,
+        paths_reported=chosen.reported,
         paths_reason=chosen.reason,
-        warnings=paths.warnings(wanted.file.metadata, request.paths),
+        warnings=paths.warnings(wanted.file.metadata, chosen),
     )
 
 

@@ -98,7 +98,7 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("replica", f"{plan.replica} ({base})"),
         ("checkpoint", plan.checkpoint),
         *((name, f"{len(actions)} files, {size(total(actions))}") for name, actions in _verbs(plan)),
-        ("paths", f"{plan.paths}: {plan.paths_reason}"),
+        ("paths", f"{plan.paths_reported}: {plan.paths_reason}"),
     ]
 
 

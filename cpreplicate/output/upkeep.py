@@ -66,7 +66,8 @@ def relocation_text(done: Relocation) -> str:
         facts.append((each.checkpoint, f"{'rewritten' if each.rewritten else 'left as it is'}; {each.paths}: {each.reason}"))
     newest = done.checkpoints[0].restore
     how = text.lines([f"restore {done.checkpoints[0].checkpoint} with ({newest.reason}):", f"    {newest.command}"])
-    return "\n\n".join([text.columns(facts), how if newest.command else f"do not restore it: {newest.reason}"])
+    warnings = (printable(f"warning: {warning}") for warning in done.warnings)
+    return "\n\n".join([text.columns(facts), *warnings, how if newest.command else f"do not restore it: {newest.reason}"])
 
 
 def relocation_json(done: Relocation) -> str:
@@ -80,6 +81,7 @@ def relocation_json(done: Relocation) -> str:
              "restore": {"claim_mode": each.restore.claim_mode, "command": each.restore.command}}
             for each in done.checkpoints
         ],
+        "warnings": list(done.warnings),
     })  # fmt: skip
 
 
