@@ -15,6 +15,7 @@ from cpreplicate.errors import TooManyDeletes
 from cpreplicate.storage.narration import narrate_with
 
 if TYPE_CHECKING:
+    from cpreplicate.cli.toml_file import TomlFile
     from cpreplicate.plan import Cap
     from cpreplicate.planning import Request
     from cpreplicate.storage import Limits, Site, Sites
@@ -64,7 +65,8 @@ def config(context: click.Context, _parameter: click.Parameter, value: str | Non
     if value is not None:
         from cpreplicate.cli.config import load
 
-        context.default_map, context.meta[STORAGES] = load(value)
+        assert isinstance(context.command, click.Group)
+        context.default_map, context.meta[STORAGES] = load(value, context.command.commands)
 
 
 paths_option = click.option(
@@ -220,12 +222,12 @@ def showing_what_was_refused(show: Callable[[Any], object]) -> Iterator[None]:
         raise
 
 
-def add_storages(path: str, tables: dict[str, Any]) -> None:
+def add_storages(file: TomlFile) -> None:
     """Have the `[storage."…"]` tables of another file count too."""
     from cpreplicate.cli.config import storages_of
 
     meta = click.get_current_context().meta
-    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(path, tables)}
+    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(file)}
 
 
 def sites_of(options: dict[str, Any]) -> Sites:
