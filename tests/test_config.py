@@ -117,3 +117,11 @@ def test_a_misspelled_cap_no_longer_lets_a_sync_delete_what_it_likes(place):
     assert run(place, "[sync]\nmax-delete = 1\n").returncode == 6
     assert run(place, "[sync]\nmax-deletes = 1\n").returncode == 2
     assert sorted(each.name for each in (place / "dcB" / JOB / "shared").iterdir()) == before
+
+
+def test_the_environment_calls_verify_all_as_the_command_line_does(place, monkeypatch):
+    for number, files in ((1, FILES), (2, NEXT)):
+        write_checkpoint(place / "dcA", number, files)
+        run(place, "[sync]\nkeep = 2\n").check_returncode()
+    monkeypatch.setenv("CPREPLICATE_VERIFY_ALL", "true")
+    assert run(place, "", "verify", f"dcB/{JOB}").stdout.count("restorable  yes") == 2

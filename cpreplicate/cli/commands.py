@@ -108,7 +108,7 @@ def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **
 @cli.command(epilog=params.READ_CODES + "\n   4  the replica cannot be restored")
 @click.argument("replica", callback=params.place)
 @click.option("--checkpoint", multiple=True, metavar="chk-N", help="Default: the newest committed one. Repeatable.")
-@click.option("--all", "every", is_flag=True, help="Verify every committed checkpoint.")
+@click.option("--all", "every", is_flag=True, envvar="CPREPLICATE_VERIFY_ALL", help="Verify every committed checkpoint.")
 @params.content_options
 @sites.target_conf
 @sites.access
