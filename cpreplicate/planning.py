@@ -22,7 +22,6 @@ from cpreplicate.replica import Held, Replica
 from cpreplicate.runners import Copies, Engine, Planned
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.storage import Site, Sites
-from cpreplicate.target_root import refuse_replica_as_root
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,6 @@ def target_replica(wanted: Wanted, request: Request) -> Replica:
         if place is not None and here == there and _overlap(uri.local_path(place), uri.local_path(root)):
             raise Refused(f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT")
     replica = Replica(root, request.sites.target)
-    refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
     ownership.refuse_nested(replica, request.sites.source, wanted.source.root)
     return replica
 

@@ -35,6 +35,7 @@ from cpreplicate.planning import (
 from cpreplicate.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Site
+from cpreplicate.target_root import refuse_replica_as_root
 
 Say = Callable[[str], None]
 _SUBSUMPTION_SETTLES = 2.0  # seconds: Flink deletes a subsumed checkpoint's `_metadata` and files one after the other
@@ -71,6 +72,8 @@ def diff(request: Request, say: Say = lambda _line: None) -> Report:
     wanted = want(request)
     replica = target_replica(wanted, request)
     state = ownership.examine(replica)
+    if state.marker is None:
+        refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
     made = make_plan(wanted, replica, state, Vouched(replica, state), request)
     reasons = tuple(f"sync would be refused: {reason}" for reason in reasons_against(wanted, replica, state, request))
     _refuse_incomplete(made, wanted, request)
@@ -123,6 +126,8 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
 def _examined(wanted: Wanted, replica: Replica, request: Request, is_alone: bool = False) -> State:
     """The replica's directory, which this sync may change. Raises `Refused` where it may not."""
     state = ownership.examine(replica, is_alone)
+    if state.marker is None:
+        refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
     for reason in reasons_against(wanted, replica, state, request):
         raise Refused(reason)
     return state

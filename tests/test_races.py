@@ -115,7 +115,7 @@ class Race:
             return
         for number, (verb, uri) in waiting.items():
             counts = verb == "rename" and "/.cpreplicate/" not in uri
-            if self._draw.random() < (0.2 if counts else 0.004):
+            if self._draw.random() < (0.2 if counts else 0.002):
                 self._held_up, self._stalls = number, self._stalls - 1
                 self.disk.clock.pass_(LATER)
                 self._stage.complete()
