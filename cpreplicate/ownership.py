@@ -363,8 +363,8 @@ def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
     """
     storage = source_site.storage(source)
     here, there = storage.file_id(source), replica.storage.file_id(replica.root)
-    around_target = {replica.storage.file_id(place) for place in _upwards(replica.root)}
-    around_source = {storage.file_id(place) for place in _upwards(source)}
+    around_target = {replica.storage.file_id(place) for place in _upwards(replica.storage.real(replica.root))}
+    around_source = {storage.file_id(place) for place in _upwards(storage.real(source))}
     if (here is not None and here in around_target) or (there is not None and there in around_source):
         raise Refused(f"the replica {replica.root} would lie in its own source {source}, or the source in it, under another"
                       " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
@@ -373,17 +373,25 @@ def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
 def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, source: str, is_new: bool) -> None:
     """Raise `Refused` if the lease just taken can be read at the source: both are one directory, or it lies in the source.
 
-    That is looked for below the source by each end of the replica's path, but only when the replica `is_new`.
+    Whether it lies in the source is looked for only when the replica `is_new`: by each end of its path, below the source and
+    below the directories there.
     """
-    path = uri.local_path(replica.root).strip("/").split("/")
-    inner = ["/".join(path[at:]) for at in range(len(path))] if is_new else []
-    for place in (source, *(uri.join(source, each) for each in inner)):
+    places = [source, *(_where_it_may_lie(replica, source_site, source) if is_new else ())]
+    for place in places:
         note = notes.told(notes.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
         if note and note.get("token") == taken.token:
             raise Refused(
                 f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."
                 " Nothing was done. Give another TARGET_ROOT"
             )
+
+
+def _where_it_may_lie(replica: Replica, source_site: Site, source: str) -> Iterator[str]:
+    path = uri.local_path(replica.root).strip("/").split("/")
+    children = [child for child in source_site.storage(source).list(source) if child.is_directory]
+    others = [child.name for child in children if not CHECKPOINT_NAME.fullmatch(child.name)]
+    for base in (source, *(uri.join(source, name) for name in others)):
+        yield from (uri.join(base, "/".join(path[at:])) for at in range(len(path)))
 
 
 def _upwards(place: str) -> Iterator[str]:

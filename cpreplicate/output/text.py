@@ -92,7 +92,7 @@ def _first(what: str, paths: Sequence[str]) -> list[str]:
 
 
 def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
-    base = "empty so far" if plan.base_checkpoint_id is None else f"holds chk-{plan.base_checkpoint_id}"
+    base = "no replicated checkpoint so far" if plan.base_checkpoint_id is None else f"holds chk-{plan.base_checkpoint_id}"
     return [
         ("source", plan.source),
         ("replica", f"{plan.replica} ({base})"),
