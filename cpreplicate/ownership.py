@@ -418,6 +418,12 @@ class Vouched:
                 self.files.update((path, Vouch(*entry[1:])) for path, entry in found.entries.items())
 
     @property
+    def only_in_journals(self) -> set[str]:
+        """Paths that runs which died wrote, or were about to, and that no manifest names."""
+        paths = set[str]().union(*(part.paths for part in self.journals))
+        return paths.difference(*(found.entries for found in self.manifests.values()))
+
+    @property
     def written(self) -> set[str]:
         """The paths that cpreplicate wrote, or was about to."""
         paths = {path for path, vouch in self.files.items() if vouch.written}

@@ -18,7 +18,6 @@ from cpreplicate.journal import Copied, JournalWriter
 from cpreplicate.lease import Lease
 from cpreplicate.ownership import State, Vouched
 from cpreplicate.paths import Restore
-from cpreplicate.placement import OWN
 from cpreplicate.plan import Plan, Vouch
 from cpreplicate.planning import (
     Request,
@@ -227,8 +226,10 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
     if made.empty and _is_recorded(made, run.state, run.vouched):
         return _Done(made, (), ())
     journal = JournalWriter(run.replica.storage, run.replica.root)
-    if made.copies or made.deletes:
-        journal.plan([each.target for each in (*made.copies, *made.deletes)])
+    left = run.vouched.only_in_journals
+    if made.copies or made.deletes or left:
+        journal.plan([*(each.target for each in (*made.copies, *made.deletes)), *sorted(left)])
+    journal.take_over(run.vouched.journals)
     with journal.writing():
         outcomes = _copy(made, run, journal)
         digest = _publish(made, run) if made.publish else run.state.committed[0].metadata
@@ -236,7 +237,7 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
     run.replica.record(made.checkpoint, written)
     undeleted, warnings = _clean_up(made, run)
     if not undeleted and not warnings:
-        _forget_journals(made, run, written, journal)
+        _forget_journal(made, run, written, journal)
     return _Done(made, undeleted, warnings)
 
 
@@ -389,15 +390,14 @@ def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",) if failed else ()
 
 
-def _forget_journals(made: Plan, run: _Run, written: manifest.Manifest, journal: JournalWriter) -> None:
-    """Remove the journals that have nothing to say any more: what they name is in a manifest, or is gone."""
+def _forget_journal(made: Plan, run: _Run, written: manifest.Manifest, journal: JournalWriter) -> None:
+    """Remove the journal, unless runs that died left files that only it names: `sweep` removes both."""
     known = set(written.entries).union(*(each.files for each in run.state.committed if each.name not in made.dropped))
-    gone = {each.target for each in made.deletes}
-    present = run.replica.present(uri.directories(path for part in run.vouched.journals for path in part.paths))
-    over = [part.name for part in run.vouched.journals if not (part.paths - known - gone).intersection(present)]
-    with suppress(OSError):  # a journal that stays does no harm; the next run that commits removes it
-        for name in (*journal.names, *over):
-            run.replica.storage.delete(run.replica.at(f"{OWN}/{name}"))
+    left = run.vouched.only_in_journals - known - {each.target for each in made.deletes}
+    if left.intersection(run.replica.present(uri.directories(left))):
+        return
+    with suppress(OSError):  # a journal that stays does no harm; the next run that commits takes it over
+        journal.remove()
 
 
 def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]:

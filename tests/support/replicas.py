@@ -31,7 +31,8 @@ def recorded(replica: Path, *names: str, days: float = 2) -> None:
     """Have a journal of a run that died some days ago list these files as its own."""
     journal = JournalWriter(Site().storage("file:/"), f"file:{replica}")
     journal.plan(names)
-    aged(replica / ".cpreplicate" / journal.names[0], days)
+    for part in (replica / ".cpreplicate").glob("copied-*"):
+        aged(part, days)
 
 
 def aged(path: Path, days: float = 2) -> Path:
