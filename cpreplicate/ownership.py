@@ -185,13 +185,14 @@ def read_marker(site: Site, root: str) -> Marker | None:
     note = notes.told(notes.read(site.storage(place), place))
     if note is None:
         return None
+    damaged = f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into another TARGET_ROOT"
+    if note.get("format") != _FORMAT:
+        raise Refused(damaged)
     try:
         sources = tuple(SourceName(str(each["given"]), str(each["resolved"])) for each in note["sources"])
         return Marker(str(note["replica_id"]), str(note["job"]), sources, bool(note["adopted"]))
     except (KeyError, TypeError) as error:
-        raise Refused(
-            f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into another TARGET_ROOT"
-        ) from error
+        raise Refused(damaged) from error
 
 
 def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool) -> Marker:

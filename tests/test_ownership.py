@@ -441,3 +441,25 @@ class TestTheNewestCheckpoint:
     def test_that_is_named_is_not_ambiguous(self, restarted):
         named = replicate.Request(f"file:{restarted}/dcA/{JOB}/chk-8", f"file:{restarted}/dcB", runner="inline")
         assert replicate.sync(named, lambda _line: None).plan.empty
+
+
+@pytest.mark.parametrize("where", ["", "shared/", "chk-1/", ".cpreplicate/"])
+def test_a_directory_named_like_a_temporary_file_is_left_alone(job, where):
+    sync(job)
+    strange = job / "dcB" / JOB / f"{where}.cpreplicate-tmp-0123"
+    strange.mkdir()
+    (strange / "inner").write_text("of somebody")
+    write_checkpoint(job / "dcA", 2, NEXT)
+    assert sync(job).committed
+    aged(job / "dcB")
+    maintain("sweep", job / "dcB" / JOB)
+    maintain("relocate", job / "dcB" / JOB)
+    assert (strange / "inner").read_text() == "of somebody"
+    equals_its_source(job, NEXT)
+
+
+def test_a_marker_of_another_version_is_refused(job):
+    sync(job)
+    marker = job / "dcB" / JOB / ".cpreplicate" / "replica.json"
+    marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
+    refused(job, "of another version of cpreplicate")
