@@ -82,12 +82,13 @@ def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
     groups: dict[str, int] = {}
     for place in files:
         if uri.below(place, job_root) is None:
-            group = _job_of(place)
+            group = job_directory(place)
             groups[group] = groups.get(group, 0) + 1
     return groups
 
 
-def _job_of(place: str) -> str:
+def job_directory(place: str) -> str:
+    """Return the directory of the job that a file belongs to, or the file's own where it is laid out in another way."""
     for marker in ("/shared/", "/taskowned/", "/chk-"):
         head, found, _ = place.partition(marker)
         if found:

@@ -51,7 +51,11 @@ class NotThere(CpreplicateError):
 
 
 class SourceBroken(NotThere):
-    """The source checkpoint's `_metadata` is there, files that it references are not: it cannot be restored anywhere."""
+    """The source checkpoint has its `_metadata`, but files that it references are missing or shorter than it needs."""
+
+
+class Misplaced(SourceBroken):
+    """Referenced files are missing where they are recorded, and exist where a `--remap` would read them from."""
 
 
 class LeaseHeld(CpreplicateError):
@@ -64,3 +68,8 @@ class SourceMovedOn(CpreplicateError):
     """The source checkpoint was subsumed while it was copied; the next run takes the newest one."""
 
     exit_code = 12
+
+
+def exit_code_of(error: Exception) -> int:
+    """Return the exit code of a run that an exception ended: its own, or 1 where none is foreseen for it."""
+    return int(getattr(error, "exit_code", 1))

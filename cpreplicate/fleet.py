@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cpreplicate import uri
-from cpreplicate.errors import CpreplicateError, NotThere, UsageError
+from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
 from cpreplicate.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.planning import Request
 from cpreplicate.replicate import Looked, Report, Say, look, sync
@@ -192,8 +192,7 @@ def _ended(member: Member, status: Status) -> JobResult:
 def _failed(member: Member, error: Exception) -> JobResult:
     known = isinstance(error, (CpreplicateError, OSError))
     text = str(error) if known else f"unexpected {type(error).__name__}: {error}"
-    code = error.exit_code if isinstance(error, CpreplicateError) else 1
-    return replace(_ended(member, "failed"), exit_code=code, error=" ".join(text.split()))
+    return replace(_ended(member, "failed"), exit_code=exit_code_of(error), error=" ".join(text.split()))
 
 
 def _refuse_shared_replicas(members: Sequence[Member]) -> None:

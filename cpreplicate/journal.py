@@ -57,14 +57,22 @@ class JournalWriter:
         self._waiting: list[Copied] = []
         self._parts = 0
 
-    @property
-    def names(self) -> list[str]:
-        """The parts that were written, by their names in `.cpreplicate/`."""
-        return [uri.name(self._place(number)) for number in range(self._parts)]
-
     def plan(self, paths: Sequence[str]) -> None:
         """Record what is about to be written and deleted, before it is."""
         self._write([(path, None, None) for path in paths])
+
+    def take_over(self, others: Iterable[Journal]) -> None:
+        """Record what the journals of runs that died say is complete, and remove them. Their other paths are to be planned."""
+        copied = {path: each for part in others for path, each in part.copied.items()}
+        if copied:
+            self._write(list(copied.values()))
+        for part in others:
+            self._storage.delete(uri.join(uri.parent(self._stem), part.name))
+
+    def remove(self) -> None:
+        """Remove all parts that were written, the plan last."""
+        for number in reversed(range(self._parts)):
+            self._storage.delete(self._place(number))
 
     def done(self, copied: Copied) -> None:
         """Record a complete file, before long."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import socket
 import time
@@ -10,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from cpreplicate.storage import Storage
+from cpreplicate.users import user_name
 
 _LONGEST = 1 << 16  # bytes; no note is near
 
@@ -21,7 +21,7 @@ def now() -> float:
 
 def signature() -> dict[str, str]:
     """Who writes a note, and where."""
-    return {"owner": getpass.getuser(), "host": socket.gethostname()}
+    return {"owner": user_name(), "host": socket.gethostname()}
 
 
 def encoded(note: dict[str, Any]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -20,6 +20,7 @@ TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
 CONTENTS = "contents.tsv"
 _LAID_OUT = ("shared", "taskowned", FOREIGN)
+OVER = "journal of a run that is over"
 _NOT_OURS = "not recorded as written by cpreplicate"
 
 
@@ -55,15 +56,10 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     vouched = Vouched(replica, state)
     written = vouched.written
     _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
-    journals = _journals_that_are_over(vouched.journals, needed, tree)
-    orphans = []
-    for path, status in tree.files.items():
-        reason = None if path in needed else _why_orphan(path, names, written, journals)
-        if reason is not None and _is_older(path, status, before):
-            orphans.append(Action("delete", None, path, status.length, reason))
-        elif reason is not None:
-            tree.left[path] = "younger than --min-age" if status.modified else "its age is not known"
-        elif path not in needed and not _is_known(path, names):
+    orphans = _orphans(tree, needed, lambda path: _why_orphan(path, names, written), before)
+    orphans += _journals_that_are_over(vouched.journals, needed, tree, {each.target for each in orphans}, before)
+    for path in tree.files:
+        if path not in needed and path not in tree.left and not _is_known(path, names) and path not in written:
             tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     held = sum(path.partition("/")[0] != OWN for path in tree.files)
@@ -123,9 +119,29 @@ def _someone_elses(replica: Replica, paths: list[str]) -> str:
     )
 
 
-def _journals_that_are_over(journals: Iterable[Journal], needed: set[str], tree: _Tree) -> set[str]:
-    """Names of the journals of which every file is needed by now, or is gone."""
-    return {part.name for part in journals if all(path in needed or path not in tree.files for path in part.paths)}
+def _orphans(tree: _Tree, needed: set[str], why: Callable[[str], str | None], before: float) -> list[Action]:
+    """What is no longer needed and old enough; what is not is left, with the reason."""
+    orphans = []
+    for path, status in tree.files.items():
+        reason = None if path in needed else why(path)
+        if reason is not None and _is_older(path, status, before):
+            orphans.append(Action("delete", None, path, status.length, reason))
+        elif reason is not None:
+            tree.left[path] = "younger than --min-age" if status.modified else "its age is not known"
+    return orphans
+
+
+def _journals_that_are_over(
+    journals: Iterable[Journal], needed: set[str], tree: _Tree, orphans: set[str], before: float
+) -> list[Action]:
+    """Return the old journals of which every file is needed by now, is gone, or is an orphan that goes."""
+    over = []
+    for part in journals:
+        path, status = f"{OWN}/{part.name}", tree.files.get(f"{OWN}/{part.name}")
+        is_over = all(each in needed or each in orphans or each not in tree.files for each in part.paths)
+        if status is not None and is_over and _is_older(path, status, before):
+            over.append(Action("delete", None, path, status.length, OVER))
+    return over
 
 
 def _needed(replica: Replica, state: State) -> set[str]:
@@ -165,7 +181,7 @@ def _walk(replica: Replica, directory: str, tree: _Tree) -> None:
             tree.left[path] = _NOT_OURS
 
 
-def _why_orphan(path: str, committed: tuple[str, ...], written: set[str], journals: set[str]) -> str | None:
+def _why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str | None:
     """Return why a file that no committed checkpoint references may go; None for what no sweep removes."""
     directory, _, name = path.rpartition("/")
     if directory.startswith(TRASH):
@@ -182,8 +198,6 @@ def _why_orphan(path: str, committed: tuple[str, ...], written: set[str], journa
         return "manifest of a checkpoint that is not committed"
     if directory == OWN and _is_uncommitted(name, ownership.RECORD_SUFFIX, committed):
         return "record of a checkpoint that is not committed"
-    if directory == OWN and name in journals:
-        return "journal of a run that is over"
     return None
 
 

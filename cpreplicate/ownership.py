@@ -185,13 +185,14 @@ def read_marker(site: Site, root: str) -> Marker | None:
     note = notes.told(notes.read(site.storage(place), place))
     if note is None:
         return None
+    damaged = f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into another TARGET_ROOT"
+    if note.get("format") != _FORMAT:
+        raise Refused(damaged)
     try:
         sources = tuple(SourceName(str(each["given"]), str(each["resolved"])) for each in note["sources"])
         return Marker(str(note["replica_id"]), str(note["job"]), sources, bool(note["adopted"]))
     except (KeyError, TypeError) as error:
-        raise Refused(
-            f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into another TARGET_ROOT"
-        ) from error
+        raise Refused(damaged) from error
 
 
 def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool) -> Marker:
@@ -363,8 +364,8 @@ def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
     """
     storage = source_site.storage(source)
     here, there = storage.file_id(source), replica.storage.file_id(replica.root)
-    around_target = {replica.storage.file_id(place) for place in uri.upwards(replica.root)}
-    around_source = {storage.file_id(place) for place in uri.upwards(source)}
+    around_target = {replica.storage.file_id(place) for place in uri.upwards(replica.storage.real(replica.root))}
+    around_source = {storage.file_id(place) for place in uri.upwards(storage.real(source))}
     if (here is not None and here in around_target) or (there is not None and there in around_source):
         raise Refused(f"the replica {replica.root} would lie in its own source {source}, or the source in it, under another"
                       " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
@@ -373,17 +374,26 @@ def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
 def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, source: str, is_new: bool) -> None:
     """Raise `Refused` if the lease just taken can be read at the source: both are one directory, or it lies in the source.
 
-    That is looked for below the source by each end of the replica's path, but only when the replica `is_new`.
+    Whether it lies in the source is looked for only when the replica `is_new`: by each end of its path, below the source and
+    below the directories there.
     """
-    names = (replica.root, replica.site.behind_view(replica.root)) if is_new else ()
-    inner = dict.fromkeys(end for name in names for end in _ends(uri.local_path(name)))
-    for place in (source, *(uri.join(source, each) for each in inner)):
+    places = [source, *(_where_it_may_lie(replica, source_site, source) if is_new else ())]
+    for place in places:
         note = notes.told(notes.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
         if note and note.get("token") == taken.token:
             raise Refused(
                 f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."
                 " Nothing was done. Give another TARGET_ROOT"
             )
+
+
+def _where_it_may_lie(replica: Replica, source_site: Site, source: str) -> Iterator[str]:
+    names = (replica.root, replica.site.behind_view(replica.root))
+    ends = dict.fromkeys(end for name in names for end in _ends(uri.local_path(name)))
+    children = [child for child in source_site.storage(source).list(source) if child.is_directory]
+    others = [child.name for child in children if not CHECKPOINT_NAME.fullmatch(child.name)]
+    for base in (source, *(uri.join(source, name) for name in others)):
+        yield from (uri.join(base, end) for end in ends)
 
 
 def _ends(path: str) -> Iterator[str]:
@@ -406,6 +416,12 @@ class Vouched:
             elif (found := replica.manifest(name.removesuffix(manifest.SUFFIX))) is not None:
                 self.manifests[name.removesuffix(manifest.SUFFIX)] = found
                 self.files.update((path, Vouch(*entry[1:])) for path, entry in found.entries.items())
+
+    @property
+    def only_in_journals(self) -> set[str]:
+        """Paths that runs which died wrote, or were about to, and that no manifest names."""
+        paths = set[str]().union(*(part.paths for part in self.journals))
+        return paths.difference(*(found.entries for found in self.manifests.values()))
 
     @property
     def written(self) -> set[str]:

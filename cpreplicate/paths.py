@@ -19,35 +19,53 @@ _FIRST_WITH_CLAIM_MODE_OPTION = 5  # `-claimMode` came with 1.20; what wrote v4 
 
 
 class Paths(NamedTuple):
-    """The spelling that was chosen, and why."""
+    """The spelling that was chosen, and why.
+
+    `reported` is what people and scripts read: `mixed` if `mode` is relative and some paths have to be absolute all the same.
+    """
 
     mode: Literal["relative", "absolute"]
+    reported: Literal["relative", "absolute", "mixed"]
     reason: str
 
 
-def choose(metadata: Metadata, asked: PathsMode) -> Paths:
-    """The spelling for a replica of this checkpoint; `auto` takes relative where Flink's default restore is safe."""
+def choose(metadata: Metadata, closure: Closure, asked: PathsMode) -> Paths:
+    """Return the spelling for a replica of this checkpoint; `auto` takes relative where Flink's default restore is safe."""
+    mode, reason = _choose(metadata, asked)
+    if mode == "relative" and _has_segments(metadata, closure):
+        return Paths(mode, "mixed", f"{reason}; merged segments and their directories have no relative form and are absolute")
+    return Paths(mode, mode, reason)
+
+
+def _choose(metadata: Metadata, asked: PathsMode) -> tuple[Literal["relative", "absolute"], str]:
     if asked != "auto":
-        return Paths(asked, "asked for with --paths")
+        return asked, "asked for with --paths"
     if metadata.changelog:
-        return Paths("absolute", "changelog state cannot be restored with NO_CLAIM, and CLAIM needs absolute paths")
+        return "absolute", "changelog state cannot be restored with NO_CLAIM, and CLAIM needs absolute paths"
     if metadata.version < _FIRST_WITH_NO_CLAIM:
-        return Paths("absolute", f"metadata v{metadata.version} may be of a Flink before 1.15, which has no NO_CLAIM")
-    return Paths("relative", f"metadata v{metadata.version}: Flink's default claim mode, NO_CLAIM, is safe with them")
+        return "absolute", f"metadata v{metadata.version} may be of a Flink before 1.15, which has no NO_CLAIM"
+    return "relative", f"metadata v{metadata.version}: Flink's default claim mode, NO_CLAIM, is safe with them"
 
 
-def warnings(metadata: Metadata, asked: PathsMode) -> tuple[str, ...]:
-    """What the operator should know about the spelling that was asked for."""
+def _has_segments(metadata: Metadata, closure: Closure) -> bool:
+    """Return whether it references merged segments or their directories, and not only empty segments."""
+    if not metadata.file_merging:
+        return False
+    return bool(closure.directories) or any(file.segment for file in closure.files.values())
+
+
+def warnings(metadata: Metadata, chosen: Paths) -> tuple[str, ...]:
+    """Return what the operator should know about the spelling that was chosen."""
     found = []
-    if asked == "relative" and metadata.changelog:
+    if chosen.mode == "relative" and metadata.changelog:
         found.append("relative paths with changelog state: only CLAIM restores it, and its next checkpoints will not be"
                      " restorable; use --paths absolute")  # fmt: skip
-    if asked == "relative" and metadata.version < _FIRST_WITH_NO_CLAIM:
+    if chosen.mode == "relative" and metadata.version < _FIRST_WITH_NO_CLAIM:
         found.append(f"relative paths with metadata v{metadata.version}: restore with NO_CLAIM only (Flink 1.15 or later);"
                      " on an older Flink the next checkpoints will not be restorable; use --paths absolute")  # fmt: skip
-    if asked == "relative" and metadata.file_merging:
-        found.append("file-merged state has no relative form: its paths are absolute in the replica, which cannot be"
-                     " moved without `cpreplicate sync` or a rewrite")  # fmt: skip
+    if chosen.reported == "mixed":
+        found.append("merged segments have no relative form: their paths are absolute in the replica. If you move or copy the"
+                     " replica, run `cpreplicate relocate` on it before a job is restored from it")  # fmt: skip
     return tuple(found)
 
 

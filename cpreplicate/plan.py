@@ -31,7 +31,10 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done to make `replica` hold `source`; `diff`, `--dry-run` and `sync` use the same object."""
+    """What is to be done to make `replica` hold `source`; `diff`, `--dry-run` and `sync` use the same object.
+
+    `paths` is the spelling that `_metadata` is rewritten in, `paths_reported` its name in results.
+    """
 
     source: str
     replica: str
@@ -44,6 +47,7 @@ class Plan:
     deletes: tuple[Action, ...]
     dropped: tuple[str, ...]
     paths: str
+    paths_reported: str
     paths_reason: str
     warnings: tuple[str, ...] = ()
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from cpreplicate import ownership, paths, plan, seal, uri
+from cpreplicate import incomplete, ownership, paths, plan, seal, uri
 from cpreplicate.closure import Closure, File, closure
 from cpreplicate.deleting import refuse_links
 from cpreplicate.digest import digest_of
 from cpreplicate.errors import Refused
+from cpreplicate.incomplete import Search
 from cpreplicate.lease import Held as HeldLease
 from cpreplicate.metadata import rewrite
 from cpreplicate.ownership import Marker, SourceName, State, Vouched
@@ -70,7 +71,7 @@ def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, 
     committed = [each.as_committed() for each in held]
     present = replica.present(directories)
     copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present, vouched.files)
-    chosen = paths.choose(wanted.file.metadata, request.paths)
+    chosen = paths.choose(wanted.file.metadata, wanted.closure, request.paths)
     name = wanted.placement.name
     dropped = plan.dropped(committed, name, wanted.file.metadata.checkpoint_id, request.keep)
     same = [each for each in committed if each.name == name]
@@ -87,8 +88,9 @@ def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, 
         deletes=plan.deletes(committed, [*dropped, *same], wanted.needed, present, written),
         dropped=tuple(each.name for each in dropped),
         paths=chosen.mode,
+        paths_reported=chosen.reported,
         paths_reason=chosen.reason,
-        warnings=paths.warnings(wanted.file.metadata, request.paths),
+        warnings=paths.warnings(wanted.file.metadata, chosen),
     )
 
 
@@ -151,16 +153,26 @@ def _overlap(place: str, other: str) -> bool:
 
 def _refuse_other_roots(found: Closure, source: Source, request: Request) -> None:
     """A `_metadata` is not trusted to name any file it likes: only below the roots, or on the source's own filesystem."""
-    allowed = [source.job_root or source.checkpoint, *(each.actual for each in request.remaps), *request.source_roots]
-    if not request.source_roots:
-        allowed.append(uri.filesystem(source.checkpoint))
+    allowed = _allowed_roots(source, request)
     beyond = {each for each in found.parents if not any(uri.within(f"{each}/x", root) for root in allowed)}
     if beyond and (strangers := [place for place in found.files if not any(uri.within(place, root) for root in allowed)]):
+        found_below = search(source, request).suggest(strangers)
+        same = f"Files of the same names exist at the source: to read these, add {incomplete.options(found_below)}. "
         raise Refused(
-            f"{source.checkpoint} references {len(strangers)} files outside the source's roots, such as {strangers[0]};"
-            " nothing was read from there. If they belong to this job, name the directory with --source-root, or where"
-            " it can be read with --remap FROM=TO"
+            f"{source.checkpoint} references {len(strangers)} files outside the source's roots, such as {strangers[0]}."
+            f" Nothing was read from there. {same if found_below else ''}If they belong to this job, name the directory with"
+            " --source-root, or where it can be read with --remap FROM=TO"
         )
+
+
+def search(source: Source, request: Request) -> Search:
+    """Return how to look for files that the source lacks."""
+    return Search(source, request.remaps, _allowed_roots(source, request), request.sites.source)
+
+
+def _allowed_roots(source: Source, request: Request) -> list[str]:
+    allowed = [source.job_root or source.checkpoint, *(each.actual for each in request.remaps), *request.source_roots]
+    return allowed if request.source_roots else [*allowed, uri.filesystem(source.checkpoint)]
 
 
 def _refuse_to_go_back(held: Sequence[Held], wanted: Wanted, replica: Replica, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Which process holds a lease, told so that another process of the same host can see that it died."""
+"""Identify the process that holds a lease, so that another process of the same host can see that it died."""
 
 from __future__ import annotations
 
@@ -6,24 +6,48 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 
 def own_process() -> dict[str, object]:
-    """This process: its number, since when it has had it, and the boot and the namespace in which that number means it."""
-    return {"pid": os.getpid(), "birth": _birth(os.getpid()), "space": _space()}
+    """Return this process's id and start time, and the boot and PID namespace in which the id is valid."""
+    seen = _seen(os.getpid())
+    return {"pid": os.getpid(), "birth": seen and seen.birth, "space": _space()}
 
 
-def is_alive(told: Mapping[str, object]) -> bool:
-    """Whether the process that `own_process` told of may be alive; surely not only if it was of this host and boot.
+def is_alive(holder: Mapping[str, object]) -> bool:
+    """Return False only if the process of `own_process` is provably dead: same host, same boot, same PID namespace.
 
-    Containers may share a host's name and have process numbers of their own, hence the namespace.
+    There it is dead if no process has its id, if it is a zombie, or if the process of that id started at another time. A
+    process that cannot be seen, because /proc is mounted with `hidepid`, is not dead.
     """
-    pid, space = told.get("pid"), _space()
-    if told.get("host") != socket.gethostname() or space is None or told.get("space") != space:
-        return True
+    pid, space = holder.get("pid"), _space()
+    if holder.get("host") != socket.gethostname() or space is None or holder.get("space") != space:
+        return True  # containers may share a host's name and have process ids of their own
     if not isinstance(pid, int) or not 0 < pid < 1 << 31:
         return True
-    return _birth(pid) == told.get("birth")
+    return _exists(pid) and not _is_other(pid, holder.get("birth"))
+
+
+class _Seen(NamedTuple):
+    state: str
+    birth: int
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to another user
+        return True
+    return True
+
+
+def _is_other(pid: int, birth: object) -> bool:
+    """Return whether what /proc shows under this id is a zombie, or not the process that started at `birth`."""
+    seen = _seen(pid)
+    return seen is not None and (seen.state in "ZX" or (isinstance(birth, int) and seen.birth != birth))
 
 
 def _space() -> str | None:
@@ -33,10 +57,10 @@ def _space() -> str | None:
         return None
 
 
-def _birth(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the boot (proc(5), field 22); None if there is none."""
+def _seen(pid: int) -> _Seen | None:
+    """Return the state and the start time of a process, in clock ticks since the boot (proc(5)); None if it is hidden."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else int(fields[18])  # a zombie has died already
+        return _Seen(state, int(fields[18]))
     except (OSError, IndexError, ValueError):
         return None

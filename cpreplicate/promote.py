@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cpreplicate import lease, orphans, paths, seal
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.metadata import Metadata
+from cpreplicate.ownership import State
 from cpreplicate.paths import Restore
 from cpreplicate.relocate import RelocateRequest, relocate_held
 from cpreplicate.replica import Replica
@@ -54,7 +55,8 @@ def promote(request: PromoteRequest, say: Say) -> Promotion:
     replica = Replica(request.replica, request.site)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
     with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
-        _refuse_foreign(replica, request)
+        if (state := _refuse_foreign(replica, request)) is not None:
+            orphans.refuse_newer_files(replica, state)
         found = verify(request.replica, request.checkpoint, request.content, say, request.site)
         name = f"chk-{found.checkpoint_id}"
         if not found.restorable:
@@ -68,16 +70,16 @@ def promote(request: PromoteRequest, say: Say) -> Promotion:
     return Promotion(found, name, _starting(metadata, replica.at(name)), seal.describe(replica))
 
 
-def _refuse_foreign(replica: Replica, request: PromoteRequest) -> None:
+def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
     """What is sealed may have a job that writes here; to print again how it was started changes nothing."""
     if seal.describe(replica) is not None:
-        return
+        return None
     state = orphans.examine(replica)
     if not state.committed:
         raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
     if request.checkpoint in state.adopted:
         raise Refused(f"{replica.at(str(request.checkpoint))} was here before the directory was adopted, and is never changed")
-    orphans.refuse_newer_files(replica, state)
+    return state
 
 
 def _starting(metadata: Metadata, checkpoint: str) -> Starting:

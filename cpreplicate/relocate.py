@@ -59,6 +59,7 @@ class Relocation:
     root: str
     moved_from: tuple[str, ...]
     checkpoints: tuple[Relocated, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,12 @@ def relocate_held(replica: Replica, names: Sequence[str] | None, request: Reloca
     replica.storage.rmdir(replica.at(BEFORE_RELOCATE))
     moved = {root for each in work for root in each.layout.roots if root != replica.root}
     done = tuple(_relocated(each, each in changed) for each in work)
-    return Relocation(replica.root, request.root or replica.root, tuple(sorted(moved)), done)
+    return Relocation(replica.root, request.root or replica.root, tuple(sorted(moved)), done, _warnings(work))
+
+
+def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
+    found = (warning for each in work for warning in paths.warnings(each.file.metadata, each.spelling))
+    return tuple(dict.fromkeys(found))
 
 
 def _is_written(replica: Replica, work: _Work) -> bool:
@@ -141,16 +147,17 @@ def _replace(replica: Replica, name: str, content: Content, hold: Lease) -> None
 
 def _relocated(work: _Work, changed: bool) -> Relocated:
     restore = paths.restore(work.file.metadata, work.spelling.mode, uri.join(work.root, work.name))
-    return Relocated(work.name, changed, work.spelling.mode, work.spelling.reason, restore)
+    return Relocated(work.name, changed, work.spelling.reported, work.spelling.reason, restore)
 
 
 def _work(replica: Replica, names: Sequence[str] | None, request: RelocateRequest, is_alone: bool = False) -> list[_Work]:
     seal.refuse_sealed(replica)
     state = orphans.examine(replica, is_alone)
+    if is_alone:  # else another run may be writing
+        orphans.refuse_newer_files(replica, state)
     committed = [each.name for each in state.committed]
     if not committed:
         raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
-    orphans.refuse_newer_files(replica, state)
     return [_one(replica, name, request) for name in committed if names is None or name in names]
 
 
@@ -160,7 +167,7 @@ def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
     roots = (replica.root, *_former_roots(found, replica, request))
     layout = _Lain(name, roots)
     _refuse_wanting(found, layout, replica, name)
-    return _Work(name, file, found, layout, paths.choose(file.metadata, request.paths), request.root or replica.root)
+    return _Work(name, file, found, layout, paths.choose(file.metadata, found, request.paths), request.root or replica.root)
 
 
 def _former_roots(found: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:

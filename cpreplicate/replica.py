@@ -22,13 +22,17 @@ _MANIFEST_WORTH = 16 << 20  # bytes of `_metadata` above which reading the manif
 
 @dataclass(frozen=True)
 class Held:
-    """A committed checkpoint of a replica: `files` is path to extent, `outside` the places that it names elsewhere."""
+    """A committed checkpoint of a replica: `files` is path to extent, `outside` the places that it names elsewhere.
+
+    `growing` are files that may be longer than recorded, since a run that died may have copied them again: merged ones.
+    """
 
     name: str
     checkpoint_id: int
     metadata: Digest
     files: Mapping[str, int]
     outside: tuple[str, ...]
+    growing: frozenset[str]
 
     def as_committed(self) -> Committed:
         """As the plan wants it."""
@@ -93,7 +97,7 @@ class Replica:
             known = self.manifest(name)
             if known is not None and known.metadata == data.digest and all(map(is_replica_path, known.entries)):
                 files = {path: entry.extent for path, entry in known.entries.items()}
-                return Held(name, known.checkpoint_id, data.digest, files, ())
+                return Held(name, known.checkpoint_id, data.digest, files, (), frozenset(files))
         if data.held is None:
             return self._referenced(name, data.digest, read_metadata(self.at(name), self.site).metadata)
         metadata = decoded(data.held, self.at(name), self.at(f"{name}/{METADATA}"))
@@ -103,7 +107,9 @@ class Replica:
         found = closure(metadata)
         inside = {path: file.extent for place, file in found.files.items() if (path := self._inside(place)) is not None}
         outside = [place for place in (*found.files, *sorted(found.directories)) if self._inside(place) is None]
-        return Held(name, metadata.checkpoint_id, digest, inside, tuple(outside))
+        segments = (self._inside(place) for place, file in found.files.items() if file.segment)
+        growing = frozenset(path for path in segments if path is not None)
+        return Held(name, metadata.checkpoint_id, digest, inside, tuple(outside), growing)
 
     def _inside(self, place: str) -> str | None:
         relative = uri.below(place, self.root)

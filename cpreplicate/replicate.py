@@ -7,18 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from cpreplicate import content_check, deleting, lease, manifest, ownership, paths, plan, uri
+from cpreplicate import content_check, deleting, incomplete, lease, manifest, ownership, paths, plan, uri
 from cpreplicate.content_check import Compared
 from cpreplicate.deleting import some
 from cpreplicate.digest import Digest
-from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceBroken, SourceMovedOn, TooManyDeletes
+from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
 from cpreplicate.journal import Copied, JournalWriter
 from cpreplicate.lease import Lease
 from cpreplicate.ownership import State, Vouched
 from cpreplicate.paths import Restore
-from cpreplicate.placement import OWN
 from cpreplicate.plan import Plan, Vouch
 from cpreplicate.planning import (
     Request,
@@ -28,12 +27,14 @@ from cpreplicate.planning import (
     make_plan,
     reasons_against,
     rewritten,
+    search,
     target_replica,
     want,
 )
 from cpreplicate.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Site
+from cpreplicate.target_root import refuse_replica_as_root
 
 Say = Callable[[str], None]
 _SUBSUMPTION_SETTLES = 2.0  # seconds: Flink deletes a subsumed checkpoint's `_metadata` and files one after the other
@@ -70,8 +71,11 @@ def diff(request: Request, say: Say = lambda _line: None) -> Report:
     wanted = want(request)
     replica = target_replica(wanted, request)
     state = ownership.examine(replica)
+    if state.marker is None:
+        refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
     made = make_plan(wanted, replica, state, Vouched(replica, state), request)
     reasons = tuple(f"sync would be refused: {reason}" for reason in reasons_against(wanted, replica, state, request))
+    _refuse_incomplete(made, wanted, request)
     if request.explain:
         _runner(made, request, say)
     report = _report(made, wanted, started)
@@ -107,6 +111,7 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
         vouched = Vouched(replica, state)
         made = make_plan(wanted, replica, state, vouched, request)
         _capped(_report(made, wanted, started), state, request)
+        _refuse_incomplete(made, wanted, request)
         state = _claim(wanted, replica, state, request)
         if _is_done(made, state, vouched, request, wanted):
             return _report(made, wanted, started)
@@ -120,6 +125,8 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
 def _examined(wanted: Wanted, replica: Replica, request: Request, is_alone: bool = False) -> State:
     """The replica's directory, which this sync may change. Raises `Refused` where it may not."""
     state = ownership.examine(replica, is_alone)
+    if state.marker is None:
+        refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
     for reason in reasons_against(wanted, replica, state, request):
         raise Refused(reason)
     return state
@@ -208,8 +215,10 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
     if made.empty and _is_recorded(made, run.state, run.vouched):
         return _Done(made, (), ())
     journal = JournalWriter(run.replica.storage, run.replica.root)
-    if made.copies or made.deletes:
-        journal.plan([each.target for each in (*made.copies, *made.deletes)])
+    left = run.vouched.only_in_journals
+    if made.copies or made.deletes or left:
+        journal.plan([*(each.target for each in (*made.copies, *made.deletes)), *sorted(left)])
+    journal.take_over(run.vouched.journals)
     with journal.writing():
         outcomes = _copy(made, run, journal)
         digest = _publish(made, run) if made.publish else run.state.committed[0].metadata
@@ -217,7 +226,7 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
     run.replica.record(made.checkpoint, written)
     undeleted, warnings = _clean_up(made, run)
     if not undeleted and not warnings:
-        _forget_journals(made, run, written, journal)
+        _forget_journal(made, run, written, journal)
     return _Done(made, undeleted, warnings)
 
 
@@ -240,7 +249,7 @@ def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
     run.say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
     actions = copies(made, run.wanted, run.replica, run.hold.held)
     outcomes = run.runner.run(actions, done=lambda outcome: _note(outcome, run.replica, journal))
-    _raise_if_missing(actions, outcomes, run.wanted)
+    _raise_if_incomplete(actions, outcomes, run.wanted, run.request)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(actions):
         with suppress(OSError):  # if that cannot be told either, the copies' failure is what counts
@@ -285,22 +294,28 @@ def _as_they_lie(made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequenc
     return lying
 
 
-def _raise_if_missing(actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted) -> None:
-    """A file gone from the source: subsumed meanwhile if its `_metadata` goes too, else the checkpoint is broken."""
-    missing_targets = {outcome.target for outcome in outcomes if outcome.missing}
-    missing = [action.source for action in actions if action.target in missing_targets]
-    if not missing:
-        return
-    place = wanted.file.uri
-    if _is_subsumed(place, wanted.file.site):
+def _refuse_incomplete(made: Plan, wanted: Wanted, request: Request) -> None:
+    """Raise if the source lacks what is to be copied, judged by one file of each directory: a `--remap` may be missing."""
+    if missing := search(wanted.source, request).missing([str(action.source) for action in made.copies]):
+        _raise_incomplete(wanted, request, missing, [])
+
+
+def _raise_if_incomplete(actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted, request: Request) -> None:
+    targets = {outcome.target for outcome in outcomes if outcome.missing}
+    missing = [action.source for action in actions if action.target in targets]
+    short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
+    if missing or short:
+        _raise_incomplete(wanted, request, missing, short)
+
+
+def _raise_incomplete(wanted: Wanted, request: Request, missing: Sequence[str], short: Sequence[str]) -> NoReturn:
+    """The source lacks files: the checkpoint was subsumed meanwhile if its `_metadata` goes too, else it is incomplete."""
+    if _is_subsumed(wanted.file.uri, wanted.file.site):
         raise SourceMovedOn(
-            f"{wanted.source.checkpoint} was subsumed while it was copied; nothing was committed or deleted. Run again with"
-            " the job's directory to take its newest checkpoint: what was copied stays useful"
+            f"{wanted.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted. Run again with the job's"
+            " directory to take its newest checkpoint. Files that were copied stay useful"
         )
-    raise SourceBroken(
-        f"{wanted.source.checkpoint} is broken where it lies: its _metadata is there, {len(missing)} of its files are not."
-        f" It cannot be restored from the source either; nothing was committed or deleted. Missing: {some(missing, 100)}"
-    )
+    raise incomplete.error(search(wanted.source, request), missing, short)
 
 
 def _is_subsumed(metadata_place: str, site: Site) -> bool:
@@ -364,15 +379,14 @@ def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",) if failed else ()
 
 
-def _forget_journals(made: Plan, run: _Run, written: manifest.Manifest, journal: JournalWriter) -> None:
-    """Remove the journals that have nothing to say any more: what they name is in a manifest, or is gone."""
+def _forget_journal(made: Plan, run: _Run, written: manifest.Manifest, journal: JournalWriter) -> None:
+    """Remove the journal, unless runs that died left files that only it names: `sweep` removes both."""
     known = set(written.entries).union(*(each.files for each in run.state.committed if each.name not in made.dropped))
-    gone = {each.target for each in made.deletes}
-    present = run.replica.present(uri.directories(path for part in run.vouched.journals for path in part.paths))
-    over = [part.name for part in run.vouched.journals if not (part.paths - known - gone).intersection(present)]
-    with suppress(OSError):  # a journal that stays does no harm; the next run that commits removes it
-        for name in (*journal.names, *over):
-            run.replica.storage.delete(run.replica.at(f"{OWN}/{name}"))
+    left = run.vouched.only_in_journals - known - {each.target for each in made.deletes}
+    if left.intersection(run.replica.present(uri.directories(left))):
+        return
+    with suppress(OSError):  # a journal that stays does no harm; the next run that commits takes it over
+        journal.remove()
 
 
 def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]:

@@ -94,7 +94,7 @@ def _refuse_ambiguous(job_root: str, highest: tuple[str, float], last: tuple[str
     if last[1] > highest[1] and not allow_older:
         raise Refused(
             f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or the directory was copied."
-            f" Nothing was done. Give --allow-older to follow {last[0]}; or name one checkpoint, such as {job_root}/{highest[0]}"
+            f" Nothing was done. Give --allow-older to follow {last[0]}, or name one of the checkpoints"
         )
 
 

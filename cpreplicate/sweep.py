@@ -12,6 +12,7 @@ from cpreplicate import deleting, lease, notes, orphans, seal
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.lease import Lease
 from cpreplicate.orphans import TRASH, Found
+from cpreplicate.placement import OWN
 from cpreplicate.plan import Action, Cap, total
 from cpreplicate.replica import Replica
 from cpreplicate.runners import Engine, choose_runner
@@ -68,22 +69,24 @@ def sweep(request: SweepRequest, say: Say) -> Sweep:
     """Remove orphans under the lease. Raises `Refused`, having removed nothing; what cannot be removed is a warning."""
     started = time.monotonic()
     replica = Replica(request.replica, request.sites.target)
-    _look(replica, request)  # before a lease is written where no replica is, or into one that must not be touched
+    seal.refuse_sealed(replica)
+    orphans.examine(replica)  # before a lease is written where no replica is, or into one that must not be touched
     with _alone(replica, request, say) as hold:
-        report = _look(replica, request, is_alone=True)
+        report = _look(replica, request)
         done = _remove(report, replica, request, hold, say) if report.deletes else replace(report, done=True)
         _remove_empty_directories(report.found, replica)
     return replace(done, seconds=time.monotonic() - started)
 
 
-def _look(replica: Replica, request: SweepRequest, is_alone: bool = False) -> Sweep:
+def _look(replica: Replica, request: SweepRequest) -> Sweep:
     seal.refuse_sealed(replica)
-    state = orphans.examine(replica, is_alone)
+    state = orphans.examine(replica)
     found = orphans.find(replica, state, notes.now() - request.min_age, request.empty_trash)
     report = Sweep(replica.root, found)
-    if not request.max_delete.allows(len(found.orphans), found.files):
+    deletes = sum(not each.target.startswith(f"{OWN}/") for each in found.orphans)
+    if not request.max_delete.allows(deletes, found.files):
         raise TooManyDeletes(
-            f"{len(found.orphans)} of the {found.files} files of {replica.root} are orphans, --max-delete allows"
+            f"{deletes} of the {found.files} files of {replica.root} are orphans, --max-delete allows"
             f" {request.max_delete}; nothing was removed. If that is right, give a higher --max-delete",
             report,
         )
@@ -105,9 +108,12 @@ def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease,
         why = f", {runner.reason}" if request.explain else ""
         say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
         failed = deleting.delete([each.target for each in report.found.trash], replica, runner, hold)
-        names = [each.target for each in report.found.orphans]
+        names = [each.target for each in report.found.orphans if each.reason != orphans.OVER]
         trash = _make_trash(replica, names) if request.trash and names else None
         failed += deleting.delete({name: in_trash(trash, name) for name in names} if trash else names, replica, runner, hold)
+        if not failed:  # a journal is the record of what could not be removed
+            over = [each.target for each in report.found.orphans if each.reason == orphans.OVER]
+            failed += deleting.delete(over, replica, runner, hold)
     warnings = (f"{len(failed)} files could not be removed: {deleting.some(failed)}",) if failed else ()
     return replace(report, done=True, trash=replica.at(trash) if trash else None, runner=runner.name, warnings=warnings)
 

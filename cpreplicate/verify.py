@@ -81,7 +81,7 @@ def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say,
         short=short,
         corrupt=(
             *((f"{name}/{METADATA}",) if is_torn else ()),
-            *_extended(present, recorded, manifests.values()),
+            *_extended(held, present, recorded, manifests.values()),
             *(path for path, equal in compared.items() if not equal and path not in short),
         ),
         outside=held.outside,
@@ -141,13 +141,15 @@ def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapp
     return present[path] < max(extent, entry.length if entry else 0)
 
 
-def _extended(present: Mapping[str, int], recorded: Mapping[str, Entry], manifests: Iterable[Manifest]) -> Iterator[str]:
-    """Yield files that are longer than cpreplicate ever wrote them; of a merged file that grew a later manifest knows."""
+def _extended(
+    held: Held, present: Mapping[str, int], recorded: Mapping[str, Entry], manifests: Iterable[Manifest]
+) -> Iterator[str]:
+    """Yield files that are longer than cpreplicate ever wrote them. A merged file may have grown since."""
     longest: dict[str, int] = {}
     for found in manifests:
         for path, entry in found.entries.items():
             longest[path] = max(entry.length, longest.get(path, 0))
-    yield from (path for path in recorded if present.get(path, 0) > longest[path])
+    yield from (path for path in recorded if path not in held.growing and present.get(path, 0) > longest[path])
 
 
 def _compare(

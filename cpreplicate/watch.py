@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cpreplicate import deleting, lease, ownership, seal, uri
-from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, UsageError
+from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, Misplaced, NotThere, SourceMovedOn, UsageError
 from cpreplicate.placement import CHECKPOINT_NAME
 from cpreplicate.planning import Request
 from cpreplicate.replica import Replica
@@ -16,8 +16,9 @@ from cpreplicate.runners import choose_runner
 from cpreplicate.source import find
 
 Say = Callable[[str], None]
-Show = Callable[[Report], None]
+Show = Callable[[Report], object]
 _PASSING = (CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, OSError)  # a newer checkpoint may fare better
+_UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
 _SLICE = 500  # deletes between two looks at the clock
 
 
@@ -63,25 +64,93 @@ class Backlog:
         self.dropped = []
 
 
-def watch(request: Request, interval: float, say: Say, show: Show) -> None:
+class Sparing:
+    """Reports lines through `say`, an unchanged one at most once a minute."""
+
+    def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock = say, clock
+        self._reported: dict[str, float] = {}
+
+    def __call__(self, line: str) -> None:
+        now = self._clock()
+        self._reported = {each: at for each, at in self._reported.items() if now - at < _UNCHANGED}
+        if line not in self._reported:
+            self._reported[line] = now
+            self._say(line)
+
+    def forget(self) -> None:
+        """Report every line anew."""
+        self._reported = {}
+
+
+class _NeverThere(NotThere):
+    """The job's directory was not there when the watch began."""
+
+
+@dataclass
+class _Job:
+    """The job that is watched. It may have no completed checkpoint yet; its directory is there, unless it `may_come`."""
+
+    request: Request
+    may_come: bool
+    say: Say
+    had_checkpoint: bool = False
+    was_there: bool = False
+    reported: str = ""
+
+    def newest(self) -> str | None:
+        """Return the newest completed checkpoint, or None while the first one is waited for."""
+        try:
+            found = find(self.request.source, self.request.sites.source, self.request.allow_older).checkpoint
+        except NotThere:
+            if self.had_checkpoint:
+                raise
+            self._wait()
+            return None
+        self.had_checkpoint = True
+        return found
+
+    def _wait(self) -> None:
+        """Report once what is waited for. Flink makes the directory when a job starts, long before its first checkpoint."""
+        source = self.request.source
+        is_there = self.request.sites.source.storage(source).stat(source) is not None
+        if not (is_there or self.was_there or self.may_come):
+            raise _NeverThere(
+                f"{source} is not there. Check the name of the job's directory, or give --wait-for-source to wait for a job"
+                " that has not started yet"
+            )
+        self.was_there |= is_there
+        first = "holds no completed checkpoint yet; waiting for the first one"
+        what = first if is_there else "is not there yet; waiting for it"
+        if self.reported != what:
+            self.reported = what
+            self.say(f"{source} {what}")
+
+
+def watch(request: Request, interval: float, say: Say, show: Show, wait_for_source: bool = False) -> None:
     """Sync each checkpoint that completes, looked for every `interval` seconds; ends only by an exception.
 
-    What fails is told, and the newest checkpoint is taken next: the same only while it is the newest. What no other
-    checkpoint can mend (`Refused`, `UsageError`) is raised.
+    What fails is reported, and the newest checkpoint is taken next: the same only while it is the newest. What no other
+    checkpoint can mend is raised: `Refused`, `UsageError`, and before the first success a job's directory that is not there
+    (unless `wait_for_source`) and a missing `--remap`.
     """
     if CHECKPOINT_NAME.fullmatch(uri.name(request.source)):
         raise UsageError(f"{request.source} is one checkpoint; watch takes the directory of its job")
-    done, backlog = "", Backlog(request)
+    say = sparing = Sparing(say)
+    job, done, backlog = _Job(request, wait_for_source, say), "", Backlog(request)
     while True:
         until = time.monotonic() + interval
         try:
-            newest = find(request.source, request.sites.source, request.allow_older).checkpoint
-            if newest != done:
+            newest = job.newest()
+            if newest is not None and newest != done:
                 report = sync(replace(request, source=newest), say)
                 done = newest
+                sparing.forget()
                 backlog.add(report)
                 show(report)
             backlog.work_off(until, say)
         except _PASSING as error:
+            if isinstance(error, _NeverThere) or (isinstance(error, Misplaced) and not done):
+                raise
             say(f"{error}; the newest checkpoint is looked for again in {interval:g} s")
         time.sleep(max(0.0, until - time.monotonic()))

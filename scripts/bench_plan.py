@@ -25,6 +25,7 @@ SECONDS, PEAK = 10.0, 1 << 30  # at most, for the last of them
 def measure(root: str) -> None:
     """In a process of its own: the seconds of a plan into an empty replica and of its batches, and the memory at most."""
     from cpreplicate.lease import Held
+    from cpreplicate.ownership import Vouched, examine
     from cpreplicate.planning import Request, copies, make_plan, target_replica, want
     from cpreplicate.runners.batching import batches
     from cpreplicate.runners.transport import encode
@@ -34,7 +35,8 @@ def measure(root: str) -> None:
     began = time.process_time()
     wanted = want(request)
     replica = target_replica(wanted, request)
-    made = make_plan(wanted, replica, replica.committed(), request)
+    state = examine(replica)
+    made = make_plan(wanted, replica, state, Vouched(replica, state), request)
     planned = time.process_time()
     packed = batches(copies(made, wanted, replica, Held("", "")), SLOTS, batch_bytes=1 << 60)  # the file's sizes are not real
     sent = sum(len(encode(batch)) for batch in packed)

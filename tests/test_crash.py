@@ -26,7 +26,7 @@ def run(source, target, number):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, code, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 16 << 20 for number in range(24)})
     command = [sys.executable, "-m", "cpreplicate", "sync", str(checkpoint), str(tmp_path / "dcB"), "--runner", "inline"]

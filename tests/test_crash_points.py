@@ -127,9 +127,10 @@ def replacing(owner: object, name: str, make: Callable[[Callable[..., object]], 
 
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
-        def commit_and_copy(made, wanted, replica, *rest):
-            replica.publish(made.checkpoint, lambda: planning.rewritten(wanted, replica, made.paths), lambda: None)
-            return copy(made, wanted, replica, *rest)
+        def commit_and_copy(made, run, journal):
+            content = lambda: planning.rewritten(run.wanted, run.replica, made.paths)  # noqa: E731  # as a put takes it
+            run.replica.publish(made.checkpoint, content, lambda: None, replace=True)
+            return copy(made, run, journal)
 
         return commit_and_copy
 
@@ -138,10 +139,10 @@ def commit_before_copy() -> contextlib.AbstractContextManager[None]:
 
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(made, wanted, replica, *rest):
+        def delete_and_publish(made, run):
             for action in made.deletes:
-                replica.site.storage(replica.root).delete(replica.at(action.target))
-            return publish(made, wanted, replica, *rest)
+                run.replica.storage.delete(run.replica.at(action.target))
+            return publish(made, run)
 
         return delete_and_publish
 
@@ -149,7 +150,7 @@ def delete_before_commit() -> contextlib.AbstractContextManager[None]:
 
 
 def non_atomic_put() -> contextlib.AbstractContextManager[None]:
-    def in_place(disk, uri, content, expect=None, attributes=None):  # noqa: ARG001  # what looks at it comes too late
+    def in_place(disk, uri, content, expect=None, attributes=None, replace=True):  # noqa: ARG001  # what looks at it comes too late
         disk.delete(uri)
         return disk.write_new(uri, content)
 

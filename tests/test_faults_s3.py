@@ -130,7 +130,7 @@ class TestWhatLastsIsToldInOneLine:
     def test_a_target_that_refuses_the_lease(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(EVER, "/.cpreplicate/lease HTTP")
         ended = run(to_s3, proxy)
-        assert ended.code == 1
+        assert ended.code == 7
         assert_clear(ended.line, f"{to_s3.replica}/.cpreplicate/lease", "Please reduce your request rate")
         proxy.heal()
         to_s3.assert_restorable(1)
@@ -139,7 +139,7 @@ class TestWhatLastsIsToldInOneLine:
     def test_a_target_that_refuses_the_commit(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(EVER, "PUT /faults" + to_s3.replica.removeprefix("s3://faults") + "/chk-2/_metadata")
         ended = run(to_s3, proxy)
-        assert ended.code == 1
+        assert ended.code == 7
         assert_clear(ended.line, f"{to_s3.replica}/chk-2/_metadata", "Please reduce your request rate")
         to_s3.assert_restorable(1)
         proxy.heal()
@@ -186,7 +186,9 @@ class TestASourceFileThatVanishesWhileItIsRead:
 
     def test_alone_leaves_a_broken_checkpoint(self, job: Job, s3: S3Server) -> None:
         with halfway(job, self.FILES, lambda: vanish(job, s3, "shared/new-000")):
-            assert_ends(job, SourceBroken, 10, f"{job.source}/{JOB}/chk-2 is broken", f"{job.source}{SHARED}new-000")
+            assert_ends(
+                job, SourceBroken, 10, f"{job.source}/{JOB}/chk-2 is incomplete at the source", f"{job.source}{SHARED}new-000"
+            )
         assert_the_next_completes(job)
 
 

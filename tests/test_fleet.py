@@ -140,9 +140,9 @@ class Leveller(InlineRunner):
         super().__init__(Sites())
         self.levels = levels
 
-    def run(self, actions, level=0):
+    def run(self, actions, level=0, done=None):
         self.levels.extend((Path(uri.local_path(action.target)).parent.parent.name, level) for action in actions)
-        return super().run(actions, level)
+        return super().run(actions, level, done)
 
 
 def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeypatch):
@@ -192,24 +192,35 @@ def test_two_jobs_of_one_replica_are_refused_before_anything_is_done(place):
     assert not (place / "dcB").exists()
 
 
+BOTH = 'source = "/a"\ntarget = "/b"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[[job]]\nsource = "/a"\n', 'wants target = "…"'),
-        ('[[job]]\nsource = "/a"\ntarget = "/b"\nretries = 4\n', "retries is no option of a job"),
-        ('[[job]]\nsource = "/a"\ntarget = "/b"\nkeep = 0\n', "keep"),
-        ("[[job]\n", "fleet.toml"),
-        ('[[jobs]]\nsource = "/a"\ntarget = "/b"\n', "jobs is no table of a fleet"),
-        ('[job]\nsource = "/a"\ntarget = "/b"\n', "write [[job]]"),
-        ('[defaults]\ntarget = "/b"\n', "it names no jobs"),
-        ('[[job]]\nsource = "/a"\ntarget = "/b"\npriority = "high"\n', "priority must be a whole number, not 'high'"),
-        ('[[root]]\nsource = "/a"\ntarget = "/b"\nexclude = "7f0c"\n', "exclude must be a list"),
+        ('[[job]]\nsource = "/a"\n', ":1: [[job]] has no 'target'; write target = \"…\""),
+        (f"[[job]]\n{BOTH}retries = 4\n", ":4: unknown key 'retries' in [[job]]; valid are "),
+        (f"[[job]]\n{BOTH}keep = 0\n", ":4: 'keep' in [[job]]: 0 is not in the range x>=1"),
+        ("[[job]\n", ":1: Expected ']]'"),
+        (f"[[jobs]]\n{BOTH}", ":1: unknown table 'jobs' in the configuration of a fleet; did you mean 'job'?"),
+        (f"[job]\n{BOTH}", ":1: there may be several of 'job': write [[job]]"),
+        ('[defaults]\ntarget = "/b"\n', ": no jobs are named"),
+        (f'[[job]]\n{BOTH}priority = "high"\n', ":4: 'priority' in [[job]] must be a whole number, not 'high'"),
+        (f'[[root]]\n{BOTH}exclude = "7f0c"\n', ":4: 'exclude' in [[root]] must be an array of job ids"),
+        ('[defaults]\ntraget = "/b"\n[[job]]\n', ":2: unknown key 'traget' in [defaults]; did you mean 'target'?"),
+        (f'[[job]]\n{BOTH}[[job]]\nkeep = "2"\n', ":5: 'keep' in [[job]] must be a whole number, not '2'"),
+        (f'[[job]]\n{BOTH}master = "yarn"\n', ":4: unknown key 'master' in [[job]]: give --master on the command line"),
+        ('[[job]]\nexclude = ["7f0c"]\n', ":2: unknown key 'exclude' in [[job]]"),
+        ("[[job]]\nsource = 3\n", ":2: 'source' in [[job]] must be a string that is not empty, not 3"),
+        ('[[job]]\n[storage."s3://b"]\nsecret = ["x"]\n', ":3: 'secret' in [storage.\"s3://b\"] must be"),
+        ("job = [1]\n", ":1: 'job' must be a table: write [[job]]"),
     ],
 )
 def test_a_configuration_that_is_not_understood_is_told_in_one_line(place, text, said):
     done = run(place, text)
     assert done.returncode == 2
-    assert said in done.stderr.splitlines()[-1]
+    assert f"{place}/fleet.toml{said}" in done.stderr.splitlines()[-1]
+    assert not (place / "dcB").exists()
 
 
 @pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2]"]])

@@ -6,8 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +69,96 @@ def test_a_lease_is_taken_over_from_a_process_whose_number_another_one_has_now(r
     leave_behind(replica, **{**own_process(), "birth": 1})
     with lease.held(f"file:{replica}", Site()) as hold:
         hold.check()
+
+
+@pytest.fixture
+def hidden(monkeypatch):
+    """/proc as it is mounted with `hidepid`: another user's process cannot be seen there, and not be signalled."""
+    stat = f"/proc/{os.getppid()}/stat"
+    read_text, kill = Path.read_text, os.kill
+
+    def unseen(path, *words, **options):
+        if str(path) == stat:
+            raise FileNotFoundError(stat)
+        return read_text(path, *words, **options)
+
+    def forbidden(pid, number):
+        if pid == os.getppid():
+            raise PermissionError(1, "Operation not permitted")
+        kill(pid, number)
+
+    monkeypatch.setattr(Path, "read_text", unseen)
+    monkeypatch.setattr(os, "kill", forbidden)
+    return {**own_process(), "pid": os.getppid(), "birth": 1}
+
+
+def test_a_lease_of_a_process_that_proc_hides_is_respected(replica, hidden):
+    leave_behind(replica, **hidden)
+    with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+        pass
+
+
+IMPORT_AND_TRY = """
+import os, sys
+from cpreplicate import lease
+from cpreplicate.errors import LeaseHeld
+from cpreplicate.storage import Site
+
+with lease.held(f"file:{sys.argv[1]}-before", Site()):
+    pass
+os.setgid(65534)
+os.setuid(65534)
+try:
+    with lease.held(f"file:{sys.argv[1]}", Site()):
+        print("taken over")
+except LeaseHeld as error:
+    print(f"respected: {error}")
+print("visible" if os.path.exists(f"/proc/{sys.argv[2]}") else "hidden")
+"""
+HOLD = """
+import os, subprocess, sys
+from cpreplicate import lease
+from cpreplicate.storage import Site
+
+with lease.held(f"file:{sys.argv[1]}", Site()):
+    os.chmod(f"{sys.argv[1]}/.cpreplicate", 0o777)
+    subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1], str(os.getpid())], check=True)
+"""
+
+
+def can_hide_processes():
+    """Whether this machine lets us mount /proc with `hidepid` in namespaces of our own."""
+    mount = ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"]
+    return subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_hide_processes(), reason="needs root to mount /proc; the test before simulates it")
+def test_a_lease_is_respected_under_a_real_proc_with_hidepid():
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        inside = f'mount -t proc -o hidepid=2 proc /proc && exec {sys.executable} -c "$0" "$@"'
+        command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", inside, HOLD, f"{directory}/job", IMPORT_AND_TRY]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "respected: " in done.stdout
+    assert done.stdout.endswith("hidden\n")
+
+
+def test_a_lease_of_a_zombie_is_taken_over(replica):
+    code = "import json, cpreplicate.processes as p; print(json.dumps(p.own_process()))"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    holder = json.loads(child.stdout.read())
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has collected it
+    os.kill(child.pid, 0)
+    leave_behind(replica, **holder)
+    with lease.held(f"file:{replica}", Site()) as hold:
+        hold.check()
+    child.communicate()
+
+
+def test_a_lease_of_a_live_process_whose_start_time_was_not_recorded_is_respected(replica):
+    leave_behind(replica, **{**own_process(), "birth": None})
+    with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+        pass
 
 
 def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, monkeypatch):

@@ -96,7 +96,7 @@ class TestASourceUnderTwoNames:
         assert_refused(store.sync(source, store.at_target("src"), "--adopt", "--same-source"), store.at_target(f"src/{JOB}"))
         assert store.objects() == before
 
-    @pytest.mark.parametrize("inner", ["", "/new/deeper"])
+    @pytest.mark.parametrize("inner", ["/new", "/new/deeper"])
     def test_takes_no_replica_inside_of_it(self, store: Store, inner: str) -> None:
         source = store.complete(store.at_source("src"), 1, FILES)
         before = store.objects()

@@ -86,16 +86,16 @@ def keeping_two(root):
 
 def resumed(root):
     scenario, number = first(root)
-    orphan = scenario.replica / "shared" / "a"
-    orphan.parent.mkdir(parents=True)
-    orphan.write_bytes((root / "dcA" / JOB / "shared" / "a").read_bytes())
+    full = Faulty(Site().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None)
+    with serving("file", full), pytest.raises(replicate.CopyFailed):
+        scenario.sync(number)
     return scenario, number
 
 
 def without_manifest(root):
     scenario, number = first(root)
     scenario.sync(number)
-    shutil.rmtree(scenario.replica / ".cpreplicate")
+    (scenario.replica / ".cpreplicate" / f"chk-{number}.parquet").unlink()
     return scenario, number
 
 
@@ -166,13 +166,14 @@ def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp
         report = scenario.sync(number)
     listed = [uri for verb, uri in trace.calls if verb == "list" and "/shared" in uri]
     assert listed == [f"file:{scenario.replica}/shared"] * 2  # to plan, and to see that what was copied is there
-    assert [uri for verb, uri in trace.calls if verb == "list"].count(f"file:{scenario.replica}") == 1
-    opened = [uri for verb, uri in trace.calls if verb == "open" and uri.endswith((".parquet", "/_metadata"))]
+    assert [uri for verb, uri in trace.calls if verb == "list"].count(f"file:{scenario.replica}") == 2  # also under the lease
+    opened = [uri for verb, uri in trace.calls if verb == "open" and uri.endswith(".parquet")]
     assert len(opened) == len(set(opened))
     at_source = [(verb, uri) for verb, uri in trace.calls if f"{tmp_path}/dcA/" in uri]
     copied = sorted(action.source for action in report.plan.copies)
     assert sorted(uri for verb, uri in at_source if verb == "open" and "/shared/" in uri) == copied
-    assert len(at_source) == len(copied) + 2  # and one status and one open of its _metadata
+    # and a status and an open of its _metadata, a status of a file of its one directory, no marker, and not our lease
+    assert len(at_source) == len(copied) + 5
 
 
 def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path, monkeypatch):

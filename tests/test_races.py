@@ -114,8 +114,8 @@ class Race:
         if any(verb == "delete" for verb, _ in waiting.values()):
             return
         for number, (verb, uri) in waiting.items():
-            counts = verb == "rename" and not uri.endswith("/lease")
-            if self._draw.random() < (0.2 if counts else 0.004):
+            counts = verb == "rename" and "/.cpreplicate/" not in uri
+            if self._draw.random() < (0.2 if counts else 0.002):
                 self._held_up, self._stalls = number, self._stalls - 1
                 self.disk.clock.pass_(LATER)
                 self._stage.complete()
@@ -185,7 +185,7 @@ def without_checks(patch: pytest.MonkeyPatch) -> None:
     """No run looks at its lease again once it has it, nor removes what those before it left half-written."""
     patch.setattr(lease.Lease, "check", lambda _self: None)
     patch.setattr(lease.Held, "check", lambda _self, _site: None)
-    patch.setattr(Replica, "committed_alone", Replica.committed)
+    patch.setattr(Replica, "without_unfinished", lambda _self: True)
 
 
 def test_a_protocol_that_does_not_look_at_its_lease_again_is_found_out():

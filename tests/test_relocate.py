@@ -1,18 +1,26 @@
 """A replica is rewritten where it lies, or where it was moved to, with no source at hand."""
 
+import json
 import shutil
 
 import pytest
 
 from cpreplicate import lease, relocate, replicate, seal
+from cpreplicate.closure import closure
 from cpreplicate.errors import LeaseHeld, Refused
+from cpreplicate.metadata import decode
+from cpreplicate.output import machine, text, upkeep
+from cpreplicate.paths import choose
 from cpreplicate.planning import Request
 from cpreplicate.relocate import RelocateRequest
 from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
+from cpreplicate.storage.registry import serving
+from cpreplicate.storage.wrapped import Wrapped
 from cpreplicate.verify import ALL, verify
 from tests.support import checker, corpus
 from tests.support.corpus import DataCentre
+from tests.support.encoder import Empty, Nested, OperatorEntry, Subtask, Tree, encode
 from tests.support.replicas import FILES, NEXT, paths, synced
 
 
@@ -111,12 +119,26 @@ def test_a_sealed_or_held_replica_is_left_alone(replica):
     assert metadata(replica) == before
 
 
-def test_what_does_not_read_back_is_undone(replica, monkeypatch):
+class Mangling(Wrapped):
+    """The first `_metadata` that is written is stored with another byte at its end."""
+
+    is_done = False
+
+    def put(self, uri, content, *rest):
+        if not uri.endswith("/chk-1/_metadata") or self.is_done:
+            return super().put(uri, content, *rest)
+        self.is_done = True
+        return super().put(uri, lambda: [b"".join(content())[:-1], b"?"], *rest)
+
+
+def test_what_does_not_read_back_is_undone(replica):
     before = metadata(replica)
-    monkeypatch.setattr(Replica, "holds", lambda *_: False)
-    with pytest.raises(OSError, match="did not read back"):
+    with serving("file", Mangling(Site().storage("file:/"))), pytest.raises(OSError, match="did not read back"):
         run(replica, paths="absolute")
-    assert metadata(replica) == before
+    assert metadata(replica)["chk-1"] == before["chk-1"]
+    assert is_restorable(replica, "chk-1")
+    assert [each.rewritten for each in run(replica, paths="absolute").checkpoints] == [False, True]
+    assert is_restorable(replica, "chk-1")
 
 
 @pytest.mark.parametrize("folder", sorted({each.folder for each in corpus.checkpoints()}))
@@ -130,3 +152,48 @@ def test_every_kind_of_real_state_is_moved_and_mended(folder, tmp_path):
     run(moved)
     assert is_restorable(moved)
     assert str(tmp_path / "dcB").encode() not in next(iter(metadata(moved).values()))
+
+
+def merged(tmp_path, **options):
+    """A replica of a checkpoint with merged segments, which real Flink wrote."""
+    source = DataCentre("2.3.0-filemerge", tmp_path)
+    job = source.jobs()[-1]
+    place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
+    request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline", **options)
+    return tmp_path / "dcB" / job, replicate.sync(request, lambda _line: None)
+
+
+@pytest.mark.parametrize("spelling", ["auto", "relative"])
+def test_a_replica_with_merged_segments_is_reported_as_mixed_with_a_warning(tmp_path, spelling):
+    replica, report = merged(tmp_path, paths=spelling)
+    for form in (text.report(report, False), machine.report(report, False)):
+        assert "mixed" in form
+        assert "merged segments have no relative form" in form
+    assert json.loads(machine.report(report, False))["paths"] == "mixed"
+    assert report.restore.claim_mode == "NO_CLAIM"
+    done = run(replica, paths=spelling)
+    assert [(each.rewritten, each.paths) for each in done.checkpoints] == [(False, "mixed")]
+    assert done.warnings == report.warnings
+    assert json.loads(upkeep.relocation_json(done))["warnings"] == list(done.warnings)
+    assert done.warnings[0] in upkeep.relocation_text(done)
+
+
+def test_a_mixed_replica_that_was_moved_is_not_restorable_until_it_is_relocated(tmp_path):
+    replica, _ = merged(tmp_path)
+    moved = shutil.move(replica, tmp_path / "moved")
+    assert not verify(f"file:{moved}", None, ALL, lambda _line: None, Site()).restorable
+    run(moved)
+    assert is_restorable(moved)
+
+
+def test_a_replica_with_merged_segments_and_absolute_paths_is_reported_as_absolute(tmp_path):
+    _, report = merged(tmp_path, paths="absolute")
+    assert json.loads(machine.report(report, False))["paths"] == "absolute"
+    assert report.warnings == ()
+
+
+def test_empty_segments_alone_make_no_replica_mixed():
+    tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=Nested(0, (0,), Empty())),)),), 1)
+    metadata = decode(encode(tree).data, "file:/dcA/job/chk-1")
+    assert metadata.file_merging
+    assert choose(metadata, closure(metadata), "auto").reported == "relative"

@@ -1,7 +1,7 @@
 """`diff` and `sync` on checkpoints that real Flink wrote."""
 
-import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +9,16 @@ import pytest
 from cpreplicate import lease, manifest, replicate, uri
 from cpreplicate import replica as replica_module
 from cpreplicate.closure import closure
-from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn
+from cpreplicate.digest import digest_of
+from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn, UsageError
 from cpreplicate.metadata import Absolute, rewrite
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Request
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.source import read_metadata
 from cpreplicate.storage import Site, Sites
+from cpreplicate.storage.faults import Faulty
+from cpreplicate.storage.registry import serving
 from cpreplicate.verify import ALL, Sample, verify
 from tests.support import corpus
 from tests.support.corpus import DataCentre
@@ -192,14 +195,16 @@ def test_a_file_lost_from_the_replica_is_copied_again(pair):
     assert pair.verified().restorable
 
 
-def test_a_merged_file_that_grew_is_copied_again(tmp_path):
+def test_a_merged_file_that_was_truncated_is_copied_again(tmp_path):
     pair = Pair("2.3.0-filemerge", tmp_path)
     number = pair.source.numbers(pair.job)[-1]
     target = max(pair.sync(number).plan.copies, key=lambda action: action.bytes).target
     merged = pair.replica / target
+    length = merged.stat().st_size
     merged.write_bytes(merged.read_bytes()[:100])
     plan = pair.sync(number).plan
-    assert [(action.target, action.reason) for action in plan.copies] == [(target, "longer at source: a merged file grew")]
+    reason = f"damaged: it has 100 bytes, {length} are recorded"
+    assert [(action.target, action.reason) for action in plan.copies] == [(target, reason)]
     assert pair.verified().restorable
 
 
@@ -325,9 +330,9 @@ def test_paths_of_a_tampered_manifest_are_not_believed(pair, monkeypatch):
     pair.sync(first)
     monkeypatch.setattr(replica_module, "_MANIFEST_WORTH", 0)
     root = f"file:{pair.replica}"
-    length = (pair.replica / f"chk-{first}" / "_metadata").stat().st_size
+    digest = digest_of([(pair.replica / f"chk-{first}" / "_metadata").read_bytes()])
     entries = {"shared/../../victim": manifest.Entry(1, 1, 0)}
-    manifest.write(Site().storage(root), root, f"chk-{first}", manifest.Manifest(first, length, entries))
+    manifest.write(Site().storage(root), root, f"chk-{first}", manifest.Manifest(first, digest, entries))
     victim = pair.target / "victim"
     victim.write_text("precious")
     pair.sync(second)
@@ -339,7 +344,7 @@ def test_a_large_metadata_is_known_by_its_manifest(pair, monkeypatch):
     pair.sync(first)
     expected = replicate.diff(pair.request(second)).plan
     monkeypatch.setattr(replica_module, "_MANIFEST_WORTH", 0)
-    monkeypatch.setattr(Replica, "read", None)
+    monkeypatch.setattr(replica_module, "decoded", None)
     assert replicate.diff(pair.request(second)).plan == expected
 
 
@@ -352,20 +357,21 @@ def test_a_second_run_is_told_who_holds_the_lease(pair):
 
 def test_the_lease_is_given_back_after_a_failure(pair):
     number = pair.source.numbers(pair.job)[0]
-    (pair.replica / "shared").parent.mkdir(parents=True)
-    (pair.replica / "shared").write_text("in the way")
-    with contextlib.suppress(CopyFailed, OSError):
+    pair.replica.mkdir(parents=True)
+    full = Faulty(Site().storage("file:/"), lambda verb, uri: OSError("full") if verb == "put" and "/shared/" in uri else None)
+    with serving("file", full), pytest.raises(CopyFailed):
         pair.sync(number)
-    (pair.replica / "shared").unlink()
+    assert not (pair.replica / ".cpreplicate" / "lease").exists()
     assert pair.sync(number).committed
 
 
-def test_a_lost_manifest_is_written_again(pair):
+def test_without_its_manifest_nothing_vouches_for_a_file_and_all_are_copied_again(pair):
     number = pair.source.numbers(pair.job)[0]
-    pair.sync(number)
+    first = pair.sync(number).plan
     lost = pair.replica / ".cpreplicate" / f"chk-{number}.parquet"
     lost.unlink()
-    assert pair.sync(number).plan.empty
+    again = pair.sync(number).plan
+    assert {action.target for action in again.copies} == {action.target for action in first.copies}
     assert lost.exists()
     assert pair.verified().restorable
 
@@ -412,8 +418,8 @@ class TestASampleOfTheContent:
 class Racing(InlineRunner):
     """A runner after which an attempt that was taken for lost replaces each copy by a longer one."""
 
-    def run(self, actions, level=0):
-        outcomes = super().run(actions, level)
+    def run(self, actions, level=0, done=None):
+        outcomes = super().run(actions, level, done)
         for outcome in outcomes:
             with open(uri.local_path(outcome.target), "ab") as file:
                 file.write(b"later")
@@ -442,3 +448,36 @@ def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
     with pytest.raises(CopyFailed, match="not as they were written"):
         racing(tmp_path, lambda place: File(place, 100))
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
+
+
+@pytest.mark.parametrize("verb", [replicate.diff, lambda request: replicate.sync(request, silent), replicate.look])
+def test_a_target_root_that_is_a_replica_is_refused_and_the_right_one_named(pair, verb):
+    number = pair.source.numbers(pair.job)[-1]
+    pair.sync(number)
+    before = corpus.tree(pair.target)
+    with pytest.raises(UsageError, match=rf"is a replica: it holds \.cpreplicate\. .* Give file:{pair.target} instead"):
+        verb(replace(pair.request(number), target_root=f"file:{pair.replica}"))
+    assert corpus.tree(pair.target) == before
+
+
+def test_a_target_root_that_is_a_replica_of_another_job_is_refused(pair):
+    pair.sync(pair.source.numbers(pair.job)[-1])
+    other = pair.replica.rename(pair.target / "another")
+    with pytest.raises(UsageError, match=f"Give file:{pair.target} instead"):
+        replicate.diff(replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}"))
+
+
+def test_a_target_root_that_is_the_job_directory_of_a_flink_is_refused(pair, tmp_path):
+    flinks = shutil.copytree(pair.source.job_root(pair.job), tmp_path / "flink" / pair.job)
+    number = pair.source.numbers(pair.job)[-1]
+    with pytest.raises(UsageError, match=f"is the directory of this job.* Give file:{tmp_path}/flink instead"):
+        replicate.diff(replace(pair.request(number), target_root=f"file:{flinks}"))
+
+
+def test_a_target_root_that_is_only_called_like_the_job_is_no_mistake(pair):
+    number = pair.source.numbers(pair.job)[-1]
+    root = pair.target / pair.job
+    root.mkdir(parents=True)
+    done = replicate.sync(replace(pair.request(number), target_root=f"file:{root}"), silent)
+    assert done.committed
+    assert replicate.sync(replace(pair.request(number), target_root=f"file:{root}"), silent).plan.empty

@@ -150,7 +150,7 @@ class TestASourceUnderTwoNames:
         assert_refused(names.sync(savepoint, names.at_target("savepoints"), "--adopt"), savepoint, "under another name")
         assert names.tree() == whole
 
-    @pytest.mark.parametrize("inner", [f"src/{JOB}", f"src/{JOB}/new/deeper"])
+    @pytest.mark.parametrize("inner", [f"src/{JOB}/new", f"src/{JOB}/new/deeper"])
     def test_takes_no_replica_inside_of_it(self, names: TwoNames, inner: str) -> None:
         source = names.job("src")
         whole = names.tree()

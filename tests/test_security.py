@@ -100,5 +100,5 @@ def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
     seal.seal(Replica(f"file:{replica}", site), "chk-1")
     with lease.held(f"file:{replica}", site):
         notes = [each.read_bytes() for each in (replica / ".cpreplicate").iterdir()]
-    assert len(notes) == 3
+    assert len(notes) == 5  # marker, record, manifest, seal and lease
     assert_unseen(*notes, json.dumps(report.plan.actions).encode(), repr(report).encode())

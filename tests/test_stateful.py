@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from cpreplicate import plan, promote, relocate, replicate, seal, sweep, verify
+from cpreplicate import plan, promote, relocate, replicate, sweep, unseal, verify
 from cpreplicate.errors import Refused
 from cpreplicate.planning import Request
-from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
 from tests.support import checker
 from tests.support.simulated import READS, SimulatedDisk, SimulatedJob, files
@@ -120,7 +119,7 @@ class Replication(RuleBasedStateMachine):
     @rule()
     def unseal(self) -> None:
         with running_on(self.disk):
-            assert seal.unseal(Replica(self.replica, Site())) is not None
+            assert unseal.unseal(unseal.UnsealRequest(self.replica, None))
         self.sealed = False
 
     @invariant()
@@ -193,7 +192,7 @@ TestReplication.settings = settings(
 
 
 def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_needs(monkeypatch):
-    def all_of_the_dropped(committed, replaced, needed, present):  # noqa: ARG001  # what is needed by others is not looked at
+    def all_of_the_dropped(committed, replaced, needed, present, written=None):  # noqa: ARG001  # what is needed by others is not looked at
         return tuple(plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files)
 
     monkeypatch.setattr(plan, "deletes", all_of_the_dropped)

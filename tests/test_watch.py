@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,13 +12,13 @@ import time
 import pytest
 
 from cpreplicate import watch
-from cpreplicate.errors import CopyFailed, Refused, UsageError
+from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site
 from cpreplicate.storage.faults import Faulty
 from cpreplicate.storage.registry import serving
 from tests.support import checker
-from tests.support.jobs import JOB, write_checkpoint
+from tests.support.jobs import JOB, metadata, write_checkpoint
 from tests.support.replicas import FILES, NEXT, paths
 
 
@@ -25,7 +26,7 @@ class Enough(BaseException):
     """Ends a watch, as a signal does."""
 
 
-def follow(tmp_path, reports, say=lambda _line: None, on_report=lambda _report: None, **options):
+def follow(tmp_path, reports, say=lambda _line: None, on_report=lambda _report: None, wait_for_source=False, **options):
     """Watch until so many reports have come."""
     shown = []
 
@@ -37,7 +38,7 @@ def follow(tmp_path, reports, say=lambda _line: None, on_report=lambda _report: 
 
     request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", **options)
     with pytest.raises(Enough):
-        watch.watch(request, 0.05, say, show)
+        watch.watch(request, 0.05, say, show, wait_for_source)
     return shown
 
 
@@ -143,7 +144,96 @@ def test_a_copy_that_failed_does_not_end_it(tmp_path, monkeypatch):
     assert follow(tmp_path, 1)[0].committed
 
 
-@pytest.mark.parametrize(("name", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_job_directory_that_is_not_there_ends_it_with_10(tmp_path):
+    with pytest.raises(NotThere, match="--wait-for-source") as raised:
+        follow(tmp_path, 1)
+    assert raised.value.exit_code == 10
+    assert not (tmp_path / "dcB").exists()
+
+
+def starting(tmp_path, lines, rounds):
+    """Complete the first checkpoint after some looks for it."""
+    looks = []
+
+    def fault(verb, uri):
+        if verb == "list" and uri.endswith(f"/dcA/{JOB}"):
+            looks.append(list(lines))
+            if len(looks) == rounds:
+                write_checkpoint(tmp_path / "dcA", 1, FILES)
+
+    return failing(fault)
+
+
+def test_a_job_directory_that_is_not_there_is_waited_for_if_asked_and_reported_once(tmp_path):
+    lines = []
+    with starting(tmp_path, lines, rounds=4):
+        watch_with_wait = follow(tmp_path, 1, lines.append, wait_for_source=True)
+    assert watch_with_wait[0].committed
+    assert lines[0] == f"file:{tmp_path}/dcA/{JOB} is not there yet; waiting for it"
+    assert not any("waiting" in line for line in lines[1:])
+
+
+def test_a_job_that_has_just_started_is_waited_for_and_reported_once(tmp_path):
+    (tmp_path / "dcA" / JOB / "shared").mkdir(parents=True)
+    lines = []
+    with starting(tmp_path, lines, rounds=4):
+        assert follow(tmp_path, 1, lines.append)[0].committed
+    assert lines[0] == f"file:{tmp_path}/dcA/{JOB} holds no completed checkpoint yet; waiting for the first one"
+    assert not any("waiting" in line for line in lines[1:])
+
+
+def test_a_job_directory_that_vanishes_after_a_success_does_not_end_it(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    lines = []
+
+    def say(line):
+        lines.append(line)
+        if "is not there" in line:
+            write_checkpoint(tmp_path / "dcA", 2, NEXT)
+
+    shown = follow(tmp_path, 2, say, on_report=lambda _report: shutil.rmtree(tmp_path / "dcA"))
+    assert [report.plan.checkpoint for report in shown] == ["chk-1", "chk-2"]
+    assert any("is not there or is empty; SOURCE is" in line for line in lines)
+
+
+def test_a_missing_remap_ends_it(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    (checkpoint / "_metadata").write_bytes(metadata("file:/nowhere", 1, FILES))
+    with pytest.raises(Misplaced, match=f"--remap file:/nowhere=file:{tmp_path}/dcA"):
+        follow(tmp_path, 1)
+
+
+def test_an_unchanged_message_is_reported_once_a_minute():
+    lines, now = [], [0.0]
+    say = watch.Sparing(lines.append, lambda: now[0])
+    for second in range(0, 150, 10):
+        now[0] = second
+        say("it failed")
+        say(f"at {second}")
+    assert [line for line in lines if line == "it failed"] == ["it failed"] * 3
+    assert len([line for line in lines if line.startswith("at ")]) == 15
+    say.forget()
+    say("it failed")
+    assert lines[-1] == "it failed"
+
+
+def test_a_failure_that_lasts_does_not_flood(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    lines, looks = [], []
+
+    def fault(verb, uri):
+        if verb == "list" and uri.endswith(f"/dcA/{JOB}"):
+            looks.append(uri)
+            return OSError(5, "a passing fault") if len(looks) <= 10 else None
+        return None
+
+    with failing(fault):
+        follow(tmp_path, 1, lines.append)
+    assert len(looks) == 11
+    assert len([line for line in lines if "a passing fault" in line]) == 1
+
+
+@pytest.mark.parametrize(("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_watch_that_is_stopped_has_told_each_checkpoint_in_a_line(tmp_path, name, code):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     words = [f"{tmp_path}/dcA/{JOB}", f"{tmp_path}/dcB", "--interval", "50ms", "--output", "json"]

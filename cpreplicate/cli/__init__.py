@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
+import os
 import signal
 import sys
 import traceback
@@ -15,66 +17,105 @@ import click
 from cpreplicate.cli import fleets as fleets
 from cpreplicate.cli import upkeep as upkeep
 from cpreplicate.cli.commands import cli
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, exit_code_of
 
 _LASTING = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
-_INTERRUPTED, _TERMINATED = 130, 143
+_AGAIN = "Run the command again to resume"
+_INTERRUPTED = 130
+_SIGNALLED = 128  # and the number of the signal: 129 after SIGHUP, 143 after SIGTERM
 
 
-class _Terminated(BaseException):
-    """SIGTERM arrived; like an interrupt, it unwinds through every `finally`."""
+class _Stopped(BaseException):
+    """SIGTERM or SIGHUP arrived; like an interrupt, it unwinds through every `finally`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = _SIGNALLED + number
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with one of the documented codes; a traceback only with `--debug`."""
-    signal.signal(signal.SIGTERM, _raise_terminated)
+    """Run the command line and exit with one of the documented codes; print a traceback only with `--debug`."""
+    _fill_closed_descriptors()
+    _stop_on_signals()
     gc.set_threshold(5_000_000, 20, 20)  # a plan makes millions of objects and no cycles: passes over them took a third of it
-    sys.exit(_exit_code())
+    code = _exit_code()
+    if "cpreplicate.output.streams" in sys.modules or code:
+        from cpreplicate.output.streams import discard_unwritten
+
+        discard_unwritten()
+    sys.exit(code)
+
+
+def _fill_closed_descriptors() -> None:
+    """Open /dev/null in place of a stream that was closed (`2>&-`): a file of a replica must not get its number.
+
+    Python has no object for such a stream. stderr gets one, which takes what is printed and drops it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest free number: this one
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the end
+
+
+def _stop_on_signals() -> None:
+    """Unwind on SIGTERM, and on SIGHUP unless nohup had it ignored."""
+    signal.signal(signal.SIGTERM, _raise_stopped)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _raise_stopped)
+
+
+def _raise_stopped(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes may send it twice: once more by its shell
+    raise _Stopped(number)
 
 
 def _exit_code() -> int:
     try:
         return int(cli.main(standalone_mode=False, prog_name="cpreplicate") or 0)
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _misused(error)
     except (KeyboardInterrupt, click.Abort):
         return _interrupted(_INTERRUPTED)
-    except _Terminated:
-        return _interrupted(_TERMINATED)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; Python would complain of it at exit
-        return 1
+    except _Stopped as stopped:
+        return _interrupted(stopped.code)
     except Exception as error:  # noqa: BLE001  # the last resort: no traceback reaches a user
         return _failed(error)
 
 
+def _misused(error: click.ClickException) -> int:
+    from cpreplicate.output import write_messages
+
+    shown = io.StringIO()
+    error.show(shown)
+    write_messages(shown.getvalue())
+    return error.exit_code
+
+
 def _failed(error: Exception) -> int:
-    from cpreplicate.output import complain
+    from cpreplicate.output import complain, write_messages
 
     if "--debug" in sys.argv:
-        traceback.print_exception(error)
+        write_messages("".join(traceback.format_exception(error)))
     if isinstance(error, CpreplicateError):
         complain(str(error))
         return error.exit_code
     if isinstance(error, OSError):
-        complain(f"{error}; nothing half-written is visible, running again {_once(error)}resumes")
+        complain(f"{error}. No partial files are visible. {_remedy(error)}")
     else:
         first = str(error).partition("\n")[0]
         complain(f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report what it prints")
-    return 1
+    return exit_code_of(error)
 
 
-def _once(error: OSError) -> str:
-    return "once that is mended " if error.errno in _LASTING else ""
+def _remedy(error: OSError) -> str:
+    return "Fix the problem and run the command again to resume" if error.errno in _LASTING else _AGAIN
 
 
 def _interrupted(code: int) -> int:
     from cpreplicate.output import complain
 
-    complain("interrupted; nothing half-written is visible, running again resumes")
+    complain(f"interrupted. No partial files are visible. {_AGAIN}")
     return code
-
-
-def _raise_terminated(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise _Terminated

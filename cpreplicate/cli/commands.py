@@ -8,6 +8,7 @@ import click
 
 from cpreplicate import __version__, uri
 from cpreplicate.cli import params, sites
+from cpreplicate.cli.results import change_code, read_code
 
 
 @click.group(context_settings={"auto_envvar_prefix": "CPREPLICATE", "help_option_names": ["-h", "--help"]})
@@ -30,16 +31,15 @@ def cli() -> None:
 @sites.source_conf
 @sites.access
 @params.output_option
-def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any) -> None:
+def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any) -> int:
     """What a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate import inspect as verb
     from cpreplicate.output import show_inspection, show_references
 
     site = params.site_of(options.pop("source_conf"), options)
     if refs:
-        show_references(list(verb.references(checkpoint, site, remap)), output)
-    else:
-        show_inspection(verb.inspect(checkpoint, site, remap), output)
+        return read_code(show_references(list(verb.references(checkpoint, site, remap)), output))
+    return read_code(show_inspection(verb.inspect(checkpoint, site, remap), output))
 
 
 @cli.command(epilog=params.REPLICATE_CODES + "\n  20  --exit-code: there are differences")
@@ -53,11 +53,11 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
 
     with params.showing_what_was_refused(lambda report: show_report(report, output, actions)):
         report = verb(params.request_of(options))
-    show_report(report, output, actions)
-    return 20 if exit_code and not report.plan.empty else 0
+    code = read_code(show_report(report, output, actions))
+    return 20 if exit_code and not report.plan.empty else code
 
 
-@cli.command(epilog=params.REPLICATE_CODES)
+@cli.command(epilog=params.REPLICATE_CODES + params.STOPPED_CODES)
 @params.replicate_options
 @params.runner_options
 @params.deletes_options
@@ -65,7 +65,7 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
 @click.option("--check-content", is_flag=True, help="Read the files that are kept, and copy those whose content is not the"
               " recorded one.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
-def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
+def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     """Replicate: copy what is new, commit, delete what only the old checkpoint needed."""
     from cpreplicate.output import narrator, show_report
     from cpreplicate.replicate import diff, sync
@@ -74,29 +74,41 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
     request = params.request_of(options)
     with params.showing_what_was_refused(lambda report: show_report(report, output, actions)):
         report = diff(request, say) if dry_run else sync(request, say)
-    show_report(report, output, actions)
+    unwritten = show_report(report, output, actions)
+    return read_code(unwritten) if dry_run else change_code(unwritten)
 
 
-@cli.command(epilog=params.REPLICATE_CODES + "\n 130, 143  stopped")
+@cli.command(epilog=params.REPLICATE_CODES + params.STOPPED_CODES)
 @params.replicate_options
 @params.runner_options
 @params.deletes_options
 @sites.writing
 @click.option("--interval", metavar="TIME", default="10s", show_default=True, callback=sites.parsed(sites.seconds),
               help="How often a new checkpoint is looked for.")  # fmt: skip
-def watch(interval: float, actions: bool, output: Any, **options: Any) -> None:
-    """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory."""
+@click.option("--wait-for-source", is_flag=True, help="Wait for the job's directory if it is not there yet, instead of"
+              " ending with 10.")  # fmt: skip
+def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **options: Any) -> None:
+    """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory.
+
+    A job that has no completed checkpoint yet is waited for.
+    """
     from cpreplicate.output import narrator, show_report
     from cpreplicate.watch import watch as verb
 
     say = narrator(options["progress"])
-    verb(params.request_of(options), interval, say, lambda report: show_report(report, output, actions))
+    verb(
+        params.request_of(options),
+        interval,
+        say,
+        lambda report: change_code(show_report(report, output, actions)),
+        wait_for_source,
+    )
 
 
 @cli.command(epilog=params.READ_CODES + "\n   4  the replica cannot be restored")
 @click.argument("replica", callback=params.place)
 @click.option("--checkpoint", multiple=True, metavar="chk-N", help="Default: the newest committed one. Repeatable.")
-@click.option("--all", "every", is_flag=True, help="Verify every committed checkpoint.")
+@click.option("--all", "every", is_flag=True, envvar="CPREPLICATE_VERIFY_ALL", help="Verify every committed checkpoint.")
 @params.content_options
 @sites.target_conf
 @sites.access
@@ -110,5 +122,5 @@ def verify(replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, 
     part, site = params.sample_of(options), params.site_of(options.pop("target_conf"), options)
     names = committed(replica, site) if every else (checkpoint or (None,))
     found = [verb(replica, name, part, narrate, site) for name in names]
-    show_verifications(found, output)
-    return 0 if all(each.restorable for each in found) else 4
+    code = read_code(show_verifications(found, output))
+    return code if all(each.restorable for each in found) else 4

@@ -12,14 +12,17 @@ import click
 from cpreplicate import uri
 from cpreplicate.cli import sites
 from cpreplicate.errors import TooManyDeletes
+from cpreplicate.storage.narration import narrate_with
 
 if TYPE_CHECKING:
+    from cpreplicate.cli.toml_file import TomlFile
     from cpreplicate.plan import Cap
     from cpreplicate.planning import Request
     from cpreplicate.storage import Limits, Site, Sites
     from cpreplicate.verify import Sample
 
 STORAGES = "cpreplicate.storages"
+_NARRATED = "cpreplicate.narrated"
 REPLICATE_CODES = """\b
 EXIT STATUS
    0  done, or nothing to do
@@ -27,14 +30,17 @@ EXIT STATUS
    3  some copies failed: not committed, nothing deleted
    5  metadata not understood
    6  refused for safety
-  10  the source is not there, or files that it references are missing
+   7  a storage could not be reached within --retry-for
+  10  the source is not there, or referenced files are missing or too short
   11  lease held by another run
   12  source moved on; run again to take the newest checkpoint"""
 ACCESS = ("hdfs_client", "max_rps", "bandwidth", "retry_for", "replication", "block_size")
+STOPPED_CODES = "\n 129, 130, 143  stopped by SIGHUP, SIGINT or SIGTERM; run again to resume"
 READ_CODES = """\b
 EXIT STATUS
    0  done
    5  metadata not understood
+   7  a storage could not be reached within --retry-for
   10  not there"""
 
 
@@ -59,7 +65,8 @@ def config(context: click.Context, _parameter: click.Parameter, value: str | Non
     if value is not None:
         from cpreplicate.cli.config import load
 
-        context.default_map, context.meta[STORAGES] = load(value)
+        assert isinstance(context.command, click.Group)
+        context.default_map, context.meta[STORAGES] = load(value, context.command.commands)
 
 
 paths_option = click.option(
@@ -206,7 +213,7 @@ def sample_of(options: dict[str, Any]) -> Sample:
 
 
 @contextmanager
-def showing_what_was_refused(show: Callable[[Any], None]) -> Iterator[None]:
+def showing_what_was_refused(show: Callable[[Any], object]) -> Iterator[None]:
     """Over the cap of deletes: tell what would have been deleted, then the refusal."""
     try:
         yield
@@ -215,12 +222,12 @@ def showing_what_was_refused(show: Callable[[Any], None]) -> Iterator[None]:
         raise
 
 
-def add_storages(path: str, tables: dict[str, Any]) -> None:
+def add_storages(file: TomlFile) -> None:
     """Have the `[storage."…"]` tables of another file count too."""
     from cpreplicate.cli.config import storages_of
 
     meta = click.get_current_context().meta
-    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(path, tables)}
+    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(file)}
 
 
 def sites_of(options: dict[str, Any]) -> Sites:
@@ -249,5 +256,16 @@ def without_access(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def site_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Site:
+    _narrate_retries(options.get("progress", "auto"))
     storages = click.get_current_context().meta.get(STORAGES, {})
     return sites.site(words, storages, options, limits or sites.limits_of(options))
+
+
+def _narrate_retries(progress: str) -> None:
+    """Report retries as the command narrates; the options of a job of a fleet come later, and change nothing."""
+    meta = click.get_current_context().meta
+    if _NARRATED not in meta:
+        from cpreplicate.output import narrator
+
+        meta[_NARRATED] = True
+        narrate_with(narrator(progress))

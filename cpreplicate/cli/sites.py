@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from cpreplicate.storage import HDFS_CLIENTS, Limits, Site, WriteSettings
 from cpreplicate.storage.hadoop_conf import read
 from cpreplicate.storage.limits import new_limits
 from cpreplicate.storage.site import Options
+from cpreplicate.users import user_name
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
@@ -91,7 +91,7 @@ def access(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Metadata operations a second against each cluster, over all executors."),
         click.option("--bandwidth", metavar="SIZE/s", callback=parsed(size), help="Bytes a second in all, as in 500MB/s."),
         click.option("--retry-for", metavar="TIME", default="60s", show_default=True, callback=parsed(seconds),
-                     help="How long errors of a storage that may pass are tried again."),
+                     help="How long a call is repeated while a storage cannot be reached or is not ready."),
     ]):  # fmt: skip
         command = decorate(command)
     return command
@@ -145,5 +145,5 @@ def _environment(environ: Mapping[str, str], with_hadoop: bool) -> list[tuple[st
     if with_hadoop and directory and Path(directory).is_dir():
         found += [(scheme, tuple(read(Path(directory)).items())) for scheme in ("hdfs:", "viewfs:")]
     aws = tuple((name, environ[variable]) for variable, name in _AWS.items() if environ.get(variable))
-    user = environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    user = environ.get("HADOOP_USER_NAME") or user_name()
     return [*found, *((scheme, aws) for scheme in ("s3:", "s3a:", "s3n:", "s3p:") if aws), ("", (("hadoop.user.name", user),))]

@@ -8,16 +8,18 @@ import click
 
 from cpreplicate.cli import params, sites
 from cpreplicate.cli.commands import cli
+from cpreplicate.cli.results import change_code, read_code
 
 _UPKEEP_CODES = """\b
 EXIT STATUS
    0  done, or nothing to do
    6  refused for safety
+   7  a storage could not be reached within --retry-for
   10  no replica there
   11  lease held by another run"""
 
 
-@cli.command(epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", ""))
+@cli.command(epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", "") + params.STOPPED_CODES)
 @click.argument("replica", callback=params.place)
 @click.option("--min-age", metavar="TIME", default="24h", show_default=True, callback=sites.parsed(sites.seconds),
               help="Leave what was modified since: another run may have made it.")  # fmt: skip
@@ -31,7 +33,7 @@ EXIT STATUS
 @click.option("--actions", is_flag=True, help="Tell every file, not only sums.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and do nothing.")
 @params.output_option
-def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
+def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     """Remove orphans: files under a replica that no committed checkpoint there references."""
     from cpreplicate.output import narrator, show_sweep
     from cpreplicate.storage import Sites
@@ -43,10 +45,11 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
     request = SweepRequest(sites=Sites(site, site), **params.engine_of(params.without_access(options)))
     with params.showing_what_was_refused(lambda report: show_sweep(report, output, actions)):
         report = look(request) if dry_run else verb(request, say)
-    show_sweep(report, output, actions)
+    unwritten = show_sweep(report, output, actions)
+    return read_code(unwritten) if dry_run else change_code(unwritten)
 
 
-@cli.command(epilog=_UPKEEP_CODES)
+@cli.command(epilog=_UPKEEP_CODES + params.STOPPED_CODES)
 @click.argument("replica", callback=params.place)
 @params.paths_option
 @click.option("--root", metavar="URI", callback=params.place_if_any,
@@ -57,17 +60,18 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> None:
 @sites.target_conf
 @sites.access
 @params.output_option
-def relocate(output: Any, **options: Any) -> None:
+def relocate(output: Any, **options: Any) -> int:
     """Rewrite the _metadata of a replica where it lies, or after it was moved by other means. No source is needed."""
     from cpreplicate.output import narrate, show_relocation
     from cpreplicate.relocate import RelocateRequest
     from cpreplicate.relocate import relocate as verb
 
     site = params.site_of(options.pop("target_conf"), options)
-    show_relocation(verb(RelocateRequest(site=site, **params.without_access(options)), narrate), output)
+    done = verb(RelocateRequest(site=site, **params.without_access(options)), narrate)
+    return change_code(show_relocation(done, output))
 
 
-@cli.command(epilog=_UPKEEP_CODES + "\n   4  the replica cannot be restored; it was left as it was")
+@cli.command(epilog=_UPKEEP_CODES + "\n   4  the replica cannot be restored; it was left as it was" + params.STOPPED_CODES)
 @click.argument("replica", callback=params.place)
 @click.option("--checkpoint", metavar="chk-N", help="Default: the newest committed one.")
 @params.content_options
@@ -83,8 +87,8 @@ def promote(output: Any, **options: Any) -> int:
 
     content, site = params.sample_of(options), params.site_of(options.pop("target_conf"), options)
     done = verb(PromoteRequest(content=content, site=site, **params.without_access(options)), narrate)
-    show_promotion(done, output)
-    return 0 if done.verification.restorable else 4
+    code = change_code(show_promotion(done, output))
+    return code if done.verification.restorable else 4
 
 
 @cli.command(epilog=_UPKEEP_CODES)

@@ -1,14 +1,17 @@
-"""Every word that a person or a script reads. stdout carries the result, stderr the narration."""
+"""Every word that a person or a script reads. stdout carries the result, stderr the narration.
+
+Each `show_…` returns the error if stdout cannot take the result, so that its command can choose the exit code.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.inspect import Inspection, ReferenceRow
 from cpreplicate.output import machine, text
+from cpreplicate.output.streams import write_message, write_messages, write_result
 from cpreplicate.replicate import Report
 from cpreplicate.runners import ShowProgress
 from cpreplicate.verify import Verification
@@ -36,20 +39,21 @@ __all__ = [
     "show_report",
     "show_sweep",
     "show_verifications",
+    "warn",
+    "write_messages",
 ]
 
 
 def narrate(line: str) -> None:
-    """What happens meanwhile."""
-    sys.stderr.write(f"{line}\n")  # in one piece: jobs of a fleet narrate from many threads
-    sys.stderr.flush()
+    """Print what happens meanwhile to stderr."""
+    write_message(line)
 
 
-def show_fleet(done: FleetReport, form: Form) -> None:
+def show_fleet(done: FleetReport, form: Form) -> OSError | None:
     """The result of `fleet`."""
     from cpreplicate.output import fleets
 
-    _print({"text": fleets.fleet_text, "json": fleets.fleet_json, "ndjson": fleets.fleet_ndjson}[form](done))
+    return _print({"text": fleets.fleet_text, "json": fleets.fleet_json, "ndjson": fleets.fleet_ndjson}[form](done))
 
 
 def narrator(progress: str) -> Callable[[str], None]:
@@ -69,61 +73,62 @@ def _narrate_as_event(line: str) -> None:
 
 
 def complain(line: str) -> None:
-    """Why it ended: one line, `cpreplicate: error: …`."""
-    print(f"cpreplicate: error: {line}", file=sys.stderr, flush=True)
+    """Print why the run ended, as one line: `cpreplicate: error: …`."""
+    write_message(f"cpreplicate: error: {line}")
 
 
-def show_inspection(inspection: Inspection, form: Form) -> None:
+def warn(line: str) -> None:
+    """Print what went wrong without ending the run, as one line: `cpreplicate: warning: …`."""
+    write_message(f"cpreplicate: warning: {line}")
+
+
+def show_inspection(inspection: Inspection, form: Form) -> OSError | None:
     """The result of `inspect`."""
-    _print(text.inspection(inspection) if form == "text" else machine.inspection(inspection))
+    return _print(text.inspection(inspection) if form == "text" else machine.inspection(inspection))
 
 
-def show_references(rows: list[ReferenceRow], form: Form) -> None:
+def show_references(rows: list[ReferenceRow], form: Form) -> OSError | None:
     """The result of `inspect --refs`."""
-    _print(text.references(rows) if form == "text" else machine.rows(rows, form))
+    return _print(text.references(rows) if form == "text" else machine.rows(rows, form))
 
 
-def show_report(report: Report, form: Form, actions: bool) -> None:
+def show_report(report: Report, form: Form, actions: bool) -> OSError | None:
     """The result of `diff` and `sync`; with `actions`, every file."""
     if form == "ndjson":
-        _print(machine.rows(report.plan.actions, form))
-    else:
-        _print(text.report(report, actions) if form == "text" else machine.report(report, actions))
+        return _print(machine.rows(report.plan.actions, form))
+    return _print(text.report(report, actions) if form == "text" else machine.report(report, actions))
 
 
-def show_verifications(found: Sequence[Verification], form: Form) -> None:
+def show_verifications(found: Sequence[Verification], form: Form) -> OSError | None:
     """The result of `verify`: of one checkpoint an object; of several an array, or an object a line."""
     if form == "text":
-        _print("\n\n".join(map(text.verification, found)))
-    else:
-        objects = [machine.verification(each) for each in found]
-        _print(f"[{', '.join(objects)}]" if form == "json" and len(objects) > 1 else "\n".join(objects))
+        return _print("\n\n".join(map(text.verification, found)))
+    objects = [machine.verification(each) for each in found]
+    return _print(f"[{', '.join(objects)}]" if form == "json" and len(objects) > 1 else "\n".join(objects))
 
 
-def show_sweep(found: Sweep, form: Form, actions: bool) -> None:
+def show_sweep(found: Sweep, form: Form, actions: bool) -> OSError | None:
     """The result of `sweep`; with `actions`, every file."""
     from cpreplicate.output import upkeep  # it and what it tells of take time that a sync with nothing to do has not
 
     if form == "ndjson":
-        _print(machine.rows(found.deletes, form))
-    else:
-        _print(upkeep.sweep_text(found, actions) if form == "text" else upkeep.sweep_json(found, actions))
+        return _print(machine.rows(found.deletes, form))
+    return _print(upkeep.sweep_text(found, actions) if form == "text" else upkeep.sweep_json(found, actions))
 
 
-def show_relocation(done: Relocation, form: Form) -> None:
+def show_relocation(done: Relocation, form: Form) -> OSError | None:
     """The result of `relocate`."""
     from cpreplicate.output import upkeep
 
-    _print(upkeep.relocation_text(done) if form == "text" else upkeep.relocation_json(done))
+    return _print(upkeep.relocation_text(done) if form == "text" else upkeep.relocation_json(done))
 
 
-def show_promotion(done: Promotion, form: Form) -> None:
+def show_promotion(done: Promotion, form: Form) -> OSError | None:
     """The result of `promote`."""
     from cpreplicate.output import upkeep
 
-    _print(upkeep.promotion_text(done) if form == "text" else upkeep.promotion_json(done))
+    return _print(upkeep.promotion_text(done) if form == "text" else upkeep.promotion_json(done))
 
 
-def _print(result: str) -> None:
-    if result:
-        print(result, flush=True)
+def _print(result: str) -> OSError | None:
+    return write_result(result) if result else None

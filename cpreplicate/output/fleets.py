@@ -7,7 +7,7 @@ from typing import Any
 
 from cpreplicate.fleet import FleetReport, JobResult, Status
 from cpreplicate.output import machine
-from cpreplicate.output.text import columns, size, table
+from cpreplicate.output.text import columns, lines, size, table
 
 _STATUSES: tuple[Status, ...] = ("replicated", "current", "empty", "planned", "failed")
 
@@ -21,7 +21,7 @@ def fleet_text(done: FleetReport) -> str:
         parts.append(table(("job", "priority", "checkpoint", "files", "bytes", "status"), [_row(job) for job in told]))
     failed = [f"{job.name}: exit {job.exit_code}: {job.error}" for job in done.jobs if job.status == "failed"]
     warnings = [f"warning: {job.name}: {text}" for job in done.jobs if job.report for text in job.report.warnings]
-    return "\n\n".join(part for part in (*parts, "\n".join(warnings), "\n".join(failed)) if part)
+    return "\n\n".join(part for part in (*parts, lines(warnings), lines(failed)) if part)
 
 
 def fleet_json(done: FleetReport) -> str:

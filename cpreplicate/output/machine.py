@@ -40,7 +40,7 @@ def report(done: Report, actions: bool) -> str:
         "undeleted": len(done.undeleted),
         "runner": done.runner,
         "seconds": round(done.seconds, 3),
-        "paths": plan.paths,
+        "paths": plan.paths_reported,
         "restore": {"claim_mode": done.restore.claim_mode, "command": done.restore.command},
         "warnings": list(done.warnings),
     }

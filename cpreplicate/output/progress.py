@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
+from cpreplicate.output.streams import is_terminal, write_message
 from cpreplicate.output.text import size
 from cpreplicate.runners import ShowProgress, Snapshot
 
@@ -22,7 +24,7 @@ def progress(form: Form) -> ShowProgress | None:
         return None
     if form == "ndjson":
         return _Events()
-    return _Bar() if form == "bar" or (form == "auto" and sys.stderr.isatty()) else _Lines()
+    return _Bar() if form == "bar" or (form == "auto" and is_terminal(sys.stderr)) else _Lines()
 
 
 def line(now: Snapshot) -> str:
@@ -53,14 +55,14 @@ class _Lines:
     def __call__(self, now: Snapshot, last: bool) -> None:
         if now.seconds >= self._due and not last:
             self._due = now.seconds + _EVERY
-            print(line(now), file=sys.stderr, flush=True)
+            write_message(line(now))
 
 
 class _Events:
     """An object every second, and one at the end."""
 
     def __call__(self, now: Snapshot, last: bool) -> None:
-        print(event(now, last), file=sys.stderr, flush=True)
+        write_message(event(now, last))
 
 
 class _Bar:
@@ -70,6 +72,10 @@ class _Bar:
         self._drawn: tuple[Progress, TaskID] | None = None
 
     def __call__(self, now: Snapshot, last: bool) -> None:
+        with suppress(OSError):  # the terminal is gone; the run goes on
+            self._draw(now, last)
+
+    def _draw(self, now: Snapshot, last: bool) -> None:
         if last:
             if self._drawn is not None:
                 self._drawn[0].stop()

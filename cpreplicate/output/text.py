@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from cpreplicate.inspect import Inspection, ReferenceRow
+from cpreplicate.output.streams import is_terminal, printable
 from cpreplicate.plan import Action, Plan, total
 from cpreplicate.replicate import Report
 from cpreplicate.verify import Verification
@@ -57,9 +58,9 @@ def report(done: Report, every_action: bool) -> str:
     listed = actions(_verbs(plan), every_action)
     if listed and (every_action or done.runner is None):
         parts.append(listed)
-    parts += [f"warning: {warning}" for warning in done.warnings]
+    parts += [printable(f"warning: {warning}") for warning in done.warnings]
     verb = "restore it with" if done.committed or plan.empty else "once synced, restore it with"
-    how = f"{verb} ({done.restore.reason}):\n    {done.restore.command}"
+    how = lines([f"{verb} ({done.restore.reason}):", f"    {done.restore.command}"])
     parts.append(how if done.restore.command else f"do not restore it: {done.restore.reason}")
     return "\n\n".join(parts)
 
@@ -82,7 +83,7 @@ def verification(found: Verification) -> str:
     ]
     if found.outside:
         wants.append("if the replica was moved by other means than cpreplicate, `cpreplicate relocate` mends its paths")
-    return "\n".join([columns(facts), *wants])
+    return columns(facts) + ("\n" + lines(wants) if wants else "")
 
 
 def _first(what: str, paths: Sequence[str]) -> list[str]:
@@ -91,13 +92,13 @@ def _first(what: str, paths: Sequence[str]) -> list[str]:
 
 
 def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
-    base = "empty so far" if plan.base_checkpoint_id is None else f"holds chk-{plan.base_checkpoint_id}"
+    base = "no replicated checkpoint so far" if plan.base_checkpoint_id is None else f"holds chk-{plan.base_checkpoint_id}"
     return [
         ("source", plan.source),
         ("replica", f"{plan.replica} ({base})"),
         ("checkpoint", plan.checkpoint),
         *((name, f"{len(actions)} files, {size(total(actions))}") for name, actions in _verbs(plan)),
-        ("paths", f"{plan.paths}: {plan.paths_reason}"),
+        ("paths", f"{plan.paths_reported}: {plan.paths_reason}"),
     ]
 
 
@@ -135,11 +136,17 @@ def _skew(largest: int, whole: int, subtasks: int) -> str:
 
 def columns(facts: Iterable[tuple[str, str]]) -> str:
     """Names and values below each other."""
-    return "\n".join(f"{name:<11} {value}" for name, value in facts)
+    return lines(f"{name:<11} {value}" for name, value in facts)
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Texts below each other, each on one line."""
+    return "\n".join(map(printable, texts))
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    return _rich_table(head, rows) if sys.stdout.isatty() else _plain_table(head, rows)
+    rows = [tuple(map(printable, row)) for row in rows]
+    return _rich_table(head, rows) if is_terminal(sys.stdout) else _plain_table(head, rows)
 
 
 def _plain_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from cpreplicate.output import machine, text
+from cpreplicate.output.streams import printable
 from cpreplicate.plan import total
 from cpreplicate.promote import Promotion, Starting
 from cpreplicate.relocate import Relocation
@@ -25,7 +26,7 @@ def sweep_text(found: Sweep, every: bool) -> str:
         ("result", _sweep_result(found)),
     ]
     parts = [text.columns(facts), text.actions((("delete", found.deletes),), every) if every or not found.done else ""]
-    return "\n\n".join([*filter(None, parts), *(f"warning: {warning}" for warning in found.warnings)])
+    return "\n\n".join([*filter(None, parts), *(printable(f"warning: {warning}") for warning in found.warnings)])
 
 
 def _sweep_result(found: Sweep) -> str:
@@ -64,8 +65,9 @@ def relocation_text(done: Relocation) -> str:
     for each in done.checkpoints:
         facts.append((each.checkpoint, f"{'rewritten' if each.rewritten else 'left as it is'}; {each.paths}: {each.reason}"))
     newest = done.checkpoints[0].restore
-    how = f"restore {done.checkpoints[0].checkpoint} with ({newest.reason}):\n    {newest.command}"
-    return "\n\n".join([text.columns(facts), how if newest.command else f"do not restore it: {newest.reason}"])
+    how = text.lines([f"restore {done.checkpoints[0].checkpoint} with ({newest.reason}):", f"    {newest.command}"])
+    warnings = (printable(f"warning: {warning}") for warning in done.warnings)
+    return "\n\n".join([text.columns(facts), *warnings, how if newest.command else f"do not restore it: {newest.reason}"])
 
 
 def relocation_json(done: Relocation) -> str:
@@ -79,6 +81,7 @@ def relocation_json(done: Relocation) -> str:
              "restore": {"claim_mode": each.restore.claim_mode, "command": each.restore.command}}
             for each in done.checkpoints
         ],
+        "warnings": list(done.warnings),
     })  # fmt: skip
 
 
@@ -88,8 +91,6 @@ def promotion_text(done: Promotion) -> str:
         return text.verification(done.verification) + "\n\nnot promoted: the replica was left as it was"
     start = done.starting
     lines = [
-        text.verification(done.verification),
-        "",
         f"sealed {done.sealed}; start the job from it in one of these ways",
         f"({start.restore.reason}):",
         f"    {start.restore.command}",
@@ -97,7 +98,7 @@ def promotion_text(done: Promotion) -> str:
         "    FlinkDeployment (Kubernetes operator):",
         *(f"        {line}" for line in _operator(start)),
     ]
-    return "\n".join(lines)
+    return text.verification(done.verification) + "\n\n" + text.lines(lines)
 
 
 def _operator(start: Starting) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from cpreplicate.runners.base import Runner
 from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
+from cpreplicate.users import has_passwd_entry
 
 _INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
 _INLINE_FILES = 200.0  # small files a second, of one process: measured there
@@ -45,6 +47,8 @@ def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = No
 
 def seconds_by_spark(engine: Engine, inline: float) -> float:
     """What Spark, which is yet to start, would take for what takes so many seconds inline."""
+    if not _can_start():
+        return math.inf
     master = engine.spark_master() or DEFAULT_MASTER
     return starts.seconds(master)[0] + inline / _speedup(master, engine)
 
@@ -55,6 +59,8 @@ def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: i
     `levels` is how many levels of importance runs are to have; `reason` is told unless it is found here. Only where Spark is
     chosen is pyspark imported.
     """
+    if engine.runner == "auto" and not _can_start():
+        return InlineRunner(sites, engine, "auto, Spark cannot start under a user id without a passwd entry")
     if engine.runner == "auto":
         found = estimate(engine, files, size, sites.target.limits.bandwidth)
         reason = f"auto, {files} files of {size} bytes: {found}"
@@ -65,6 +71,11 @@ def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: i
     from cpreplicate.runners.spark import SparkRunner
 
     return SparkRunner(sites, engine, reason, levels)
+
+
+def _can_start() -> bool:
+    """Return whether Spark's JVM can start here, or runs already, because this process is a part of `spark-submit`."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or has_passwd_entry()
 
 
 def _speedup(master: str, engine: Engine) -> float:

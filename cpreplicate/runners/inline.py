@@ -46,7 +46,7 @@ class InlineRunner:
         level: int = 0,  # noqa: ARG002  # all are as important
         done: Done | None = None,
     ) -> list[Outcome]:
-        """Execute all; what failed is tried again, except a copy whose source is not there."""
+        """Execute all; what failed is tried again, except a copy whose source is missing or too short."""
         self._progress.expect(len(actions), sum(map(size_of, actions)))
         outcomes = {outcome.target: outcome for outcome in self._perform(actions, done)}
         for again in range(1, _TRIES):

@@ -23,6 +23,7 @@ import cpreplicate
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners import starts
 from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
+from cpreplicate.users import has_passwd_entry
 
 TRIES = 4
 LOST = (Py4JError, ConnectionError)  # what py4j raises when Spark gave a job up, or when its JVM is gone
@@ -88,6 +89,11 @@ def tries(context: SparkContext) -> int:
 
 @contextlib.contextmanager
 def _own(engine: Engine, directory: Path, pools: int) -> Iterator[SparkContext]:
+    if not _is_submitted() and not has_passwd_entry():
+        raise CpreplicateError(
+            f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login in its JVM needs. Add an"
+            " entry at the container's start, as the images of Spark do, or use --runner inline. Nothing was copied"
+        )
     conf, began = _conf(engine, directory, pools), time.monotonic()
     if engine.spark_master() is not None or not _is_submitted():
         os.environ["PYSPARK_PYTHON"] = _python(engine)  # else the workers take whatever `python3` is

@@ -22,7 +22,7 @@ _ACTIONS = pa.schema([
 ])  # fmt: skip
 _OUTCOMES = pa.schema([
     ("index", pa.int32()), ("bytes", pa.int64()), ("crc32c", pa.uint32()), ("seconds", pa.float64()), ("error", pa.string()),
-    ("missing", pa.bool_()), ("late", pa.bool_()),
+    ("missing", pa.bool_()), ("late", pa.bool_()), ("short", pa.bool_()),
 ])  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # a batch is little: threads and zstd cost more
 

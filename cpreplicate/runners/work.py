@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.lease import Held
-from cpreplicate.storage import Sites, SourceMissing, Storage, checksum, copy_file
+from cpreplicate.storage import ShortSource, Sites, SourceMissing, Storage, checksum, copy_file
 from cpreplicate.storage.waiting import wanted
 
 SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
@@ -60,7 +60,11 @@ class _Late(CpreplicateError):
 
 
 class Outcome(NamedTuple):
-    """What came of one action. `missing`: the file to be copied is not at the source. `late`: not begun in time."""
+    """The result of one action.
+
+    `missing`: the file to be copied is not at the source. `short`: it is there, and shorter than its extent. `late`: the
+    action was not begun in time. No other try ends better than one of these.
+    """
 
     target: str
     bytes: int
@@ -69,11 +73,12 @@ class Outcome(NamedTuple):
     error: str | None = None
     missing: bool = False
     late: bool = False
+    short: bool = False
 
     @property
     def is_worth_a_try(self) -> bool:
         """Whether another try may end better."""
-        return self.error is not None and not (self.missing or self.late)
+        return self.error is not None and not (self.missing or self.short or self.late)
 
 
 def size_of(action: Action) -> int:
@@ -170,8 +175,8 @@ def attempt(action: Action, sites: Sites, moved: Callable[[int], None]) -> Outco
         length, crc32c = _do(action, sites, moved)
     except (OSError, CpreplicateError) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        missing, late = isinstance(error, SourceMissing), isinstance(error, _Late)
-        return Outcome(action.target, 0, None, time.monotonic() - started, text, missing, late)
+        kinds = (isinstance(error, kind) for kind in (SourceMissing, _Late, ShortSource))
+        return Outcome(action.target, 0, None, time.monotonic() - started, text, *kinds)
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
 
 

@@ -1,6 +1,6 @@
 """Places and what can be done there; see `base.Storage` for the verbs and their guarantees."""
 
-from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage, Transient
+from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage, Transient, Unreachable
 from cpreplicate.storage.copy import Copied, ShortSource, SourceMissing, checksum, copy_file
 from cpreplicate.storage.limits import Limits
 from cpreplicate.storage.settings import WriteSettings
@@ -18,6 +18,7 @@ __all__ = [
     "SourceMissing",
     "Storage",
     "Transient",
+    "Unreachable",
     "WriteSettings",
     "checksum",
     "copy_file",

@@ -26,7 +26,19 @@ class Streamed(io.BufferedReader):
 
 
 class Transient(OSError):
-    """A failure that may pass by itself: a lost connection, a node that died, a server that is busy or starting."""
+    """A failure that may pass by itself: a lost connection, a node that died, a server that is busy or starting.
+
+    A run that ends by one has the exit code for a storage that could not be reached.
+    """
+
+    exit_code = 7
+
+
+class Unreachable(Transient):
+    """A `Transient` failure that lasted longer than `--retry-for`. Nobody tries again at once."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 class Attributes(NamedTuple):

@@ -34,7 +34,10 @@ try:
     from py4j.java_gateway import GatewayClient, GatewayConnection, GatewayParameters, GatewayProperty, JavaClass, JavaMember
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError, get_command_part, get_return_value
 except ImportError as error:  # pragma: no cover
-    raise UsageError("--hdfs-client hadoop needs pyspark; install it with `pip install 'cpreplicate[spark]'`") from error
+    raise UsageError(
+        f"--hdfs-client hadoop: the Python package pyspark cannot be imported ({error}). It is a dependency of cpreplicate:"
+        " install it with `pip install pyspark`, here and on every executor, or use --hdfs-client native"
+    ) from error
 
 Thrown = Py4JJavaError  # an exception in Java
 Gone = Py4JNetworkError  # the JVM does not answer

@@ -66,7 +66,7 @@ class HadoopStorage(RenamingStorage):
         self._write = write
         self._lock = threading.Lock()
         self._cluster: _Cluster | None = None
-        with self.telling(filesystem):  # what would fail at every call is told now
+        with contextlib.suppress(Transient), self.telling(filesystem):  # what would fail at every call is raised now
             pass
 
     def open(self, uri: str) -> BinaryIO:
@@ -377,8 +377,11 @@ def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
     try:
         return _Cluster(jvm, filesystem, options)
     except gateway.Thrown as error:
+        thrown = ": ".join(_thrown(jvm, error.java_exception))
+        if "UnknownHostException" in thrown and ":" in places.name(filesystem):  # a host, for it has a port
+            raise Transient(errno.EIO, f"the host name cannot be resolved: {thrown}", filesystem) from None
         raise UsageError(
-            f"{filesystem}: {': '.join(_thrown(jvm, error.java_exception))}; name the directory of its hdfs-site.xml with"
+            f"{filesystem}: {thrown}; name the directory of its hdfs-site.xml with"
             " --source-conf or --target-conf, or a NameNode with its port"
         ) from None
 

@@ -188,7 +188,10 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
     try:
         from hdfs_native import Client
     except ImportError as error:
-        raise UsageError(f"{filesystem}: install the client for HDFS with `pip install 'cpreplicate[hdfs]'`") from error
+        raise UsageError(
+            f"{filesystem}: the Python package hdfs-native cannot be imported ({error}). It is a dependency of cpreplicate:"
+            " install it with `pip install hdfs-native`, here and on every executor"
+        ) from error
     if "hadoop.user.name" in options:  # who started the run, not who runs the executor; hdfs-native knows no other way
         os.environ["HADOOP_USER_NAME"] = options["hadoop.user.name"]
     try:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import random
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from cpreplicate.storage import waiting
-from cpreplicate.storage.base import Storage, Transient
+from cpreplicate.storage.base import Storage, Transient, Unreachable
+from cpreplicate.storage.narration import Retries
 from cpreplicate.storage.wrapped import READING, Wrapped
 
 T = TypeVar("T")
-_TRIES = 8  # that a call gets, however slow: a write to a DataNode that died fails after some 15 seconds
+_WRITES = 8  # tries that a write gets, however slow: a write to a DataNode that died fails after some 15 seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 
 
 class _Health:
-    """Since when, and how often, nothing but failures were met."""
+    """Since when, and how often, every call of a kind failed. A call gets at least `tries`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tries: int) -> None:
         self._lock = threading.Lock()
+        self.tries = tries
         self.succeeded()
 
     def succeeded(self) -> None:
-        """Something went well: it is not down."""
+        """Note a success: the storage is not down."""
         self._failing_since: float | None = None
         self._failures = 0
 
     def is_down_after_a_failure(self, seconds: float) -> bool:
-        """Count a failure; whether it has been down for longer than so many seconds."""
+        """Note a failure. Return whether nothing has succeeded for that many seconds."""
         with self._lock:
             self._failing_since = self._failing_since or time.monotonic()
             self._failures += 1
-            return self._failures >= _TRIES and time.monotonic() - self._failing_since >= seconds
+            return self._failures >= self.tries and time.monotonic() - self._failing_since >= seconds
 
 
 class Retrying(Wrapped):
-    """Tries a verb again after a `Transient` error, with growing pauses, for `seconds` and at least eight times.
+    """Try a call again after a `Transient` error, with growing pauses, for `seconds`; then raise `Unreachable`.
 
-    When nothing succeeded on this storage for that long and so often, it is taken to be down and every call fails at once:
+    A call that writes gets at least eight tries: a NameNode goes on naming a DataNode that died, and each try at it is slow.
+    When nothing has succeeded on this storage for that long, it is taken to be down and every call fails at once:
     hundreds of thousands of files do not each wait for it. Reading and writing are down each by itself: in safe mode, and
     with DataNodes that nobody reaches, a NameNode goes on answering questions.
     """
@@ -48,12 +53,13 @@ class Retrying(Wrapped):
     def __init__(self, inner: Storage, seconds: float) -> None:
         super().__init__(inner)
         self._seconds = seconds
-        self._reading, self._writing = _Health(), _Health()
+        self._reading, self._writing = _Health(1), _Health(_WRITES)
+        self._retries = Retries()
 
     def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:
-        """Carry out, again if need be; a `copy` is tried again by the storage that it writes to."""
+        """Carry out a call, again if need be; a `copy` is tried again by the storage that it writes to."""
         once = functools.partial(self._inner.around, verb, uri, call)
-        return once() if verb == "copy" else self._again(once, self._reading if verb in READING else self._writing)
+        return once() if verb == "copy" else self._again(once, uri, self._reading if verb in READING else self._writing)
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         return self._surely(uri, data, lambda: super(Retrying, self).create_exclusive(uri, data))
@@ -72,24 +78,34 @@ class Retrying(Wrapped):
         except FileNotFoundError:
             return False
 
-    def _again(self, call: Callable[[], T], health: _Health) -> T:
-        import stamina
-
-        started, tries = time.monotonic(), 0
-
-        def worth_it(error: Exception) -> bool:
-            nonlocal tries
-            tries += 1
-            if not isinstance(error, Transient) or health.is_down_after_a_failure(self._seconds):
-                return False
-            return tries < _TRIES or time.monotonic() - started < self._seconds
-
-        stamina.instrumentation.set_on_retry_hooks([])  # its default logs each try; what counts is told by the error
-        for attempt in stamina.retry_context(
-            on=worth_it, attempts=None, timeout=None, wait_initial=_FIRST_PAUSE, wait_max=_LONGEST_PAUSE
-        ):
-            with attempt:
-                waiting.go_on()
+    def _again(self, call: Callable[[], T], uri: str, health: _Health) -> T:
+        until, tries = time.monotonic() + self._seconds, 0
+        while True:
+            waiting.go_on()
+            try:
                 result = call()
-        health.succeeded()
-        return result
+            except Unreachable:  # of the other storage of a copy, which has tried for its time
+                raise
+            except Transient as error:
+                tries += 1
+                left = until - time.monotonic()
+                if health.is_down_after_a_failure(self._seconds) or (left <= 0 and tries >= health.tries):
+                    raise self._unreachable(uri, error) from error
+                self._retries.report(uri, _reason(error), left)
+                time.sleep(min(_pause(tries), left if left > 0 else _LONGEST_PAUSE))
+            else:
+                health.succeeded()
+                return result
+
+    def _unreachable(self, uri: str, error: Transient) -> Unreachable:
+        reason = f"{_reason(error)}; this has lasted longer than --retry-for allows ({self._seconds:g} s)"
+        return Unreachable(error.errno or errno.EIO, reason, error.filename or uri)
+
+
+def _reason(error: Transient) -> str:
+    return error.strerror or str(error)
+
+
+def _pause(tries: int) -> float:
+    """Seconds before the next try: twice as long each time, and spread, so that many threads do not call all at once."""
+    return min(_FIRST_PAUSE * 2.0 ** min(tries - 1, 10) * random.uniform(0.5, 1.5), _LONGEST_PAUSE)

@@ -70,6 +70,7 @@ class EmulatedStorage(Storage):
         content: Content,
         expect: Callable[[int], None] | None = None,
         attributes: Attributes | None = None,  # noqa: ARG002
+        replace: bool = True,  # noqa: ARG002
     ) -> int:
         self._call()
         length = 0

@@ -1,10 +1,12 @@
 """Which runner carries out a plan, and what it says of why."""
 
 import json
+import pwd
 
 import pytest
 
-from cpreplicate.runners import Engine, choose_runner, starts
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.runners import Engine, Read, choose_runner, seconds_by_spark, starts
 from cpreplicate.runners.choose import estimate
 from cpreplicate.storage import Sites
 
@@ -64,3 +66,31 @@ def test_where_the_bandwidth_is_the_limit_spark_gains_nothing():
     assert estimate(CLUSTER, 10, 20 << 30).spark < estimate(CLUSTER, 10, 20 << 30).inline
     limited = estimate(CLUSTER, 10, 20 << 30, bandwidth=1e6)
     assert limited.spark - limited.inline == pytest.approx(starts.DEFAULT_SECONDS)
+
+
+@pytest.fixture
+def without_passwd_entry(monkeypatch):
+    def fail(_number):
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(pwd, "getpwuid", fail)
+
+
+@pytest.mark.usefixtures("without_passwd_entry")
+def test_auto_does_without_spark_under_a_user_id_without_a_passwd_entry():
+    runner = chosen(CLUSTER, 10, 20 << 30)
+    assert (runner.name, "without a passwd entry" in runner.reason) == ("inline", True)
+    assert seconds_by_spark(CLUSTER, 1e9) == float("inf")
+
+
+@pytest.mark.usefixtures("without_passwd_entry")
+def test_auto_takes_spark_that_runs_already_whatever_the_user_id_is(monkeypatch):
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert chosen(CLUSTER, 10, 20 << 30).name == "spark"
+
+
+@pytest.mark.usefixtures("without_passwd_entry")
+def test_spark_that_was_asked_for_names_the_missing_passwd_entry_before_its_jvm_starts():
+    runner = chosen(Engine(runner="spark"), 1, 1)
+    with pytest.raises(CpreplicateError, match="has no passwd entry"), runner:
+        runner.run([Read("file:/x", 1)])

@@ -20,7 +20,7 @@ ACTIONS = st.one_of(
 )
 OUTCOMES = st.builds(
     Outcome, st.just("t"), NUMBER, st.none() | st.integers(0, (1 << 32) - 1), st.floats(allow_nan=False), st.none() | TEXT,
-    st.booleans(), st.booleans(),
+    st.booleans(), st.booleans(), st.booleans(),
 )  # fmt: skip
 
 

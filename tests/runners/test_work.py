@@ -32,24 +32,7 @@ def puts(tracing):
     return [uri for verb, uri in tracing.calls if verb == "put"]
 
 
-def test_a_retry_reads_back_what_an_earlier_try_finished(memory):
-    [first] = perform([Copy(SOURCE, TARGET, 9)], Sites())
-    tracing = Tracing(memory)
-    with serving("memory", tracing):
-        [second] = perform([Copy(SOURCE, TARGET, 9)], Sites(), again=True)
-    assert puts(tracing) == []
-    assert (second.bytes, second.crc32c) == (first.bytes, first.crc32c) == (9, 0xE3069283)
-
-
-@pytest.mark.parametrize("there", [b"1234", b"1234567890"])
-def test_a_retry_copies_what_is_not_as_long_as_its_source(memory, there):
-    memory.put(TARGET, lambda: [there])
-    [outcome] = perform([Copy(SOURCE, TARGET, 3)], Sites(), again=True)
-    assert outcome.bytes == 9
-    assert memory.stat(TARGET).length == 9
-
-
-def test_a_first_try_trusts_nothing_that_is_there(memory):
+def test_a_copy_trusts_nothing_that_is_there(memory):
     memory.put(TARGET, lambda: [b"987654321"])
     [outcome] = perform([Copy(SOURCE, TARGET, 9)], Sites())
     assert outcome.crc32c == 0xE3069283

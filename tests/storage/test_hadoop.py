@@ -175,6 +175,11 @@ def test_a_cluster_that_is_not_known_is_told_at_once():
         HadoopStorage("hdfs://nowhere", {}, WriteSettings())
 
 
+def test_a_host_that_cannot_be_resolved_may_be_resolved_later():
+    with pytest.raises(Transient, match=r"nosuchhost\.invalid"):
+        HadoopStorage("hdfs://nosuchhost.invalid:8020", {}, WriteSettings()).stat("hdfs://nosuchhost.invalid:8020/a")
+
+
 @pytest.fixture
 def run():
     """Starts a Python process that may use the JVM by `gateway.jvm()`; returns it and the PID of the JVM that it prints."""

@@ -1,10 +1,13 @@
 """What is tried again, for how long, and what is not."""
 
 import errno
+import pickle
+import time
 
 import pytest
 
-from cpreplicate.storage import Transient, retry
+from cpreplicate.errors import exit_code_of
+from cpreplicate.storage import Transient, Unreachable, narration, retry
 from cpreplicate.storage.faults import Faulty
 from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.retry import Retrying
@@ -71,15 +74,72 @@ def test_what_will_not_pass_is_told_at_once(error):
     assert fault.calls == 1
 
 
-def test_a_failure_that_lasts_is_told_after_its_time_and_at_least_eight_tries():
+@pytest.mark.parametrize(("verb", "tries"), [("stat", 1), ("list", 1), ("open", 1), ("put", 8), ("create_exclusive", 8)])
+def test_a_write_gets_at_least_eight_tries_and_a_read_only_its_time(verb, tries):
     fault = Failing(*[transient() for _ in range(10_000)])
-    with pytest.raises(Transient, match="the connection broke"):
-        storage_with(fault, seconds=0).stat(PLACE)
-    assert fault.calls == 8
+    storage = storage_with(lambda called, uri: fault(called, uri) if called == verb else None, seconds=0)
+    arguments = {"put": [lambda: [b"new"]], "create_exclusive": [b"new"]}.get(verb, [])
+    with pytest.raises(Unreachable, match=f"{PLACE}: the connection broke"):
+        getattr(storage, verb)(PLACE, *arguments)
+    assert fault.calls == tries
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4])
+def test_a_failure_that_lasts_is_raised_as_unreachable_once_its_time_has_passed(seconds):
     fault = Failing(*[transient() for _ in range(10_000)])
-    with pytest.raises(Transient):
-        storage_with(fault, seconds=0.1).stat(PLACE)
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match=f"longer than --retry-for allows .{seconds:g} s.") as raised:
+        storage_with(fault, seconds).stat(PLACE)
+    assert seconds <= time.monotonic() - began < seconds + 2
     assert fault.calls > 8
+    assert isinstance(raised.value, OSError)
+    assert exit_code_of(raised.value) == 7
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_the_last_pause_ends_with_the_time_that_was_given(monkeypatch):
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 60.0)
+    began = time.monotonic()
+    with pytest.raises(Unreachable):
+        storage_with(Failing(*[transient() for _ in range(100)]), seconds=0.2).stat(PLACE)
+    assert time.monotonic() - began < 2
+
+
+def test_what_the_other_storage_of_a_copy_has_tried_for_its_time_is_not_tried_again():
+    storage, calls = storage_with(Failing()), []
+
+    def content():
+        calls.append(1)
+        raise Unreachable(errno.EIO, "the source is down", "memory:/source")
+
+    with pytest.raises(Unreachable, match="memory:/source: the source is down"):
+        storage.put(PLACE, content)
+    assert len(calls) == 1
+
+
+def test_retries_are_reported_once_when_they_begin_and_then_every_ten_seconds(monkeypatch):
+    lines, now = [], [1000.0]
+    monkeypatch.setattr(narration.time, "monotonic", lambda: now[0])
+    narration.narrate_with(lines.append)
+    try:
+        retries = narration.Retries()
+        for second in range(25):
+            now[0] = 1000.0 + second
+            retries.report(PLACE, "the connection broke", 57 - second)
+    finally:
+        narration.narrate_with(lambda _line: None)
+    assert lines == [f"{PLACE}: the connection broke; trying again for up to {left} s" for left in (57, 47, 37)]
+
+
+def test_a_retry_is_reported_to_whom_the_process_narrates():
+    lines = []
+    narration.narrate_with(lines.append)
+    try:
+        storage_with(Failing(transient(), transient()), seconds=30).stat(PLACE)
+    finally:
+        narration.narrate_with(lambda _line: None)
+    assert lines == [f"{PLACE}: the connection broke; trying again for up to 30 s"]
 
 
 def test_a_storage_that_is_down_is_not_waited_for_by_every_file():

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cpreplicate import replicate
+from cpreplicate.journal import JournalWriter
 from cpreplicate.planning import Request
+from cpreplicate.storage import Site
 from tests.support.jobs import JOB, write_checkpoint
 
 DAY = 24 * 3600
@@ -23,6 +25,14 @@ def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: 
         source = f"file:{root}/dcA/{JOB}/chk-{number}"
         replicate.sync(Request(source, f"file:{root}/dcB", runner="inline", **options), lambda _line: None)
     return root / "dcB" / JOB
+
+
+def recorded(replica: Path, *names: str, days: float = 2) -> None:
+    """Have a journal of a run that died some days ago list these files as its own."""
+    journal = JournalWriter(Site().storage("file:/"), f"file:{replica}")
+    journal.plan(names)
+    for part in (replica / ".cpreplicate").glob("copied-*"):
+        aged(part, days)
 
 
 def aged(path: Path, days: float = 2) -> Path:

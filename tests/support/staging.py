@@ -26,7 +26,7 @@ UNFINISHED = re.compile(rf"/{re.escape(TEMPORARY)}[^/]*$|/\.cpreplicate/lease")
 LEFTOVER = re.compile(
     rf"(.*/)?{re.escape(TEMPORARY)}[^/]*"  # a file that was not whole
     r"|(shared|taskowned|foreign|chk-\d+)/.*(?<!/_metadata)"  # an orphan
-    r"|\.cpreplicate/(lease.*|chk-\d+\.parquet)"
+    r"|\.cpreplicate/(lease.*|chk-\d+\.(parquet|json)|copied-.*)"
 )
 
 

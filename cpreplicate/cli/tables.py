@@ -1,0 +1,66 @@
+"""Tables of a TOML file that hold options of a command: their keys and values are those of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import click
+
+from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.errors import UsageError
+
+_NUMBER_OR_TEXT = ("TIME", "SIZE", "SIZE/s", "SHARE", "N|P%")  # the metavars of options that are parsed from text
+
+
+def spelled(name: str) -> str:
+    """Return a key as the command line spells it."""
+    return name.replace("_", "-")
+
+
+def parameters_of(command: click.Command) -> dict[str, click.Parameter]:
+    """Return the parameters of a command by their keys in a TOML file."""
+    return {_key_of(parameter): parameter for parameter in command.params}
+
+
+def _key_of(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len).lstrip("-")
+    return spelled(parameter.name or "")
+
+
+def check_value(file: TomlFile, title: str, parameter: click.Parameter, value: object, *key: str | int) -> Any:
+    """Return the value of a parameter, an array where several may be given. Raises `click.UsageError` with its line."""
+    text, types = _wanted(parameter)
+    several = isinstance(parameter, click.Option) and parameter.multiple
+    values = value if several and isinstance(value, list) else [value]
+    if not all(type(each) in types for each in values):
+        text = f"{text}, or an array of them" if several else text
+        raise file.error(f"{key[-1]!r} in {title} must be {text}, not {_shown(value)}", *key)
+    result = values if several else value
+    try:
+        parameter.process_value(click.Context(click.Command(title), parent=click.get_current_context()), result)
+    except (click.UsageError, UsageError) as error:
+        message = error.message if isinstance(error, click.UsageError) else str(error)
+        raise file.error(f"{key[-1]!r} in {title}: {message}", *key) from error
+    return result
+
+
+def _wanted(parameter: click.Parameter) -> tuple[str, Container[type]]:
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return "true or false", (bool,)
+    if isinstance(parameter.type, click.types.IntParamType):
+        return "a whole number", (int,)
+    if isinstance(parameter.type, click.types.FloatParamType):
+        return "a number", (int, float)
+    if parameter.metavar in _NUMBER_OR_TEXT:
+        return "a string or a number", (str, int, float)
+    return "a string", (str,)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "an array"  # which may hold a secret
+    return "a table" if isinstance(value, Mapping) else repr(value)

@@ -1,0 +1,87 @@
+"""Write to stdout and stderr: control characters are escaped, and no failure of a stream ends a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+from contextlib import suppress
+from errno import EBADF
+from typing import TextIO
+
+_HEADING = ("\x1b[1m", "\x1b[0m")  # what a table's heading on a terminal begins and ends with
+_HEADING_OR_CHARACTER = re.compile(r"\x1b\[[01]m|.", re.DOTALL)
+
+
+def printable(text: str) -> str:
+    """Return a text as one line without control characters: an escape byte becomes `\\x1b`, a newline `\\n`.
+
+    Names of files come from others. Printed as they are, they could rewrite what the terminal shows.
+    """
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def write_result(text: str) -> OSError | None:
+    """Write a result of several lines to stdout. Return why it could not be written, None if it was."""
+    return _write(sys.stdout, "\n".join(map(_printable_line, text.split("\n"))) + "\n")
+
+
+def write_message(line: str) -> None:
+    """Write one line to stderr, in one piece: jobs of a fleet narrate from many threads. A failure is ignored."""
+    _write(sys.stderr, printable(line) + "\n")
+
+
+def write_messages(lines: str) -> None:
+    """Write a text of several lines, such as a traceback, to stderr. A failure is ignored."""
+    _write(sys.stderr, "\n".join(map(printable, lines.rstrip("\n").split("\n"))) + "\n")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal; one that was closed at the start is none."""
+    return stream is not None and stream.isatty()
+
+
+def discard_unwritten() -> None:
+    """Drop what the streams still hold and cannot write, for Python would exit with 120 because of it."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def _printable_line(line: str) -> str:
+    if line.isprintable():
+        return line
+    return _HEADING_OR_CHARACTER.sub(lambda found: found[0] if found[0] in _HEADING else _escaped(found[0]), line)
+
+
+def _write(stream: TextIO | None, text: str) -> OSError | None:
+    if stream is None:  # it was closed when the process started
+        return OSError(EBADF, os.strerror(EBADF))
+    try:
+        _write_all(stream, text.encode(stream.encoding or "utf-8", "backslashreplace"))
+    except OSError as error:
+        return error
+    return None
+
+
+def _write_all(stream: TextIO, data: bytes) -> None:
+    """Write past the stream's buffer, which would keep what failed and fail again at exit."""
+    stream.flush()
+    try:
+        number = stream.fileno()
+    except OSError:  # a stream in memory
+        stream.write(data.decode(stream.encoding or "utf-8"))
+        return
+    while data:
+        try:
+            data = data[os.write(number, data) :]
+        except BlockingIOError:  # another process made the pipe that it shares with us non-blocking
+            select.select([], [number], [])

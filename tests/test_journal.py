@@ -1,0 +1,121 @@
+"""The journal vouches for what a run that died had copied, but for what was complete in its last half minute."""
+
+import threading
+import time
+
+import pytest
+
+from cpreplicate import journal, replicate
+from cpreplicate.errors import CopyFailed
+from cpreplicate.journal import Copied, JournalWriter
+from cpreplicate.planning import Request
+from cpreplicate.storage import Site
+from cpreplicate.storage.faults import Faulty
+from cpreplicate.storage.memory import MemoryStorage
+from cpreplicate.storage.registry import serving
+from cpreplicate.verify import ALL, verify
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT
+
+ROOT = "memory:/dcB/job"
+
+
+@pytest.fixture
+def memory():
+    return MemoryStorage()
+
+
+def parts(storage):
+    names = [status.name for status in storage.list(f"{ROOT}/.cpreplicate")]
+    return [journal.read(storage, ROOT, name) for name in journal.names(names)]
+
+
+def copied(number):
+    return Copied(f"shared/{number}", number, 7 * number)
+
+
+def wait_for(condition):
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_what_is_planned_is_listed_before_anything_is_copied(memory):
+    JournalWriter(memory, ROOT).plan(["shared/a", "chk-1/b"])
+    [part] = parts(memory)
+    assert part.planned == {"shared/a", "chk-1/b"}
+    assert part.copied == {}
+
+
+def test_a_part_is_written_after_so_many_files(memory):
+    with JournalWriter(memory, ROOT, seconds=3600, files=3).writing() as writer:
+        for number in range(3):
+            writer.done(copied(number))
+        wait_for(lambda: parts(memory))
+        assert list(parts(memory)[0].copied.values()) == [copied(number) for number in range(3)]
+
+
+def test_a_part_is_written_after_so_many_seconds(memory):
+    with JournalWriter(memory, ROOT, seconds=0.05, files=2000).writing() as writer:
+        writer.done(copied(1))
+        wait_for(lambda: parts(memory))
+        assert parts(memory)[0].copied == {"shared/1": copied(1)}
+
+
+def test_a_run_that_fails_leaves_all_that_was_complete(memory):
+    writer = JournalWriter(memory, ROOT)
+
+    def fail():
+        with writer.writing():
+            writer.done(copied(1))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert parts(memory)[0].copied == {"shared/1": copied(1)}
+    assert not any(each.name == "journal" for each in threading.enumerate())
+
+
+def test_a_part_that_cannot_be_read_says_nothing(memory):
+    memory.put(f"{ROOT}/.cpreplicate/copied-1-a-000000.parquet", lambda: [b"torn"])
+    [part] = parts(memory)
+    assert part.paths == frozenset()
+
+
+def interrupted(root, number, before):
+    """A sync of which the copy of one file fails, once all others are complete."""
+    source = f"file:{root}/dcA/{JOB}/chk-{number}"
+    request = Request(source, f"file:{root}/dcB", runner="inline", parallelism=1)
+    full = Faulty(
+        Site().storage("file:/"), lambda verb, uri: OSError("full") if (verb, before in uri) == ("put", True) else None
+    )
+    with serving("file", full), pytest.raises(CopyFailed):
+        replicate.sync(request, lambda _line: None)
+    return request
+
+
+def test_a_copy_that_was_interrupted_is_resumed_and_the_journal_goes_with_the_commit(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    request = interrupted(tmp_path, 1, "/shared/c")
+    plan = replicate.sync(request, lambda _line: None).plan
+    assert [each.target for each in plan.copies] == ["shared/c"]
+    assert {each.reason for each in plan.keeps} == {"copied by an earlier run"}
+    own = [each.name for each in (tmp_path / "dcB" / JOB / ".cpreplicate").iterdir()]
+    assert sorted(own) == ["chk-1.json", "chk-1.parquet", "replica.json"]
+    assert verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, lambda _line: None, Site()).restorable
+
+
+def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    interrupted(tmp_path, 1, "/shared/h")
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    replicate.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+    replica = tmp_path / "dcB" / JOB
+    names = [each.name for each in (replica / ".cpreplicate").iterdir()]
+    left = set().union(
+        *(journal.read(Site().storage("file:/"), f"file:{replica}", name).paths for name in journal.names(names))
+    )
+    orphans = {path for path in FILES if path not in NEXT and (replica / path).exists()}
+    assert orphans
+    assert orphans <= left
