@@ -62,7 +62,8 @@ class Wanted:
 
 def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, request: Request) -> Plan:
     """Compare what the source's checkpoint needs with what the replica's committed checkpoints reference and hold."""
-    seal.refuse_sealed(replica)
+    if seal.NAME in state.own:
+        seal.refuse_sealed(replica)
     held = state.committed
     _refuse_to_go_back(held, wanted, replica, request)
     _refuse_outside(held, replica)

@@ -112,7 +112,6 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
         made = make_plan(wanted, replica, state, vouched, request)
         _capped(_report(made, wanted, started), state, request)
         _refuse_incomplete(made, wanted, request)
-        state = _claim(wanted, replica, state, request)
         if _is_done(made, state, vouched, request, wanted):
             return _report(made, wanted, started)
         with shared or _runner(made, request, say) as runner:
@@ -132,16 +131,17 @@ def _examined(wanted: Wanted, replica: Replica, request: Request, is_alone: bool
     return state
 
 
-def _claim(wanted: Wanted, replica: Replica, state: State, request: Request) -> State:
+def _claim(run: _Run) -> State:
     """Make the directory a replica of this source, before anything else is written."""
+    state, name = run.state, run.wanted.name
     if state.marker is None:
-        marker = ownership.create_marker(replica, wanted.source.job, wanted.name, is_adopted(state, request))
-    elif not state.marker.names(wanted.name):
-        marker = ownership.add_source(replica, state.marker, wanted.name)
+        marker = ownership.create_marker(run.replica, run.wanted.source.job, name, is_adopted(state, run.request))
+    elif not state.marker.names(name):
+        marker = ownership.add_source(run.replica, state.marker, name)
     else:
         marker = state.marker
-    for name in state.unrecorded:
-        ownership.adopt(replica, name)
+    for checkpoint in state.unrecorded:
+        ownership.adopt(run.replica, checkpoint)
     return replace(state, marker=marker, adopted=state.adopted + state.unrecorded, unrecorded=())
 
 
@@ -212,6 +212,7 @@ class _Run:
 def _carry_out(made: Plan, run: _Run) -> _Done:
     """Steps 2 to 6 of the commit protocol: copy, commit, delete. Raises one of `cpreplicate.errors`, having deleted nothing."""
     made, files = _compared(made, run)
+    run = replace(run, state=_claim(run))
     if made.empty and _is_recorded(made, run.state, run.vouched):
         return _Done(made, (), ())
     journal = JournalWriter(run.replica.storage, run.replica.root)
@@ -235,7 +236,7 @@ def _compared(made: Plan, run: _Run) -> Compared:
     files = run.vouched.files
     if run.request.check_content:
         made = content_check.without_damaged(made, run.replica, files, run.runner, run.say)
-    if not run.state.marker or not run.state.marker.adopted:
+    if not is_adopted(run.state, run.request):
         return Compared(made, files)
     written = run.vouched.written
     kept = content_check.keeping_what_is_equal(made, run.replica, written, run.runner, run.request.sites, run.say)

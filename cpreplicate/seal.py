@@ -7,10 +7,12 @@ from cpreplicate.errors import Refused
 from cpreplicate.placement import OWN
 from cpreplicate.replica import Replica
 
+NAME = "sealed"
+
 
 def place(replica: Replica) -> str:
     """Where the seal lies."""
-    return replica.at(f"{OWN}/sealed")
+    return replica.at(f"{OWN}/{NAME}")
 
 
 def seal(replica: Replica, checkpoint: str) -> None:

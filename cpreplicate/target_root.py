@@ -14,14 +14,13 @@ def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None
     Costs one stat; one listing more where TARGET_ROOT is called like the job.
     """
     if storage.stat(uri.join(target_root, OWN)) is not None:
-        what = f"a replica: it holds {OWN}"
+        what, instead = f"a replica: it holds {OWN}", uri.parent(target_root)
     elif uri.name(target_root) == job and _holds_checkpoints(target_root, storage):
-        what = "the directory of this job: it holds checkpoints"
+        what, instead = "the directory of this job: it holds checkpoints", "a directory that only cpreplicate writes"
     else:
         return
     raise UsageError(
-        f"TARGET_ROOT {target_root} is {what}. The replica is made inside TARGET_ROOT, in {job}/."
-        f" Give {uri.parent(target_root)} instead"
+        f"TARGET_ROOT {target_root} is {what}. The replica is made inside TARGET_ROOT, in {job}/. Give {instead} instead"
     )
 
 
