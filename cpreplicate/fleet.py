@@ -12,15 +12,16 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cpreplicate import uri
+from cpreplicate import ownership, seal, uri
 from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
 from cpreplicate.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.planning import Request
+from cpreplicate.replica import Replica
 from cpreplicate.replicate import Looked, Report, Say, look, sync
 from cpreplicate.runners import Engine, Runner, SharedRunner, choose_runner, seconds_by_spark
 from cpreplicate.storage import Site, Sites
 
-Status = Literal["replicated", "current", "empty", "planned", "failed"]
+Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _FEW = 200  # jobs whose looks are not worth starting Spark, and tell whether those of the others are
 _AT_ONCE = 16  # jobs being replicated: most of their time is waiting for executors
 _SOME_FAILED = 3
@@ -30,13 +31,13 @@ _SOME_FAILED = 3
 class Member:
     """A job of the fleet. Of two, the one with the higher `priority` gets executors first.
 
-    `may_be_empty`: it is no failure that it has no completed checkpoint yet.
+    `is_discovered`: it was found below a root, so it may have no completed checkpoint yet, and may be a standby replica.
     """
 
     name: str
     request: Request
     priority: int = 0
-    may_be_empty: bool = False
+    is_discovered: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,19 @@ class _Look:
 
     def __call__(self, member: Member) -> Looked | JobResult:
         try:
+            if member.is_discovered and _is_standby(member.request.source, self._sites.source):
+                return _ended(member, "skipped")
             return look(replace(member.request, sites=self._sites))
         except NotThere as error:
-            return _ended(member, "empty") if member.may_be_empty else _failed(member, error)
+            return _ended(member, "empty") if member.is_discovered else _failed(member, error)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
             return _failed(member, error)
+
+
+def _is_standby(source: str, site: Site) -> bool:
+    """Return whether a directory below a root is a replica that no job was started from: it has a marker and no seal."""
+    replica = Replica(source, site)
+    return ownership.is_replica(replica) and not seal.is_sealed(replica)
 
 
 def _settled(member: Member, looked: Looked | JobResult) -> JobResult:

@@ -195,6 +195,11 @@ def read_marker(site: Site, root: str) -> Marker | None:
         raise Refused(damaged) from error
 
 
+def is_replica(replica: Replica) -> bool:
+    """Return whether there is a marker, of whatever version."""
+    return replica.storage.stat(_marker_place(replica)) is not None
+
+
 def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool) -> Marker:
     """Make a directory a replica of this source. Raises `Refused` if another run did so just before."""
     marker = Marker(uuid.uuid4().hex, job, (source,), adopted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cpreplicate import notes, uri
 from cpreplicate.errors import Refused
 from cpreplicate.placement import OWN
@@ -10,9 +12,21 @@ from cpreplicate.replica import Replica
 NAME = "sealed"
 
 
+class Seal(NamedTuple):
+    """A seal as it lies: the checkpoint that was promoted, "unknown" if damaged, and when, by the storage's clock."""
+
+    checkpoint: str
+    modified: float
+
+
 def place(replica: Replica) -> str:
     """Where the seal lies."""
     return replica.at(f"{OWN}/{NAME}")
+
+
+def is_sealed(replica: Replica) -> bool:
+    """Return whether there is a seal."""
+    return replica.storage.stat(place(replica)) is not None
 
 
 def seal(replica: Replica, checkpoint: str) -> None:
@@ -21,13 +35,21 @@ def seal(replica: Replica, checkpoint: str) -> None:
     replica.storage.put(place(replica), lambda: [notes.encoded(note)])
 
 
+def read(replica: Replica) -> Seal | None:
+    """Return the seal; None if there is none."""
+    status = replica.storage.stat(place(replica))
+    found = notes.told(notes.read(replica.storage, place(replica)))
+    return Seal(notes.word(found, "checkpoint"), status.modified) if status is not None and found is not None else None
+
+
 def refuse_sealed(replica: Replica) -> None:
     """Raise `Refused` if the replica is sealed."""
     found = describe(replica)
     if found is not None:
         raise Refused(
-            f"{replica.root} is sealed {found}: a job may live on its files. Nothing was done; sync into another TARGET_ROOT,"
-            f" or, once no job needs it, `cpreplicate unseal {uri.quoted(replica.root)}`"
+            f"{replica.root} is sealed {found}: a job may live on its files. Nothing was done. Sync into another TARGET_ROOT,"
+            " or, once the job has completed a checkpoint of its own,"
+            f" `cpreplicate unseal {uri.quoted(replica.root)} --job DIR`"
         )
 
 

@@ -9,8 +9,9 @@ from cpreplicate import orphans, seal, uri
 from cpreplicate.closure import closure
 from cpreplicate.deleting import some
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.placement import is_replica_path
+from cpreplicate.placement import CHECKPOINT_NAME, METADATA, is_replica_path
 from cpreplicate.replica import Replica
+from cpreplicate.seal import Seal
 from cpreplicate.source import completed_names, read_metadata
 from cpreplicate.storage import Site
 
@@ -43,10 +44,12 @@ def unseal(request: UnsealRequest) -> str:
 def _refuse_used(replica: Replica, job: str) -> None:
     """A job needs the replica until it has completed a checkpoint of its own, and after CLAIM as long as one references it."""
     names = completed_names(job, replica.site)
-    if not names:
+    sealed = seal.read(replica)
+    if sealed is not None and not any(_is_later(uri.join(job, name), sealed, replica.site) for name in names):
         raise Refused(
-            f"{job} holds no completed checkpoint, so the job may still need {replica.root}. Nothing was done. Wait for its"
-            " first checkpoint; or, if no job uses the replica, give --no-job-uses-it"
+            f"{job} holds no checkpoint that was completed since {replica.root} was promoted ({sealed.checkpoint}), so the job"
+            " may still need the replica. Nothing was done. Wait for its first checkpoint; or, if no job uses the replica,"
+            " give --no-job-uses-it"
         )
     for name in names:
         used = list(_used(replica, uri.join(job, name)))
@@ -55,6 +58,20 @@ def _refuse_used(replica: Replica, job: str) -> None:
                 f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job needs them. Nothing was done."
                 f" They are {some(used)}"
             )
+
+
+def _is_later(checkpoint: str, sealed: Seal, site: Site) -> bool:
+    """Return whether a checkpoint may be of a job that was started from the sealed one.
+
+    Flink goes on with the number after the one that it restores. Where a job has a fixed id, its directory also holds
+    checkpoints from before.
+    """
+    number = CHECKPOINT_NAME.fullmatch(sealed.checkpoint)
+    if number is not None and int(uri.name(checkpoint).removeprefix("chk-")) <= int(number[1]):
+        return False
+    place = uri.join(checkpoint, METADATA)
+    status = site.storage(place).stat(place)
+    return status is not None and not 0 < status.modified < sealed.modified
 
 
 def _used(replica: Replica, checkpoint: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from cpreplicate import fleet, uri
 from cpreplicate.errors import UsageError
 from cpreplicate.fleet import Member
 from cpreplicate.planning import Request
+from cpreplicate.promote import PromoteRequest, promote
 from cpreplicate.runners import Engine, starts
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
@@ -110,6 +111,31 @@ def test_a_job_under_a_root_without_a_checkpoint_is_no_failure_and_a_named_one_i
     assert statuses(run(place, root_of(place), "--runner", "inline", "--output", "json"))["f" * 32] == "empty"
     named = f'[[job]]\nsource = "{place}/dcA/{"f" * 32}"\ntarget = "{place}/dcB"\n'
     assert run(place, named, "--runner", "inline").returncode == 10
+
+
+def test_a_replica_below_a_root_is_skipped_until_it_is_promoted(place):
+    """Both data centres use Flink's own directories as TARGET_ROOT, and each root holds replicas beside jobs."""
+    run(place, root_of(place), "--runner", "inline")
+    back = f'[[root]]\nsource = "{place}/dcB"\ntarget = "{place}/dcA"\n'
+    before = files_below(place)
+    done = run(place, back, "--runner", "inline", "--output", "json")
+    assert (done.returncode, told(done)["skipped"]) == (0, len(IDS))
+    assert statuses(done) == dict.fromkeys(IDS, "skipped")
+    assert files_below(place) == before
+    promote(PromoteRequest(f"file:{place}/dcB/{IDS[0]}"), lambda _line: None)
+    elsewhere = f'[[root]]\nsource = "{place}/dcB"\ntarget = "{place}/replicas"\n'
+    done = run(place, elsewhere, "--runner", "inline", "--output", "json")
+    assert statuses(done) == {**dict.fromkeys(IDS, "skipped"), IDS[0]: "replicated"}
+
+
+def test_a_replica_that_is_named_is_replicated_like_a_job(place):
+    run(place, root_of(place), "--runner", "inline")
+    text = f'[[job]]\nsource = "{place}/dcB/{IDS[0]}"\ntarget = "{place}/dcC"\n'
+    assert statuses(run(place, text, "--runner", "inline", "--output", "json")) == {IDS[0]: "replicated"}
+
+
+def files_below(place):
+    return {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and path.name != "fleet.toml"}
 
 
 def test_dry_run_tells_what_has_changed_and_does_nothing(place):

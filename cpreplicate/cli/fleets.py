@@ -118,7 +118,7 @@ def _member(file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: 
     except click.UsageError as error:
         raise file.error(f"job {name}: {error.format_message()}", kind, at) from error
     waits = request.lock_wait if "lock-wait" in table else lock_wait
-    return Member(name, replace(request, lock_wait=waits), table.get("priority", 0), may_be_empty=kind == "root")
+    return Member(name, replace(request, lock_wait=waits), table.get("priority", 0), is_discovered=kind == "root")
 
 
 def _words(name: str, value: object) -> list[str]:

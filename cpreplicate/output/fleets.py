@@ -9,7 +9,7 @@ from cpreplicate.fleet import FleetReport, JobResult, Status
 from cpreplicate.output import machine
 from cpreplicate.output.text import columns, lines, size, table
 
-_STATUSES: tuple[Status, ...] = ("replicated", "current", "empty", "planned", "failed")
+_STATUSES: tuple[Status, ...] = ("replicated", "current", "empty", "skipped", "planned", "failed")
 
 
 def fleet_text(done: FleetReport) -> str:

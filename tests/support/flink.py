@@ -57,6 +57,7 @@ class Job:
     file_merging: bool = False
     file_merging_across: bool = False
     changelog: Place | None = None  # the base path of the changelog's own files
+    job_id: str | None = None  # fixed, as in application mode with high availability; else a new one at each start
 
     def words(self) -> list[str]:
         """The options of this job for the harness."""
@@ -74,6 +75,7 @@ class Job:
             str(self.retained),
         ]
         words += [flag for flag, wanted in flags.items() if wanted]
+        words += ["--job-id", self.job_id] if self.job_id else []
         return words + (["--changelog", _uri(self.changelog)] if self.changelog else [])
 
 

@@ -84,6 +84,9 @@ final class Run {
 
     private void submit(Configuration configuration) throws Exception {
         JobGraph graph = jobGraph(configuration);
+        if (options.get("job-id") != null) {
+            graph.setJobID(JobID.fromHexString(options.get("job-id"))); // as $internal.pipeline.job-id does
+        }
         job = graph.getJobID();
         Json.event("job", "jobId", job.toHexString());
         cluster.submitJob(graph).get(PATIENCE_SECONDS, TimeUnit.SECONDS);
