@@ -123,9 +123,11 @@ class _Look:
 
 
 def _is_standby(source: str, site: Site) -> bool:
-    """Return whether a directory below a root is a replica that no job was started from: it has a marker and no seal."""
+    """Return whether a directory below a root is a replica, and not one that was promoted and that a job writes to by now."""
     replica = Replica(source, site)
-    return ownership.is_replica(replica) and not seal.is_sealed(replica)
+    if not ownership.is_replica(replica):
+        return False
+    return not seal.is_sealed(replica) or not ownership.examine(replica).unrecorded
 
 
 def _settled(member: Member, looked: Looked | JobResult) -> JobResult:

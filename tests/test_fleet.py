@@ -113,7 +113,7 @@ def test_a_job_under_a_root_without_a_checkpoint_is_no_failure_and_a_named_one_i
     assert run(place, named, "--runner", "inline").returncode == 10
 
 
-def test_a_replica_below_a_root_is_skipped_until_it_is_promoted(place):
+def test_a_replica_below_a_root_is_skipped_until_a_job_that_was_started_from_it_writes_there(place, monkeypatch):
     """Both data centres use Flink's own directories as TARGET_ROOT, and each root holds replicas beside jobs."""
     run(place, root_of(place), "--runner", "inline")
     back = f'[[root]]\nsource = "{place}/dcB"\ntarget = "{place}/dcA"\n'
@@ -123,6 +123,9 @@ def test_a_replica_below_a_root_is_skipped_until_it_is_promoted(place):
     assert statuses(done) == dict.fromkeys(IDS, "skipped")
     assert files_below(place) == before
     promote(PromoteRequest(f"file:{place}/dcB/{IDS[0]}"), lambda _line: None)
+    assert statuses(run(place, back, "--runner", "inline", "--output", "json"))[IDS[0]] == "skipped"
+    monkeypatch.setattr(jobs, "JOB", IDS[0])
+    jobs.write_checkpoint(place / "dcB", 2, {"shared/own": 10})
     elsewhere = f'[[root]]\nsource = "{place}/dcB"\ntarget = "{place}/replicas"\n'
     done = run(place, elsewhere, "--runner", "inline", "--output", "json")
     assert statuses(done) == {**dict.fromkeys(IDS, "skipped"), IDS[0]: "replicated"}
