@@ -1,0 +1,84 @@
+"""A job goes to the other data centre and back, twice in a row, as docs/failback.md describes, with real Flink.
+
+Each data centre has Flink's own directory and, beside it, a TARGET_ROOT that only cpreplicate writes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.datacentres import DataCentre, Guard, Report, cli, watching
+from tests.support.flink import Flink, Job
+
+pytestmark = pytest.mark.xdist_group("flink")
+
+FIXED = Job(job_id="0" * 32)  # as in application mode with high availability
+CASES = {"new-ids": ("2", Job(), 2), "fixed-id": ("2", FIXED, 2), "fixed-id-once-flink-1.20": ("1", FIXED, 1)}
+
+
+@pytest.mark.parametrize(("flink", "job", "times"), CASES.values(), ids=CASES, indirect=["flink"])
+def test_a_job_goes_to_the_other_data_centre_and_back_with_its_state_exact(
+    flink: Flink, tmp_path: Path, job: Job, times: int
+) -> None:
+    a, b = DataCentre(tmp_path / "dcA"), DataCentre(tmp_path / "dcB")
+    with Guard() as guard:
+        trip = Trip(flink, job, guard, tmp_path)
+        for here, there in [(a, b), (b, a)] * times:
+            trip.switch(here, there)
+        end = flink.run(a.checkpoints, job, **trip.restoring(), checkpoints=1)
+        assert end.exact, end.failure
+        assert set(trip.kept) <= set(guard.retained())
+    assert guard.faults == []
+    assert not list(tmp_path.glob("dc*/flink/checkpoints/**/.cpreplicate*"))
+
+
+class Trip:
+    """A job that moves between two data centres; `kept` are the checkpoints that Flink retained."""
+
+    def __init__(self, flink: Flink, job: Job, guard: Guard, scratch: Path) -> None:
+        self.kept: list[Path] = []
+        self._flink, self._job, self._guard, self._scratch = flink, job, guard, scratch
+        self._promoted: list[Report] = []
+
+    def switch(self, here: DataCentre, there: DataCentre) -> None:
+        """Run the job here, follow it with `watch` to there, stop it, and promote the replica there."""
+        with self._flink.start(here.checkpoints, self._job, **self.restoring()) as running:
+            source = running.so_far.directory
+            self._guard.follow(source)
+            replica = there.replicas / source.name
+            if replica.exists():
+                unseal(source, replica, there)
+            with watching(source, there.replicas, self._scratch / f"watch-{len(self._promoted)}") as watch:
+                running.take_checkpoints(3)
+                stopped = running.stop()
+                watch.wait_for(stopped.newest.name)
+        assert stopped.exact if self._promoted else stopped.failure is None, stopped.failure
+        self.kept += stopped.checkpoints[-self._job.retained :]
+        self._promote(replica, stopped.newest.name)
+
+    def _promote(self, replica: Path, checkpoint: str) -> None:
+        found = json.loads(cli("promote", replica, "--content", "--output", "json").stdout)
+        assert found["promoted"]
+        assert found["checkpoint"].endswith(checkpoint)
+        paths = [str(row["path"]) for row in self._flink.refs(replica / checkpoint) if "path" in row]
+        assert [path for path in paths if not path.startswith(f"file:{replica}/")] == []
+        self._promoted.append(found)
+
+    def restoring(self) -> dict[str, Any]:
+        """How the job is started: as `promote` printed it; the first one, from nothing."""
+        if not self._promoted:
+            return {}
+        restore = self._promoted[-1]["restore"]
+        return {"restore": restore["rest"]["savepointPath"], "claim_mode": restore["claim_mode"]}
+
+
+def unseal(source: Path, replica: Path, there: DataCentre) -> None:
+    """The replica of the round before is sealed. The job that was started from it has checkpoints of its own by now."""
+    refused = cli("sync", source, there.replicas, "--runner", "inline", codes=(6,))
+    assert "is sealed by" in refused.stderr
+    assert f"unseal file:{replica} --job" in refused.stderr
+    cli("unseal", replica, "--job", there.checkpoints / source.name)
