@@ -20,7 +20,8 @@ def cli() -> None:
     """Replicate Apache Flink checkpoints between data centres.
 
     SOURCE is a checkpoint (.../chk-42), a job's directory (its newest completed checkpoint) or a savepoint. TARGET_ROOT
-    corresponds to the other cluster's execution.checkpointing.dir; the job's directory is made inside it: the REPLICA.
+    is a directory that only cpreplicate writes, such as .../flink/replicas beside Flink's own .../flink/checkpoints. The job's
+    directory is created inside it: the REPLICA.
     """
 
 
@@ -66,7 +67,11 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
               " recorded one.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
 def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
-    """Replicate: copy what is new, commit, delete what only the old checkpoint needed."""
+    """Replicate: copy what is new, commit, delete what only the old checkpoint needed.
+
+    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. Refused (exit 6), with nothing changed,
+    where Flink or another program keeps files in the replica's directory.
+    """
     from cpreplicate.output import narrator, show_report
     from cpreplicate.replicate import diff, sync
 
@@ -90,7 +95,8 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
 def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **options: Any) -> None:
     """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory.
 
-    A job that has no completed checkpoint yet is waited for.
+    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. A job that has no completed checkpoint
+    yet is waited for.
     """
     from cpreplicate.output import narrator, show_report
     from cpreplicate.watch import watch as verb

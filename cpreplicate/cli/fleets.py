@@ -46,7 +46,8 @@ EXIT STATUS
 def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **options: Any) -> int:
     """Replicate many jobs in one run: those that CONFIG names, and those below the roots that it names.
 
-    CONFIG is a TOML file of [[job]] and [[root]] tables; see docs/fleet.md.
+    CONFIG is a TOML file of [[job]] and [[root]] tables; see docs/fleet.md. Its `target` is a directory of cpreplicate's own,
+    such as hdfs://dcB/flink/replicas. Replicas below a root are skipped.
     """
     from dataclasses import replace
 
