@@ -36,6 +36,55 @@ def test_a_job_goes_to_the_other_data_centre_and_back_with_its_state_exact(
     assert not list(tmp_path.glob("dc*/flink/checkpoints/**/.cpreplicate*"))
 
 
+@pytest.mark.parametrize("flink", ["2"], indirect=True)
+def test_a_replica_that_its_job_claimed_stays_sealed_and_another_target_root_takes_the_next_round(
+    flink: Flink, tmp_path: Path
+) -> None:
+    a, b = DataCentre(tmp_path / "dcA"), DataCentre(tmp_path / "dcB")
+    at_a = flink.run(a.checkpoints, FIXED, checkpoints=2)
+    cli("sync", at_a.directory, b.replicas, "--runner", "inline")
+    replica = b.replicas / at_a.job_id
+    cli("promote", replica)
+    at_b = flink.run(b.checkpoints, FIXED, restore=replica / at_a.newest.name, claim_mode="CLAIM", checkpoints=2)
+    assert at_b.exact, at_b.failure
+    refused = cli("unseal", replica, "--job", at_b.directory, codes=(6,))
+    assert f"files of file:{replica}: the job needs them" in refused.stderr
+    again = flink.run(a.checkpoints, FIXED, restore=at_a.newest, checkpoints=1)
+    cli("sync", again.directory, b.replicas, "--runner", "inline", codes=(6,))
+    cli("sync", again.directory, b.site / "flink" / "replicas-2", "--runner", "inline")
+    second = b.site / "flink" / "replicas-2" / again.job_id / again.newest.name
+    for checkpoint in (second, at_b.newest):
+        restored = flink.run(tmp_path / "restored", restore=checkpoint, checkpoints=0)
+        assert restored.exact, restored.failure
+
+
+@pytest.mark.parametrize("flink", ["2"], indirect=True)
+def test_a_job_of_a_fixed_id_that_was_started_from_scratch_is_followed_only_with_allow_older(
+    flink: Flink, tmp_path: Path
+) -> None:
+    a, b = DataCentre(tmp_path / "dcA"), DataCentre(tmp_path / "dcB")
+    with Guard() as guard:
+        former = flink.run(a.checkpoints, FIXED, checkpoints=6)
+        kept = former.retained
+        guard.follow(former.directory)
+        cli("sync", former.directory, b.replicas, "--runner", "inline")
+        anew = flink.run(a.checkpoints, FIXED, checkpoints=1)
+        old, new = former.newest.name, anew.newest.name
+        assert number(new) < min(number(path.name) for path in kept)
+        refused = cli("sync", former.directory, b.replicas, "--runner", "inline", codes=(6,))
+        assert f"{new} was completed after {old}" in refused.stderr
+        cli("sync", former.directory, b.replicas, "--runner", "inline", "--allow-older")
+        assert [path.parent.name for path in (b.replicas / anew.job_id).glob("chk-*/_metadata")] == [new]
+        restored = flink.run(b.checkpoints, FIXED, restore=b.replicas / anew.job_id / new, checkpoints=0)
+        assert restored.exact, restored.failure
+        assert {*kept, anew.newest} <= set(guard.retained())
+    assert guard.faults == []
+
+
+def number(checkpoint: str) -> int:
+    return int(checkpoint.removeprefix("chk-"))
+
+
 class Trip:
     """A job that moves between two data centres; `kept` are the checkpoints that Flink retained."""
 
