@@ -94,7 +94,7 @@ class Round(NamedTuple):
 
 
 class Fleet:
-    """`cpreplicate fleet` over and over, a run a second, until the block ends."""
+    """`cpreplicate fleet` over and over, a run a second, from `start` until the block ends."""
 
     def __init__(self, scratch: Path, roots: Sequence[tuple[Path, Path]]) -> None:
         self.rounds: list[Round] = []
@@ -105,18 +105,34 @@ class Fleet:
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
 
     def __enter__(self) -> Fleet:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(CLI_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(CLI_SECONDS)
         self._refuse_failure()
+
+    def start(self) -> None:
+        """Begin, if it has not begun."""
+        if not self._thread.is_alive():
+            self._thread.start()
 
     @property
     def seconds(self) -> float:
         """For how long it has been running."""
         return time.monotonic() - self.rounds[0].began if self.rounds else 0.0
+
+    def wait_for_replications(self, source: Path, count: int) -> None:
+        """Wait until the job in that directory was replicated so many more times."""
+        before = len(self.rounds)
+
+        def is_enough() -> bool:
+            self._refuse_failure()
+            done = [job for each in self.rounds[before:] for job in each.jobs if job["source"] == f"file:{source}"]
+            return sum(job["status"] == "replicated" for job in done) >= count
+
+        wait_until(is_enough, f"{source} was not replicated {count} times")
 
     def next_round(self) -> Round:
         """Wait for a run that begins after now."""
