@@ -470,7 +470,7 @@ def test_a_target_root_that_is_a_replica_of_another_job_is_refused(pair):
 def test_a_target_root_that_is_the_job_directory_of_a_flink_is_refused(pair, tmp_path):
     flinks = shutil.copytree(pair.source.job_root(pair.job), tmp_path / "flink" / pair.job)
     number = pair.source.numbers(pair.job)[-1]
-    with pytest.raises(UsageError, match="is the directory of this job.* Give a directory that only"):
+    with pytest.raises(UsageError, match=r"is the directory of this job.* Give a directory that only"):
         replicate.diff(replace(pair.request(number), target_root=f"file:{flinks}"))
 
 
