@@ -309,7 +309,7 @@ class TestUnsealing:
 
     def test_is_refused_before_the_job_has_completed_a_checkpoint(self, promoted):
         (promoted / "flink" / OTHER_JOB).mkdir(parents=True)
-        refused(promoted, "no completed checkpoint", lambda: self.unseal(promoted, f"flink/{OTHER_JOB}"))
+        refused(promoted, "no checkpoint that was completed since", lambda: self.unseal(promoted, f"flink/{OTHER_JOB}"))
 
     def test_removes_the_seal_once_the_job_has_a_checkpoint_of_its_own(self, promoted):
         write_checkpoint(promoted / "flink", 2, {"shared/new": 5})
