@@ -1,12 +1,10 @@
-"""`webhdfs:` and `swebhdfs:` through fsspec: HTTP only, five to seven calls a file; for clusters that offer nothing else.
+"""`webhdfs:` and `swebhdfs:` over the REST protocol that Hadoop documents, by `requests`.
 
-fsspec's class renames in the old way, which never replaces, and loses the class of what the NameNode raises; both are
-added here.
+A file costs five to seven HTTP requests. Use it for clusters that offer nothing but HTTP.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import re
@@ -15,9 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
-import requests
-from fsspec.implementations.webhdfs import WebHDFS
-
 from cpreplicate import uri as places
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Transient, refuse_unusable
@@ -25,26 +20,29 @@ from cpreplicate.storage.hdfs_errors import translated
 from cpreplicate.storage.renaming import RenamingStorage
 from cpreplicate.storage.settings import WriteSettings
 
-_TIMEOUTS = (10.0, 120.0)  # seconds to connect and between two bytes; requests itself would wait for ever
-_SETTLES = 1.0  # seconds in which a DataNode has made the file of a request that broke off, so that it can be deleted
+try:
+    import requests
+except ImportError as missing:
+    raise UsageError("webhdfs: needs `pip install 'cpreplicate[webhdfs]'`, here and on every executor") from missing
+
+_TIMEOUTS = (10.0, 120.0)  # seconds to connect and between two bytes; requests itself waits without a limit
+_SETTLE_SECONDS = 1.0  # a DataNode creates the file of an interrupted request in this time; then it can be deleted
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
-_OPTIONS = ("user", "password", "token", "proxy_to", "session_cert")
 
 
 class WebHdfsStorage(RenamingStorage):
-    """One NameNode's HTTP server. Guarantees are those of HDFS: `rename2`, through the parameter `renameoptions`."""
+    """One NameNode's HTTP server. The guarantees are those of HDFS: `renameoptions` makes RENAME call `rename2`."""
 
     streams = 16
     put_calls = 4
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
-        self._fs = _WebHdfs(**_arguments(filesystem, options))
-        given = {"replication": write.replication, "blocksize": write.block_size}
-        self._write = {name: value for name, value in given.items() if value is not None}
+        self._client = _Client(filesystem, options)
+        settings = {"replication": write.replication, "blocksize": write.block_size}
+        self._write = {name: value for name, value in settings.items() if value is not None}
 
     def open(self, uri: str) -> BinaryIO:
-        with _telling(uri):
-            return cast(BinaryIO, io.BufferedReader(_Reader(self._fs, _path(uri), self._length(uri)), CHUNK))
+        return cast(BinaryIO, io.BufferedReader(_Reader(self._client, uri, self._length(uri)), CHUNK))
 
     def _length(self, uri: str) -> int:
         status = self.stat(uri)
@@ -56,55 +54,46 @@ class WebHdfsStorage(RenamingStorage):
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
-            with _telling(uri):
-                return _status(uri, self._fs._call("GETFILESTATUS", path=_path(uri)).json()["FileStatus"])
+            return _status(uri, self._client.query("GET", "GETFILESTATUS", uri)["FileStatus"])
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def list(self, uri: str) -> list[FileStatus]:
         try:
-            with _telling(uri):
-                found = self._fs._call("LISTSTATUS", path=_path(uri)).json()["FileStatuses"]["FileStatus"]
+            statuses = self._client.query("GET", "LISTSTATUS", uri)["FileStatuses"]["FileStatus"]
         except FileNotFoundError:
             return []
-        return [_status(places.join(uri, each["pathSuffix"]), each) for each in found]
+        return [_status(places.join(uri, status["pathSuffix"]), status) for status in statuses]
 
     def write_new(self, uri: str, content: Content) -> int:
-        counted = _Counted(content())
-        with _telling(uri):
-            answer = self._fs._call("CREATE", "put", _path(uri), redirect=False, **self._write)
-        target = self._fs._apply_proxy(answer.headers["Location"])
+        body = _Body(content())
+        location = self._client.redirect("PUT", "CREATE", uri, **self._write)
         try:
-            with _telling(uri):
-                self._fs.told(self._fs.session.put(target, data=counted))
+            self._client.upload(location, body, uri)
         except OSError:
-            time.sleep(_SETTLES)
-            if counted.failure is not None:  # HTTP libraries tell a failure of the content as one of the connection
-                raise counted.failure from None
+            time.sleep(_SETTLE_SECONDS)
+            if body.failure is not None:  # urllib3 reports a failure of the body as one of the connection
+                raise body.failure from None
             raise
-        return counted.length
+        return body.length
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
-        refuse_unusable(new_uri)
-        options: dict[str, Any] = {"destination": _path(new_uri), "renameoptions": "OVERWRITE" if replace else "NONE"}
+        options = {"destination": _path(new_uri), "renameoptions": "OVERWRITE" if replace else "NONE"}
         try:
-            with _telling(new_uri):
-                self._fs._call("RENAME", "put", _path(uri), **options)
+            self._client.call("PUT", "RENAME", uri, new_uri, **options)
         except FileNotFoundError:
             return False
         return True
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         milliseconds = int(attributes.modified * 1000)
-        with _telling(uri):
-            if attributes.permission is not None:
-                self._fs._call("SETPERMISSION", "put", _path(uri), permission=f"{attributes.permission:o}")
-            self._fs._call("SETTIMES", "put", _path(uri), modificationtime=milliseconds, accesstime=milliseconds)
+        if attributes.permission is not None:
+            self._client.call("PUT", "SETPERMISSION", uri, permission=f"{attributes.permission:o}")
+        self._client.call("PUT", "SETTIMES", uri, modificationtime=milliseconds, accesstime=milliseconds)
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
         try:
-            with _telling(uri):
-                return bool(self._fs._call("DELETE", "delete", _path(uri), recursive="false").json()["boolean"])
+            return bool(self._client.query("DELETE", "DELETE", uri, recursive="false")["boolean"])
         except OSError as error:
             if error.errno == errno.ENOTEMPTY:
                 raise IsADirectoryError(errno.EISDIR, "is a directory", uri) from error
@@ -121,10 +110,10 @@ class WebHdfsStorage(RenamingStorage):
 
 
 class _Reader(io.RawIOBase):
-    """A file read a range a request."""
+    """A file that is read with one ranged request for each buffer."""
 
-    def __init__(self, fs: _WebHdfs, path: str, length: int) -> None:
-        self._fs, self._path, self._length, self._position = fs, path, length, 0
+    def __init__(self, client: _Client, uri: str, length: int) -> None:
+        self._client, self._uri, self._length, self._position = client, uri, length, 0
 
     def readable(self) -> bool:
         return True
@@ -140,18 +129,17 @@ class _Reader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._length - self._position)
-        if wanted <= 0:
+        size = min(len(buffer), self._length - self._position)
+        if size <= 0:
             return 0
-        with _telling(self._path):
-            data = self._fs._call("OPEN", path=self._path, offset=self._position, length=wanted).content
+        data = self._client.call("GET", "OPEN", self._uri, offset=self._position, length=size).content
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
 
 
-class _Counted:
-    """The bytes of a content, how many there were, and why they ended too early."""
+class _Body:
+    """The chunks of an upload. Count their bytes and keep the exception that ended them."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -168,53 +156,118 @@ class _Counted:
             raise
 
 
-class _WebHdfs(WebHDFS):  # type: ignore[misc]  # fsspec is untyped
-    """fsspec's class, with time limits and with errors that tell what happened."""
+class _Client:
+    """Send requests to one NameNode's HTTP server. Every failure is an `OSError` that names the URI."""
 
-    cachable = False
+    def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
+        self._address = f"{_address(filesystem)}/webhdfs/v1"
+        self._identity = _identity(filesystem, options)
+        self._session = _session(filesystem, options)
 
-    def _connect(self) -> None:
-        super()._connect()
-        for scheme in ("http://", "https://"):
-            self.session.mount(scheme, _Patient())
+    def call(self, method: str, op: str, uri: str, blame: str | None = None, /, **parameters: object) -> requests.Response:
+        """Return the response to an operation on `uri`, redirects followed. Errors name `blame` if it is given."""
+        return self._send(method, self._url(uri), blame or uri, params=self._parameters(op, parameters))
 
-    def _call(self, op: str, method: str = "get", path: str = "", redirect: bool = True, **words: Any) -> Any:
-        url = self._apply_proxy(self.url + quote(path))
-        words.update(self.pars, op=op)
-        return self.told(self.session.request(method.upper(), url, params=words, allow_redirects=redirect))
-
-    @staticmethod
-    def told(answer: requests.Response) -> requests.Response:
-        """The answer, unless it tells of an exception."""
-        if answer.status_code < 400:
-            return answer
+    def query(self, method: str, op: str, uri: str, **parameters: object) -> Any:
+        """Return the JSON object that answers an operation."""
+        response = self.call(method, op, uri, **parameters)
         try:
-            remote = answer.json()["RemoteException"]
-        except (ValueError, KeyError):
-            answer.raise_for_status()
-            raise AssertionError from None  # raise_for_status raises for every status from 400 on
-        raise translated(remote.get("javaClassName") or remote["exception"], remote["message"], answer.url.partition("?")[0])
+            return response.json()
+        except ValueError:
+            raise Transient(errno.EIO, f"the answer to {op} is not JSON; is this a NameNode's HTTP server?", uri) from None
+
+    def redirect(self, method: str, op: str, uri: str, **parameters: object) -> str:
+        """Return the address to which the NameNode redirects an operation."""
+        options = {"params": self._parameters(op, parameters), "allow_redirects": False}
+        location = self._send(method, self._url(uri), uri, **options).headers.get("Location")
+        if location is None:
+            raise Transient(errno.EIO, f"the NameNode did not redirect {op} to a DataNode", uri)
+        return location
+
+    def upload(self, location: str, body: Iterable[bytes], uri: str) -> None:
+        """Send a file to the DataNode at `location`; it carries the identity already."""
+        self._send("PUT", location, uri, data=body, headers={"Content-Type": "application/octet-stream"})  # HttpFS needs it
+
+    def _url(self, uri: str) -> str:
+        return self._address + quote(_path(uri))
+
+    def _parameters(self, op: str, parameters: Mapping[str, object]) -> dict[str, Any]:
+        return {**parameters, **self._identity, "op": op}
+
+    def _send(self, method: str, url: str, uri: str, **options: Any) -> requests.Response:
+        try:
+            response = self._session.request(method, url, timeout=_TIMEOUTS, **options)
+            remote = _remote_exception(response)
+            if remote is None:
+                response.raise_for_status()
+                return response
+        except requests.RequestException as error:  # its text may hold a token, and so may those of its causes
+            text = _SECRET.sub(r"\1=…", str(error))[:300]
+            raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
+        raise translated(*remote, uri)
 
 
-class _Patient(requests.adapters.HTTPAdapter):
-    def send(self, *words: Any, **named: Any) -> requests.Response:
-        if named.get("timeout") is None:
-            named["timeout"] = _TIMEOUTS
-        return super().send(*words, **named)
+def _remote_exception(response: requests.Response) -> tuple[str, str] | None:
+    """Return the Java class and the message of the exception in a response, or None if it carries none."""
+    if response.status_code < 400:
+        return None
+    try:
+        remote = response.json()["RemoteException"]
+        return remote.get("javaClassName") or remote["exception"], remote["message"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
-def _arguments(filesystem: str, options: Mapping[str, str]) -> dict[str, Any]:
+def _address(filesystem: str) -> str:
     scheme, _, authority = filesystem.partition("://")
-    host, _, port = authority.partition(":")
-    if not port.isdigit():
+    if not authority.rpartition(":")[2].isdigit():
         raise UsageError(
             f"{filesystem}: name the host and port of a NameNode's HTTP server, as in webhdfs://namenode:9870/path"
         )
-    given: dict[str, Any] = {name: options[name] for name in _OPTIONS if name in options}
-    kerberos = options.get("hadoop.security.authentication") == "kerberos"
-    if not kerberos and "token" not in given and "hadoop.user.name" in options:
-        given.setdefault("user", options["hadoop.user.name"])
-    return {"host": host, "port": int(port), "use_https": scheme == "swebhdfs", "kerberos": kerberos, **given}
+    return f"{'https' if scheme == 'swebhdfs' else 'http'}://{authority}"
+
+
+def _identity(filesystem: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the query parameters that name the user of an operation. Kerberos and passwords name it elsewhere."""
+    _refuse_contradictions(filesystem, options)
+    if "token" in options:
+        return {"delegation": options["token"]}
+    identity = {"doas": options["proxy_to"]} if "proxy_to" in options else {}
+    user = options.get("user", options.get("hadoop.user.name"))
+    if user is not None and "password" not in options and not _uses_kerberos(options):
+        identity["user.name"] = user
+    return identity
+
+
+def _refuse_contradictions(filesystem: str, options: Mapping[str, str]) -> None:
+    if "token" in options and ("user" in options or "proxy_to" in options):
+        raise UsageError(f"{filesystem}: a delegation token names its user; remove the options user and proxy_to")
+    if "user" in options and _uses_kerberos(options):
+        raise UsageError(f"{filesystem}: Kerberos takes the user from the ticket; remove the option user")
+    if "password" in options and "user" not in options:
+        raise UsageError(f"{filesystem}: the option password needs the option user")
+
+
+def _session(filesystem: str, options: Mapping[str, str]) -> requests.Session:
+    session = requests.Session()
+    session.cert = options.get("session_cert")
+    if _uses_kerberos(options):
+        session.auth = _kerberos(filesystem)
+    elif "password" in options:
+        session.auth = (options["user"], options["password"])
+    return session
+
+
+def _uses_kerberos(options: Mapping[str, str]) -> bool:
+    return options.get("hadoop.security.authentication") == "kerberos"
+
+
+def _kerberos(filesystem: str) -> requests.auth.AuthBase:
+    try:
+        from requests_kerberos import HTTPKerberosAuth
+    except ImportError as error:
+        raise UsageError(f"{filesystem}: Kerberos needs `pip install requests-kerberos`, here and on every executor") from error
+    return cast(requests.auth.AuthBase, HTTPKerberosAuth())
 
 
 def _path(uri: str) -> str:
@@ -222,20 +275,6 @@ def _path(uri: str) -> str:
     return places.local_path(uri)
 
 
-def _status(uri: str, found: Mapping[str, Any]) -> FileStatus:
-    modified, permission = found["modificationTime"] / 1000, int(found["permission"], 8)
-    return FileStatus(uri, places.name(uri), found["length"], found["type"] == "DIRECTORY", modified, permission)
-
-
-@contextlib.contextmanager
-def _telling(uri: str) -> Iterator[None]:
-    """Errors name the place as the user wrote it; what HTTP met may pass, and its text may hold a token: not shown whole."""
-    try:
-        yield
-    except requests.RequestException as error:
-        text = _SECRET.sub(r"\1=…", str(error))[:300]
-        raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
-    except OSError as error:
-        if isinstance(error.filename, str) and error.filename.startswith("http"):
-            error.filename = uri
-        raise
+def _status(uri: str, status: Mapping[str, Any]) -> FileStatus:
+    modified, permission = status["modificationTime"] / 1000, int(status["permission"], 8)
+    return FileStatus(uri, places.name(uri), status["length"], status["type"] == "DIRECTORY", modified, permission)

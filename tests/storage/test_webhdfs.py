@@ -1,0 +1,163 @@
+"""What the REST client of WebHDFS sends, and how it reports answers that no NameNode of the tests gives."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from cpreplicate.errors import UsageError
+from cpreplicate.storage.base import Transient
+from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.webhdfs import WebHdfsStorage
+
+FILE = {"FileStatus": {"length": 3, "type": "FILE", "modificationTime": 1000, "permission": "640"}}
+SECRET = "SECRET-of-a-token"
+
+
+class NameNode:
+    """An HTTP server that records what it is asked, and gives one answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.headers: list[dict[str, str]] = []
+        self.status, self.body, self.location = 200, json.dumps(FILE).encode(), ""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.filesystem = f"webhdfs://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The query parameters of the last request."""
+        return self.asked[-1][2]
+
+    def storage(self, **options: str) -> WebHdfsStorage:
+        return WebHdfsStorage(
+            self.filesystem, {name.replace("__", "."): value for name, value in options.items()}, WriteSettings()
+        )
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        namenode = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                address = urlsplit(self.path)
+                namenode.asked.append((self.command, address.path, dict(parse_qsl(address.query))))
+                namenode.headers.append(dict(self.headers))
+                self.send_response(namenode.status)
+                if namenode.location:
+                    self.send_header("Location", namenode.location)
+                self.send_header("Content-Length", str(len(namenode.body)))
+                self.end_headers()
+                self.wfile.write(namenode.body)
+
+            do_GET = do_PUT = do_DELETE = answer  # noqa: N815  # the names that http.server calls
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def namenode() -> Iterator[NameNode]:
+    started = NameNode()
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "identity"),
+    [
+        ({}, {}),
+        ({"hadoop__user__name": "ann"}, {"user.name": "ann"}),
+        ({"hadoop__user__name": "ann", "user": "bob"}, {"user.name": "bob"}),
+        ({"user": "bob", "proxy_to": "ann"}, {"user.name": "bob", "doas": "ann"}),
+        ({"hadoop__user__name": "ann", "token": "abc"}, {"delegation": "abc"}),
+    ],
+)
+def test_each_request_carries_the_identity(namenode: NameNode, options: dict[str, str], identity: dict[str, str]) -> None:
+    uri = f"{namenode.filesystem}/a b"
+    assert namenode.storage(**options).stat(uri) is not None
+    assert namenode.asked == [("GET", "/webhdfs/v1/a%20b", {**identity, "op": "GETFILESTATUS"})]
+
+
+def test_a_password_is_sent_as_basic_authentication_and_not_in_the_address(namenode: NameNode) -> None:
+    namenode.storage(user="ann", password="x").stat(f"{namenode.filesystem}/a")
+    assert namenode.headers[0]["Authorization"] == "Basic " + base64.b64encode(b"ann:x").decode()
+    assert namenode.parameters == {"op": "GETFILESTATUS"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"token": "abc", "user": "ann"}, "a delegation token names its user"),
+        ({"token": "abc", "proxy_to": "ann"}, "a delegation token names its user"),
+        ({"password": "x"}, "the option password needs the option user"),
+        ({"hadoop__security__authentication": "kerberos", "user": "ann"}, "Kerberos takes the user from the ticket"),
+    ],
+)
+def test_options_that_contradict_each_other_are_a_usage_error(
+    namenode: NameNode, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        namenode.storage(**options)
+
+
+def test_kerberos_without_its_package_is_a_usage_error(namenode: NameNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "requests_kerberos", None)
+    with pytest.raises(UsageError, match="pip install requests-kerberos"):
+        namenode.storage(hadoop__security__authentication="kerberos")
+
+
+def test_an_address_without_a_port_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="name the host and port"):
+        WebHdfsStorage("webhdfs://namenode", {}, WriteSettings())
+
+
+def test_an_upload_declares_its_content_type_as_httpfs_requires(namenode: NameNode) -> None:
+    uri = f"{namenode.filesystem}/a"
+    namenode.status, namenode.location = 201, f"http{uri.removeprefix('webhdfs')}?step=two"
+    assert namenode.storage().write_new(uri, lambda: [b"ab", b"c"]) == 3
+    assert [(method, parameters) for method, _, parameters in namenode.asked] == [
+        ("PUT", {"op": "CREATE"}),
+        ("PUT", {"step": "two"}),
+    ]
+    assert namenode.headers[1]["Content-Type"] == "application/octet-stream"
+
+
+def test_a_create_that_is_not_redirected_is_reported(namenode: NameNode) -> None:
+    uri = f"{namenode.filesystem}/a"
+    with pytest.raises(Transient, match="did not redirect CREATE"):
+        namenode.storage().write_new(uri, lambda: [b"abc"])
+
+
+@pytest.mark.parametrize("status", [200, 502])
+def test_an_answer_of_something_else_than_a_namenode_may_pass(namenode: NameNode, status: int) -> None:
+    namenode.status, namenode.body = status, b"<html>proxy</html>"
+    uri = f"{namenode.filesystem}/a"
+    with pytest.raises(Transient) as raised:
+        namenode.storage(token=SECRET).stat(uri)
+    assert raised.value.filename == uri
+    assert SECRET not in str(raised.value)
+
+
+def test_the_exception_of_a_namenode_names_the_uri_as_given(namenode: NameNode) -> None:
+    namenode.status = 403
+    remote = {"exception": "AccessControlException", "javaClassName": "x.AccessControlException", "message": "user=ann"}
+    namenode.body = json.dumps({"RemoteException": remote}).encode()
+    uri = f"{namenode.filesystem}/a"
+    with pytest.raises(PermissionError, match="permission denied: user=ann") as raised:
+        namenode.storage(token=SECRET).list(uri)
+    assert (raised.value.errno, raised.value.filename) == (errno.EACCES, uri)
