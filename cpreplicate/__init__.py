@@ -1,3 +1,3 @@
 """cpreplicate replicates Apache Flink checkpoints between data centres."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
