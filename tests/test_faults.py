@@ -341,6 +341,15 @@ class TestADatanodeThatDied:
         written = cluster.status(f"{here}/target/{JOB}/shared/new-000")
         assert written["replication"] == replication
 
+    def test_and_is_offered_for_every_block_is_left_out_by_hadoops_client(
+        self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes
+    ) -> None:
+        """As many replicas as DataNodes. hdfs-native cannot write here: docs/adr/0002-a-jvm-client-beside-it.md."""
+        sites = Sites(Site(), site_of(cluster, hdfs_client="hadoop", write=WriteSettings(replication=4)))
+        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites)
+        datanodes.stop(0)
+        assert_completes(job)
+
 
 class TestANamenode:
     @pytest.mark.parametrize("client", CLIENTS)
