@@ -57,7 +57,8 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     written = vouched.written
     _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
     orphans = _orphans(tree, needed, lambda path: _why_orphan(path, names, written), before)
-    orphans += _journals_that_are_over(vouched.journals, needed, tree, {each.target for each in orphans}, before)
+    gone = {each.target for each in orphans}
+    orphans += _journals_that_are_over(vouched.journals, vouched.left_over(names) - gone, tree, before)
     for path in tree.files:
         if path not in needed and path not in tree.left and not _is_known(path, names) and path not in written:
             tree.left[path] = _NOT_OURS
@@ -131,14 +132,12 @@ def _orphans(tree: _Tree, needed: set[str], why: Callable[[str], str | None], be
     return orphans
 
 
-def _journals_that_are_over(
-    journals: Iterable[Journal], needed: set[str], tree: _Tree, orphans: set[str], before: float
-) -> list[Action]:
-    """Return the old journals of which every file is needed by now, is gone, or is an orphan that goes."""
+def _journals_that_are_over(journals: Iterable[Journal], left: set[str], tree: _Tree, before: float) -> list[Action]:
+    """Return the old journals that name no file of those `left`, which neither a manifest names nor this sweep removes."""
     over = []
     for part in journals:
         path, status = f"{OWN}/{part.name}", tree.files.get(f"{OWN}/{part.name}")
-        is_over = all(each in needed or each in orphans or each not in tree.files for each in part.paths)
+        is_over = not any(each in left and each in tree.files for each in part.paths)
         if status is not None and is_over and _is_older(path, status, before):
             over.append(Action("delete", None, path, status.length, OVER))
     return over

@@ -422,11 +422,10 @@ class Vouched:
                 self.manifests[name.removesuffix(manifest.SUFFIX)] = found
                 self.files.update((path, Vouch(*entry[1:])) for path, entry in found.entries.items())
 
-    @property
-    def only_in_journals(self) -> set[str]:
-        """Paths that runs which died wrote, or were about to, and that no manifest names."""
-        paths = set[str]().union(*(part.paths for part in self.journals))
-        return paths.difference(*(found.entries for found in self.manifests.values()))
+    def left_over(self, committed: Iterable[str]) -> set[str]:
+        """Return the paths that cpreplicate wrote, or was about to, and that no manifest of these checkpoints names."""
+        known = (self.manifests[name].entries for name in committed if name in self.manifests)
+        return self.written.difference(*known)
 
     @property
     def written(self) -> set[str]:

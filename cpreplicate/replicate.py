@@ -216,7 +216,7 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
     if made.empty and _is_recorded(made, run.state, run.vouched):
         return _Done(made, (), ())
     journal = JournalWriter(run.replica.storage, run.replica.root)
-    left = run.vouched.only_in_journals
+    left = run.vouched.left_over(each.name for each in run.state.committed)
     if made.copies or made.deletes or left:
         journal.plan([*(each.target for each in (*made.copies, *made.deletes)), *sorted(left)])
     journal.take_over(run.vouched.journals)
@@ -381,9 +381,9 @@ def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
 
 
 def _forget_journal(made: Plan, run: _Run, written: manifest.Manifest, journal: JournalWriter) -> None:
-    """Remove the journal, unless runs that died left files that only it names: `sweep` removes both."""
-    known = set(written.entries).union(*(each.files for each in run.state.committed if each.name not in made.dropped))
-    left = run.vouched.only_in_journals - known - {each.target for each in made.deletes}
+    """Remove the journal, unless runs that died left files that only it names, committed or not."""
+    kept = (each.name for each in run.state.committed if each.name not in (*made.dropped, made.checkpoint))
+    left = run.vouched.left_over(kept) - set(written.entries) - {each.target for each in made.deletes}
     if left.intersection(run.replica.present(uri.directories(left))):
         return
     with suppress(OSError):  # a journal that stays does no harm; the next run that commits takes it over

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from cpreplicate import journal, replicate
+from cpreplicate import journal, manifest, replicate, sweep
 from cpreplicate.errors import CopyFailed
 from cpreplicate.journal import Copied, JournalWriter
+from cpreplicate.plan import Cap
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site
 from cpreplicate.storage.faults import Faulty
@@ -15,7 +16,7 @@ from cpreplicate.storage.memory import MemoryStorage
 from cpreplicate.storage.registry import serving
 from cpreplicate.verify import ALL, verify
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.replicas import FILES, NEXT
+from tests.support.replicas import FILES, NEXT, aged, synced
 
 ROOT = "memory:/dcB/job"
 
@@ -119,3 +120,35 @@ def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path)
     orphans = {path for path in FILES if path not in NEXT and (replica / path).exists()}
     assert orphans
     assert orphans <= left
+
+
+def recorded(replica):
+    """The paths that journals and manifests of a replica name."""
+    site = Site()
+    own = [each.name for each in (replica / ".cpreplicate").iterdir()]
+    parts = [journal.read(site.storage("file:/"), f"file:{replica}", name).paths for name in journal.names(own)]
+    manifests = [manifest.read(site.storage("file:/"), f"file:{replica}", f"chk-{number}") for number in range(9)]
+    return set().union(*parts, *(each.entries for each in manifests if each is not None))
+
+
+def test_files_of_a_checkpoint_that_was_committed_without_a_manifest_stay_recorded(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    (replica / ".cpreplicate" / "chk-1.parquet").unlink()  # the run died between the commit and this
+    JournalWriter(Site().storage("file:/"), f"file:{replica}").plan(list(FILES))
+    synced(tmp_path, {2: NEXT}, keep=2)
+    assert recorded(replica) >= {*FILES, *NEXT}
+    aged(replica)
+    sweep.sweep(sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"), lambda _line: None)
+    assert recorded(replica) >= {*FILES, *NEXT}
+
+
+def test_files_whose_deletes_were_put_off_stay_recorded_until_they_are_swept(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    synced(tmp_path, {2: NEXT}, async_deletes=True)
+    synced(tmp_path, {3: {"shared/z": 50, "chk-3/x": 20}})
+    orphans = {path for path in FILES if path not in NEXT}
+    assert all((replica / path).exists() for path in orphans)
+    assert recorded(replica) >= orphans
+    aged(replica)
+    sweep.sweep(sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"), lambda _line: None)
+    assert not any((replica / path).exists() for path in orphans)
