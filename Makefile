@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo test lint bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes fuzz clean
+.PHONY: help setup java maven demo test cotenant lint bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes fuzz clean
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ lint: setup ## ruff, mypy strict, the layers
 
 test: lint maven ## lint and every test, real Spark and real Flink included
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in the same directories
+	CPREPLICATE_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/test_cotenant.py
 
 try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs root, Go and ten minutes for the first time
 	$(BIN)/python scripts/try_kubernetes.py

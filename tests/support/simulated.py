@@ -99,6 +99,20 @@ class SimulatedDisk(RenamingStorage):
         with self._lock:
             self._leave(uri)
 
+    def data(self, uri: str) -> bytes | None:
+        """The bytes of a file, in no step; None if there is none."""
+        with self._lock:
+            entry = self._tree.get(places.parent(uri), {}).get(places.name(uri))
+        return None if entry is None else entry.data
+
+    def is_file(self, uri: str) -> bool:
+        """Whether there is such a file, in no step."""
+        return self.data(uri) is not None
+
+    def modified(self, uri: str) -> float:
+        """When a file was written, in no step."""
+        return self._file(uri).modified
+
     def open(self, uri: str) -> BinaryIO:
         with self._step("open", uri):
             return io.BytesIO(self._file(uri).data)

@@ -1,0 +1,787 @@
+"""Histories of two data centres on one simulated disk: Flink and cpreplicate beside each other, drawn from a seed.
+
+What an operation did is judged by the bytes on the disk and by what the model of Flink remembers, not by what it reports.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, BinaryIO
+
+import pytest
+
+from cpreplicate import fleet, journal, manifest, plan, promote, relocate, replicate, sweep, unseal, uri, watch
+from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
+from cpreplicate.planning import Request
+from cpreplicate.runners import Engine, inline
+from cpreplicate.source import find
+from cpreplicate.storage import Site, Sites
+from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
+from cpreplicate.storage.registry import serving
+from tests.support.cotenant import FIXED, METADATA, SIDES, TAG, Checkpoint, Flink, Job, files_of, quiet
+from tests.support.simulated import READS, Moment, SimulatedDisk, files
+from tests.support.staging import LATER, UNFINISHED, running_on, silent
+
+HERE, ALIAS = "file:", "viewfs:"  # two names of the same disk
+ARCHIVE = "file:/archive"
+OWN = ".cpreplicate"
+COMMITTED = re.compile(r"(.*)/chk-(\d+)/_metadata")
+REPLICA_PATH = re.compile(r"(shared|taskowned|foreign|chk-\d+)/(?!(.*/)?_metadata$).+")
+PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^/]*")
+DAYS = 3 * 24 * 3600.0
+EVERYTHING = plan.Cap(1, is_share=True)
+
+
+class Crash(BaseException):
+    """The process is killed: no step that follows takes effect."""
+
+
+class Alias(Storage):
+    """The same disk under another scheme."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+
+    def open(self, uri: str) -> BinaryIO:
+        return self._disk.open(here(uri))
+
+    def stat(self, uri: str) -> FileStatus | None:
+        found = self._disk.stat(here(uri))
+        return found and _there(found)
+
+    def list(self, uri: str) -> list[FileStatus]:
+        return [_there(each) for each in self._disk.list(here(uri))]
+
+    def put(
+        self,
+        uri: str,
+        content: Content,
+        expect: Callable[[int], None] | None = None,
+        attributes: Attributes | None = None,
+        replace: bool = True,
+    ) -> int:
+        return self._disk.put(here(uri), content, expect, attributes, replace)
+
+    def create_exclusive(self, uri: str, data: bytes) -> bool:
+        return self._disk.create_exclusive(here(uri), data)
+
+    def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
+        return self._disk.take_over(here(uri), seen, data)
+
+    def move(self, uri: str, new_uri: str) -> bool:
+        return self._disk.move(here(uri), here(new_uri))
+
+    def delete(self, uri: str, durable: bool = False) -> bool:
+        return self._disk.delete(here(uri), durable)
+
+    def rmdir(self, uri: str) -> bool:
+        return self._disk.rmdir(here(uri))
+
+
+def here(place: str) -> str:
+    """The place under the name that the disk has for it."""
+    return HERE + place.removeprefix(ALIAS) if place.startswith(ALIAS) else place
+
+
+def _there(status: FileStatus) -> FileStatus:
+    return status._replace(uri=ALIAS + status.uri.removeprefix(HERE))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A run of cpreplicate. `replica` is the directory that it works on, `source` the one below which it changes nothing.
+
+    `because` says why it must not succeed, `must_succeed` that nothing stands in its way.
+    """
+
+    kind: str
+    text: str
+    run: Callable[[], object]
+    replica: str = ""
+    source: str = ""
+    request: Request | None = None
+    because: str = ""
+    must_succeed: bool = False
+
+
+class Watcher:
+    """Watches each step of an operation, has Flink go on in its midst, and kills it at a step."""
+
+    def __init__(self, world: World, operation: Operation, crash_at: int, churn: float) -> None:
+        self.wrong: list[str] = []
+        self.meddled = self.crashed = 0
+        self._world, self._operation = world, operation
+        self._crash_at, self._churn = crash_at, churn
+        self._steps = 0
+
+    def __call__(self, moment: Moment, verb: str, place: str) -> None:
+        self._steps += 1
+        if self.crashed or self._steps == self._crash_at:
+            self.crashed = 1
+            raise Crash
+        if moment != "before":
+            self._look(verb, place)
+        elif verb not in READS:
+            self._look_at_source(verb, place)
+        if moment == "before" and self._churn and self.meddled < 2 and self._world.draw.random() < self._churn:
+            self.meddled += 1
+            self._world.model_step("    in the midst: ")
+
+    def _look(self, verb: str, place: str) -> None:
+        owned = self._world.flink.owned
+        if place in owned and self._world.disk.data(place) != owned[place]:
+            self.wrong.append(f"{verb} changed Flink's {place}")
+
+    def _look_at_source(self, verb: str, place: str) -> None:
+        root = self._operation.source
+        path = uri.below(place, root) if root else None
+        if path is None and place != root:
+            return
+        is_of_lease = path is not None and PASSING.fullmatch(path) is not None
+        if not is_of_lease and verb not in ("mkdir", "rmdir"):
+            self.wrong.append(f"the source was written to: {verb} {place}")
+
+
+class World:
+    """Two data centres, the layout of their directories, and all that happens to them."""
+
+    def __init__(self, seed: object, is_adopting: bool = False) -> None:
+        """With `is_adopting` both sides replicate into Flink's own directories, under one id, mostly with --adopt."""
+        self.draw = draw = Random(f"cotenant {seed}")
+        self.disk = SimulatedDisk(links=draw.random() < 0.3)
+        self.disk.pieces = 1
+        self.flink = Flink(self.disk, draw, draw.choice([1, 1, 2]), draw.random() < 0.25)
+        self.layout = draw.choice(["own", "own", "flink", "flink", "archive"])
+        self.is_fixed = draw.random() < 0.5
+        self.adopting = 0.4 if self.layout == "flink" else 0.05
+        self.operations: dict[Callable[[World], object], float] = OPERATIONS
+        if is_adopting:
+            self.layout, self.is_fixed, self.adopting, self.operations = "flink", True, 0.8, ADOPTING
+        ids = "fixed ids" if self.is_fixed else "new ids"
+        self.history = [f"World({seed!r}, is_adopting={is_adopting}): layout {self.layout}, {ids}"]
+        self.crashes, self.churns = draw.choice([0.0, 0.15, 0.3]), draw.choice([0.0, 0.2, 0.5])
+        self.oddity = draw.choice([0.05, 0.2, 0.5])
+        self.wrong: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.damaged: dict[str, bytes] = {}
+        self.hidden: set[str] = set()  # damage of equal length to a recorded file
+        self.broken: set[str] = set()  # replicas of which a record was damaged
+        self.renamed: set[str] = set()  # replicas that were synced under another name, of themselves or of the source
+        self.secondhand: set[str] = set()  # replicas of replicas: damage comes with what is copied
+        self.adopted: dict[str, set[str]] = {}  # replica to Flink's checkpoints that were there when it was adopted
+        self.sources: dict[str, set[str]] = {}  # replica to the roots that were replicated there
+        self.starts: dict[str, Job] = {}  # sealed replica to the job that was started from it
+        self.backlogs: dict[str, watch.Backlog] = {}
+        self._judged: dict[str, object] = {}
+
+    # What happens
+
+    def play(self, steps: int) -> list[str]:
+        """Let so many things happen. Returns what was wrong, at the first moment that anything was."""
+        ids = Random(self.draw.random())
+        with running_on(self.disk), serving("viewfs", Alias(self.disk)), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
+            patch.setattr(replicate, "_SUBSUMPTION_SETTLES", 0.0)
+            patch.setattr(inline, "_PAUSE", 0.0)
+            patch.setattr(fleet, "_AT_ONCE", 1)
+            self.model_step("")
+            for _ in range(steps):
+                self.model_steps()
+                self.draw.choices(*zip(*self.operations.items(), strict=True))[0](self)
+                if self.wrong:
+                    break
+        return self.wrong
+
+    def model_steps(self) -> None:
+        for _ in range(self.draw.choice([0, 1, 1, 2, 3])):
+            self.model_step("")
+
+    def model_step(self, prefix: str) -> None:
+        """Flink goes on: somewhere a job starts, ends, uploads, or completes a checkpoint."""
+        self.disk.clock.pass_(self.draw.choice([1.0, 1.0, 5.0]))
+        with quiet(self.disk):
+            self.history.append(prefix + self._model_step())
+        self.disk.clock.pass_(1.0)
+
+    def _model_step(self) -> str:
+        running = self.flink.running()
+        may_start = not all(map(self._is_taken, SIDES)) and len(self.flink.jobs) < 6
+        if not running or (may_start and self.draw.random() < 0.15):
+            return self._start()
+        job = self.draw.choice(running)
+        what = self.draw.choices([self.flink.complete, self.flink.upload, self.flink.abandon, self._end], [12, 3, 0.7, 1])[0]
+        found = what(job)
+        return f"{job} {what.__name__} {found or ''}" if not isinstance(found, Checkpoint) else f"{job} completes {found.place}"
+
+    def _end(self, job: Job) -> str:
+        how = self.draw.choice([self.flink.cancel, self.flink.fail])
+        how(job)
+        return how.__name__
+
+    def _start(self) -> str:
+        side = self.draw.choice([side for side in SIDES if not self._is_taken(side)])
+        root = self._flink(side, FIXED if self.is_fixed else f"{len(self.flink.jobs) + 1:032x}")
+        starts = [
+            each for each in self.flink.complete_on_disk() if uri.within(each.place, f"file:/dc{side}") and self._is_whole(each)
+        ]
+        if not starts or self.draw.random() < 0.4:
+            return f"{self.flink.start(side, root)} starts from scratch"
+        return self._restore(side, root, self.draw.choice(starts))
+
+    def _restore(self, side: str, root: str, start: Checkpoint) -> str:
+        may_claim = not any(start in job.store for job in self.flink.running())
+        mode = self.draw.choice(["NO_CLAIM", "CLAIM", "LEGACY"] if may_claim else ["NO_CLAIM", "LEGACY"])
+        job = self.flink.restore(side, root, start, mode)  # type: ignore[arg-type]
+        return f"{job} starts from {start.place} with {mode}"
+
+    def _is_taken(self, side: str) -> bool:
+        return self.is_fixed and any(job.side == side for job in self.flink.running())
+
+    @staticmethod
+    def _flink(side: str, job: str = "") -> str:
+        return f"file:/dc{side}/flink" + (f"/{job}" if job else "")
+
+    def _target(self, side: str) -> str:
+        """TARGET_ROOT of replications to this side."""
+        return {"own": f"file:/dc{side}/replicas", "flink": self._flink(side), "archive": ARCHIVE}[self.layout]
+
+    # Operations
+
+    def sync(self, *, job: Job | None = None, follow: bool = False) -> None:
+        job = job or self._any_job()
+        source, target = job.root, self._target(_other(job.side))
+        remaps: tuple[uri.Remap, ...] = ()
+        is_odd = self.draw.random() < self.oddity
+        if is_odd:
+            source, target, remaps = self._odd(job)
+        elif self.draw.random() < 0.1 and (
+            numbers := [each for each in self.flink.complete_on_disk() if each.place.startswith(source)]
+        ):
+            source = self.draw.choice(numbers).place
+        request = Request(
+            source,
+            target,
+            paths=self.draw.choice(["auto", "auto", "relative", "absolute"]),
+            keep=self.draw.choice([1, 1, 2, 3]),
+            remaps=remaps,
+            adopt=self.draw.random() < self.adopting,
+            same_source=self.draw.random() < (0.4 if is_odd else 0.05),
+            allow_older=self.draw.random() < 0.4,
+            check_content=self.draw.random() < 0.15,
+            async_deletes=self.draw.random() < 0.2,
+            runner="inline",
+            parallelism=1,
+        )
+        self._perform(self._sync_operation(request, is_odd, follow))
+
+    def _odd(self, job: Job) -> tuple[str, str, tuple[uri.Remap, ...]]:
+        """A sync as nobody should make it: other names, swapped, into itself, another source."""
+        name = uri.name(job.root)
+        by_name = (uri.Remap(HERE, ALIAS),) if self.draw.random() < 0.8 else ()
+        roots = [self._flink("A"), self._flink("B"), "file:/dcA/replicas", "file:/dcB/replicas", ARCHIVE]
+        odd = self.draw.randrange(6)
+        if odd == 0:
+            return ALIAS + job.root.removeprefix(HERE), self._target(_other(job.side)), by_name
+        if odd == 1:
+            return ALIAS + job.root.removeprefix(HERE), self.draw.choice([self._flink(job.side), f"{job.root}/inner"]), by_name
+        if odd == 2:
+            return f"{self._target(_other(job.side))}/{name}", self.draw.choice(roots), ()
+        if odd == 3:
+            replica = f"{self._target(_other(job.side))}/{name}"
+            return ALIAS + replica.removeprefix(HERE), uri.parent(replica), by_name
+        if odd == 4:
+            return job.root, ALIAS + self._target(_other(job.side)).removeprefix(HERE), ()
+        return job.root, self.draw.choice([*roots, job.root, f"{job.root}/inner"]), ()
+
+    def _sync_operation(self, request: Request, is_odd: bool, follow: bool = False) -> Operation:
+        root = request.source.rpartition("/chk-")[0] or request.source
+        replica = here(f"{request.target_root}/{uri.name(root)}")
+        options = [
+            name for name in ("adopt", "same_source", "allow_older", "check_content", "async_deletes") if getattr(request, name)
+        ]
+        text = f"{request.source} -> {request.target_root} keep={request.keep} paths={request.paths} {' '.join(options)}"
+        text += f" remap={request.remaps[0]}" if request.remaps else ""
+        because = self._why_no_sync(request, here(root), replica)
+        run = (lambda: self._watch_step(request, replica)) if follow else (lambda: replicate.sync(request, silent))
+        must = not is_odd and request.source == root and self._must_succeed(request, root, replica) and not because
+        return Operation("watch" if follow else "sync", text, run, replica, here(root), request, because, must)
+
+    def _why_no_sync(self, request: Request, root: str, replica: str) -> str:
+        there = self._below(replica)
+        tenants = self._tenants(replica) - self.adopted.get(replica, set())
+        if f"{OWN}/sealed" in there:
+            return "the replica is sealed"
+        if replica == root or uri.below(replica, root) or uri.below(root, replica):
+            return "source and target are one directory, or nested"
+        if f"{OWN}/replica.json" not in there:
+            is_foreign = any(not PASSING.fullmatch(path) for path in there)
+            return "the directory is not a replica" if is_foreign and not request.adopt else ""
+        if tenants and not (request.adopt and replica in self.adopted):
+            return f"a job keeps {min(tenants)}"
+        known = self.sources.get(replica, {root})
+        return "" if root in known or request.same_source else f"the replica is of {known}"
+
+    def _must_succeed(self, request: Request, root: str, replica: str) -> bool:
+        if (
+            self.layout == "flink"
+            or request.target_root not in (self._target("A"), self._target("B"))
+            or replica in self.broken | self.renamed
+        ):
+            return False
+        newest = self._newest(root)
+        if newest is None or not self._is_whole(newest) or replica in self.adopted:
+            return False
+        known = self.sources.get(replica, {root})
+        is_clear = request.allow_older or not self.is_fixed
+        return is_clear and known == {root} and not any(uri.below(each, replica) for each in self.flink.owned)
+
+    def _watch_step(self, request: Request, replica: str) -> object:
+        newest = find(request.source, Site(), request.allow_older).checkpoint
+        backlog = self.backlogs.setdefault(replica, watch.Backlog(request))
+        report = replicate.sync(replace(request, source=newest), silent)
+        backlog.add(report)
+        backlog.work_off(time.monotonic() + 5, silent)
+        return report
+
+    def watch(self) -> None:
+        self.sync(follow=True)
+
+    def fleet(self) -> None:
+        """Both directions, one after the other."""
+        for side in SIDES:
+            if self.wrong or not self.disk.snapshot().get(self._flink(side)):
+                continue
+            text = f"{self._flink(side)} -> {self._target(_other(side))}"
+            self._perform(Operation("fleet", text, lambda side=side: self._fleet(side), source=""))  # type: ignore[misc]
+
+    def _fleet(self, side: str) -> object:
+        names = fleet.jobs_under(self._flink(side), Site())
+        target = self._target(_other(side))
+        members = [
+            fleet.Member(each, Request(each, target, runner="inline", parallelism=1), is_discovered=True) for each in names
+        ]
+        report = fleet.replicate_fleet(members, Engine(runner="inline", parallelism=1), Sites(), silent)
+        unexpected = [each.error for each in report.jobs if each.exit_code == 1]
+        assert not unexpected, unexpected
+        return report
+
+    def sweep(self) -> None:
+        replica = self._any_replica()
+        self.disk.clock.pass_(self.draw.choice([0.0, DAYS]))
+        options = {"trash": self.draw.random() < 0.3, "empty_trash": self.draw.random() < 0.3}
+        age = self.draw.choice([0.0, 10.0, 3600.0])
+        request = sweep.SweepRequest(replica, age, EVERYTHING, runner="inline", parallelism=1, **options)  # type: ignore[arg-type]
+        self._perform(
+            self._upkeep("sweep", f"{replica} min_age={age} {options}", lambda: sweep.sweep(request, silent), replica)
+        )
+
+    def relocate(self) -> None:
+        replica, paths = self._any_replica(), self.draw.choice(["relative", "absolute"])
+        request = relocate.RelocateRequest(replica, paths)  # type: ignore[arg-type]
+        self._perform(self._upkeep("relocate", f"{replica} {paths}", lambda: relocate.relocate(request, silent), replica))
+
+    def promote(self, replica: str = "") -> bool:
+        replica = replica or self._any_replica()
+        request = promote.PromoteRequest(replica)
+        outcome = self._perform(self._upkeep("promote", replica, lambda: promote.promote(request, silent), replica))
+        return isinstance(outcome, promote.Promotion) and outcome.sealed is not None
+
+    def unseal(self) -> None:
+        sealed = self._sealed()
+        if not sealed:
+            return
+        replica = self.draw.choice(sealed)
+        job = self.starts.get(replica)
+        needs = job is not None and job.is_running and any(uri.below(each, replica) for each in job.needed)
+        if needs or (job is not None and self.draw.random() < 0.7):
+            assert job is not None
+            request = unseal.UnsealRequest(replica, job.root)
+        else:
+            request = unseal.UnsealRequest(replica, None)
+        operation = self._upkeep("unseal", f"{replica} job={request.job}", lambda: unseal.unseal(request), replica)
+        self._perform(replace(operation, because=f"{job} needs the replica") if needs else operation)
+
+    def fail_over(self) -> None:
+        """Promote a replica and start a job from it, which may be replicated back."""
+        replicas = [each for each in self._replicas() if "/dc" in each]
+        if not replicas:
+            return
+        replica = self.draw.choice(replicas)
+        if replica not in self._sealed() and not self.promote(replica):
+            return
+        side = "A" if replica.startswith("file:/dcA/") else "B"
+        start = self._promoted(replica)
+        if replica in self.starts or self.wrong or start is None:
+            return
+        if self._is_taken(side):
+            for job in [each for each in self.flink.running() if each.side == side]:
+                self.flink.cancel(job)
+        job = self._started(side, replica, start)
+        for _ in range(self.draw.randint(0, 3)):
+            self.model_step("")
+        if self.draw.random() < 0.6:
+            with quiet(self.disk):
+                self.flink.complete(job)
+            self.sync(job=job)
+        elif self.draw.random() < 0.5:
+            self.unseal()
+
+    def _started(self, side: str, replica: str, start: Checkpoint) -> Job:
+        name = FIXED if self.is_fixed else self.draw.choice([f"{len(self.flink.jobs) + 1:032x}", uri.name(replica)])
+        mode = self.draw.choice(["NO_CLAIM", "CLAIM"])
+        job = self.starts[replica] = self.flink.restore(side, self._flink(side, name), start, mode)  # type: ignore[arg-type]
+        self.history.append(f"{job} starts from the replica {start.place} with {mode}")
+        return job
+
+    def _promoted(self, replica: str) -> Checkpoint | None:
+        place = f"{replica}/{json.loads(self.disk.data(f'{replica}/{OWN}/sealed') or b'{}')['checkpoint']}"
+        data = self.disk.data(f"{place}/{METADATA}")
+        tag = TAG.search(data) if data is not None else None
+        if data is None or tag is None:
+            return None
+        found = Checkpoint(place, self.flink.checkpoints[tag[0]].number, tuple(files_of(f"{place}/{METADATA}", data)), tag[0])
+        return found if self._is_whole(found) else None
+
+    def damage(self) -> None:
+        """Another tool, an operator or a disk changes a file of a replica, or puts one where a next sync will copy."""
+        replicas = [each for each in self._replicas() if each not in self._sealed()]
+        if not replicas:
+            return
+        replica = self.draw.choice(replicas)
+        there = self._below(replica)
+        paths = [path for path in sorted(there) if REPLICA_PATH.fullmatch(path) and f"{replica}/{path}" not in self.flink.owned]
+        paths += self._to_come(replica, there)
+        if paths and self.draw.random() < 0.9:
+            self._damage(replica, self.draw.choice(paths), there)
+        elif self.draw.random() < 0.5:
+            self._damage_record(replica, there)
+
+    def _to_come(self, replica: str, there: Mapping[str, bytes]) -> list[str]:
+        newest = [self._newest(root) for root in self.sources.get(replica, ())]
+        files = [(each, place) for each in newest if each is not None for place in sorted(each.files)]
+        paths = [uri.below(place, uri.parent(each.place)) for each, place in files]
+        return [path for path in paths if path is not None and path not in there]
+
+    def _damage(self, replica: str, path: str, there: Mapping[str, bytes]) -> None:
+        place = f"{replica}/{path}"
+        sound = there.get(path) or self.draw.randbytes(self.draw.choice([1, 40]))
+        kind = self.draw.choice(["empty", "truncated", "extended", "zeros", "garbage"])
+        data = {
+            "empty": b"", "truncated": sound[: len(sound) // 2], "extended": sound + b"more", "zeros": bytes(len(sound)),
+            "garbage": self.draw.randbytes(len(sound)),
+        }[kind]  # fmt: skip
+        if data == there.get(path):
+            return
+        if recorded(self.disk, replica).get(path) == len(data):
+            self.hidden.add(place)
+        else:
+            self.hidden.discard(place)
+        self.disk.place(place, data)
+        self.damaged[place] = data
+        self.history.append(f"damage: {place} is {kind}")
+
+    def _damage_record(self, replica: str, there: Mapping[str, bytes]) -> None:
+        records = [path for path in sorted(there) if path.startswith(OWN) and path.endswith((".json", ".parquet"))]
+        path = self.draw.choice(records)
+        self.disk.place(f"{replica}/{path}", b"damaged")
+        self.broken.add(replica)
+        self.history.append(f"damage: {replica}/{path} is garbage")
+
+    def _upkeep(self, kind: str, text: str, run: Callable[[], object], replica: str) -> Operation:
+        return Operation(kind, text, run, replica, because=self._why_no_upkeep(kind, replica))
+
+    def _why_no_upkeep(self, kind: str, replica: str) -> str:
+        there = self._below(replica)
+        is_sealed = f"{OWN}/sealed" in there
+        if f"{OWN}/replica.json" not in there:
+            return "the directory is not a replica"
+        if is_sealed and kind == "promote":
+            return ""
+        if is_sealed and kind != "unseal":
+            return "the replica is sealed"
+        tenants = self._tenants(replica) - self.adopted.get(replica, set())
+        return f"a job keeps {min(tenants)}" if tenants else self._why_not_alone(kind, replica, there)
+
+    def _why_not_alone(self, kind: str, replica: str, there: Mapping[str, bytes]) -> str:
+        """Flink's files that are newer than the newest checkpoint, or for `unseal`, any."""
+        published = [f"{replica}/{path}" for path in there if COMMITTED.fullmatch(f"/{path}")]
+        since = max((self.disk.modified(each) for each in published if each not in self.flink.owned), default=0.0)
+        theirs = [
+            f"{replica}/{path}" for path in there if REPLICA_PATH.fullmatch(path) and f"{replica}/{path}" in self.flink.owned
+        ]
+        is_any = kind == "unseal" and replica not in self.adopted
+        newer = [place for place in theirs if is_any or self.disk.modified(place) > since]
+        needed = {place for each in published if each not in self.flink.owned for place in self._needed(each)}
+        newer = [place for place in newer if place not in needed]
+        return f"a job wrote {newer[0]}" if newer else ""
+
+    def _needed(self, metadata: str) -> set[str]:
+        try:
+            return {f"file:{need.path}" for need in files_of(metadata, self.disk.data(metadata) or b"")}
+        except (AssertionError, LookupError, ValueError):
+            return set()
+
+    # Looking at the disk
+
+    def _below(self, root: str) -> dict[str, bytes]:
+        return {place[len(root) + 1 :]: data for place, data in files(self.disk.snapshot(), root).items()}
+
+    def _replicas(self) -> list[str]:
+        return sorted(
+            uri.parent(each)
+            for each in self.disk.snapshot()
+            if uri.name(each) == OWN and self.disk.is_file(f"{each}/replica.json")
+        )
+
+    def _sealed(self) -> list[str]:
+        return [each for each in self._replicas() if self.disk.is_file(f"{each}/{OWN}/sealed")]
+
+    def _any_job(self) -> Job:
+        complete = [job for job in self.flink.jobs if self._newest(job.root)]
+        return self.draw.choice(complete if complete and self.draw.random() < 0.9 else self.flink.jobs)
+
+    def _any_replica(self) -> str:
+        replicas = self._replicas()
+        jobs = [job.root for job in self.flink.jobs]
+        return self.draw.choice(replicas if replicas and self.draw.random() < 0.9 else jobs)
+
+    def _is_whole(self, checkpoint: Checkpoint) -> bool:
+        return all(self.disk.is_file(place) for place in checkpoint.files)
+
+    def _tenants(self, replica: str) -> set[str]:
+        """The `_metadata` of Flink's checkpoints in a directory."""
+        found = (COMMITTED.fullmatch(each) for each in self.flink.owned)
+        return {match[0] for match in found if match and match[1] == replica}
+
+    def _newest(self, root: str) -> Checkpoint | None:
+        """The checkpoint of a job that completed last."""
+        there = [each for each in self.flink.complete_on_disk() if uri.parent(each.place) == root]
+        return max(there, key=lambda each: self.disk.modified(each.metadata), default=None)
+
+    # Carrying out and judging
+
+    def _perform(self, operation: Operation) -> object:
+        self.disk.clock.pass_(1.0)
+        crash_at = (
+            self.draw.choice([self.draw.randint(1, 60), self.draw.randint(1, 400)]) if self.draw.random() < self.crashes else 0
+        )
+        churn = self.draw.choice([0.02, 0.1]) if not crash_at and self.draw.random() < self.churns else 0.0
+        before = self._below("file:")
+        self.history.append("")
+        at = len(self.history) - 1
+        self.disk.hook = watcher = Watcher(self, operation, crash_at, churn)
+        outcome = self._outcome(operation.run)
+        self.disk.hook = lambda *_: None
+        how = type(outcome).__name__
+        self.history[at] = f"{operation.kind} {operation.text}: {how}" + (
+            f": {outcome}" if isinstance(outcome, Exception) else ""
+        )
+        self.counts[f"{operation.kind} {how}"] += 1
+        self.wrong += watcher.wrong
+        if isinstance(outcome, Crash):
+            self.disk.clock.pass_(LATER)
+            self.backlogs = {}
+        elif watcher.crashed:
+            self.wrong.append(f"the crash was swallowed: {outcome!r}")
+        self._remember(operation, outcome)
+        self._judge(operation, before, outcome, watcher)
+        if not self.wrong and operation.request and not watcher.meddled and isinstance(outcome, replicate.Report):
+            self._again(operation)
+        return outcome
+
+    def _outcome(self, run: Callable[[], object]) -> object:
+        try:
+            return run()
+        except (CpreplicateError, OSError, Crash) as error:
+            return error
+        except Exception as error:  # noqa: BLE001  # no other is foreseen
+            self.wrong.append(f"unforeseen: {error!r}")
+            return error
+
+    def _remember(self, operation: Operation, outcome: object) -> None:
+        """What the operator knows of replicas from then on."""
+        for replica in self._replicas():
+            marker = self._marker_of(replica)
+            if marker.get("adopted"):
+                self.adopted.setdefault(replica, set())
+            if marker and replica not in self.sources:
+                self.sources[replica] = {here(each["given"]) for each in marker["sources"]}
+        replica, request = operation.replica, operation.request
+        if request is not None and request.same_source and isinstance(outcome, replicate.Report):
+            self.sources[replica].add(operation.source)
+        if request is not None and self._marker_of(operation.source):
+            self.secondhand.add(replica)
+        if request is not None and ALIAS in f"{request.source} {request.target_root}":
+            self.renamed.add(replica)
+        if request is not None and request.adopt and replica in self.adopted:
+            self.adopted[replica] |= self._tenants(replica)
+        if operation.kind == "unseal" and isinstance(outcome, str):
+            self.starts.pop(replica, None)
+
+    def _judge(self, operation: Operation, before: Mapping[str, bytes], outcome: object, watcher: Watcher) -> None:
+        self._judge_flink()
+        is_success = not isinstance(outcome, BaseException)
+        if is_success and operation.because and not watcher.meddled:
+            self.wrong.append(f"it must not succeed: {operation.because}")
+        if operation.must_succeed and not is_success and not watcher.meddled and not watcher.crashed:
+            self.wrong.append(f"it must succeed: {outcome!r}")
+        if isinstance(outcome, OSError):
+            self.wrong.append(f"not explained: {outcome!r}")
+        if not watcher.meddled:
+            self._judge_what_changed(operation, before, outcome)
+        for replica in self._replicas():
+            self._judge_replica(replica)
+        if isinstance(outcome, replicate.Report) and operation.request is not None:
+            self._judge_report(operation, outcome, is_exact=not watcher.meddled)
+
+    def _judge_flink(self) -> None:
+        """No byte that Flink wrote was changed or deleted."""
+        lost = [place for place, data in self.flink.owned.items() if self.disk.data(place) != data]
+        self.wrong += [f"Flink's {place} was changed or deleted" for place in lost]
+
+    def _judge_what_changed(self, operation: Operation, before: Mapping[str, bytes], outcome: object) -> None:
+        after = self._below("file:")
+        changed = {path for path in {*before, *after} if before.get(path) != after.get(path) and not PASSING.fullmatch(path)}
+        if changed and isinstance(outcome, (Refused, UsageError, NotThere)) and not isinstance(outcome, SourceBroken):
+            self.wrong.append(f"refused, but changed {min(changed)}")
+        sealed = {path.removesuffix(f"/{OWN}/sealed") for path in before if path.endswith(f"/{OWN}/sealed")}
+        if operation.kind == "unseal":
+            sealed.discard(operation.replica.removeprefix("file:/"))
+        self.wrong += [
+            f"a sealed replica was changed: {path}" for path in changed for each in sealed if path.startswith(f"{each}/")
+        ]
+        if operation.source and not isinstance(outcome, Crash):
+            root = operation.source.removeprefix("file:/")
+            left = [path for path in changed if path not in before and path.startswith(f"{root}/")]
+            self.wrong += [f"left in the source: {path}" for path in left]
+
+    def _judge_replica(self, replica: str) -> None:
+        """Every checkpoint that cpreplicate published is whole and equals its source."""
+        state = self.disk.snapshot()
+        inner = tuple((each, id(children)) for each, children in state.items() if each.startswith(replica))
+        if self._judged.get(replica) == inner:
+            return
+        self._judged[replica] = inner
+        there = files(state, replica)
+        for place, data in there.items():
+            match = COMMITTED.fullmatch(place)
+            if match and match[1] == replica and place not in self.flink.owned and replica not in self.broken:
+                self.wrong += self._checkpoint(place, data, there)
+        self.wrong += self._unrecorded(replica, there)
+
+    def _checkpoint(
+        self, place: str, data: bytes, there: Mapping[str, bytes], strict: Callable[[str], bool] = lambda _: False
+    ) -> Iterator[str]:
+        """What is wrong with a committed checkpoint. `strict` tells which files must be sound whatever happened to them."""
+        tag = TAG.search(data)
+        if tag is None or tag[0] not in self.flink.checkpoints:
+            yield f"not a checkpoint of Flink: {place}"
+            return
+        source = self.flink.checkpoints[tag[0]]
+        for original, copy in zip(source.needs, files_of(place, data), strict=True):
+            copied = f"file:{copy.path.rpartition(ALIAS)[2]}"
+            found, expected = there.get(copied), self.flink.ever[f"file:{original.path}"]
+            is_whole = found is not None and len(found) >= copy.extent and expected[: len(found)] == found
+            is_secondhand = uri.parent(uri.parent(place)) in self.secondhand and found in self.damaged.values()
+            if is_whole or is_secondhand or (not strict(copied) and self._is_explained(copied, found)):
+                continue
+            yield f"{place} needs {copied}: " + ("missing" if found is None else "not as at the source")
+
+    def _is_explained(self, place: str, found: bytes | None) -> bool:
+        return place in self.flink.released if found is None else found == self.damaged.get(place)
+
+    def _unrecorded(self, replica: str, there: Mapping[str, bytes]) -> Iterator[str]:
+        """Files that cpreplicate wrote and keeps no record of: nobody would ever delete them."""
+        if replica in self.broken or replica in self.adopted:
+            return
+        known = recorded(self.disk, replica)
+        for place in there:
+            path = place[len(replica) + 1 :]
+            is_foreign = place in self.flink.owned or place in self.damaged or UNFINISHED.search(place)
+            if REPLICA_PATH.fullmatch(path) and not is_foreign and path not in known:
+                yield f"no record of {place}"
+
+    def _judge_report(self, operation: Operation, report: replicate.Report, is_exact: bool) -> None:
+        """The replica's newest checkpoint is the one that completed last at the source, and sound."""
+        request, replica = operation.request, operation.replica
+        assert request is not None
+        place = f"{replica}/{report.plan.checkpoint}/{METADATA}"
+        data = self.disk.data(place)
+        if data is None:
+            self.wrong.append(f"{place} is not there")
+            return
+        tag = TAG.search(data)
+        newest = None if self._marker_of(operation.source) else self._newest(operation.source)
+        if is_exact and here(request.source) == operation.source and newest and tag and newest.tag != tag[0]:
+            self.wrong.append(f"{place} is not {newest.place}, which completed last")
+        strict = lambda each: is_exact and (request.check_content or each not in self.hidden)  # noqa: E731
+        self.wrong += self._checkpoint(place, data, files(self.disk.snapshot(), replica), strict)
+        if is_exact:
+            found = newest_recorded(self.disk, replica)
+            self.wrong += [f"the newest of {replica} is {found}"] if found != report.plan.checkpoint else []
+
+    def _again(self, operation: Operation) -> None:
+        assert operation.request is not None
+        outcome = self._outcome(lambda: replicate.sync(operation.request, silent))  # type: ignore[arg-type]
+        if not isinstance(outcome, replicate.Report) or not outcome.plan.empty or outcome.committed:
+            self.wrong.append(f"a second sync does not find everything done: {outcome!r}")
+
+    def _marker_of(self, replica: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self.disk.data(f"{replica}/{OWN}/replica.json") or b"{}")
+        except ValueError:
+            return {}
+        return dict(found)
+
+
+def _other(side: str) -> str:
+    return "B" if side == "A" else "A"
+
+
+def recorded(disk: SimulatedDisk, replica: str) -> dict[str, int | None]:
+    """What manifests and journals of a replica name, with the length that they say."""
+    found: dict[str, int | None] = {}
+    storage = disk
+    with quiet(disk):
+        for status in disk.list(f"{replica}/{OWN}"):
+            if status.name.startswith(journal.PREFIX):
+                part = journal.read(storage, replica, status.name)
+                found.update(dict.fromkeys(part.planned - found.keys()))
+                found.update({path: each.length for path, each in part.copied.items()})
+            elif status.name.endswith(manifest.SUFFIX):
+                read = manifest.read(storage, replica, status.name.removesuffix(manifest.SUFFIX))
+                found.update({path: each.length for path, each in read.entries.items()} if read else {})
+    return found
+
+
+def newest_recorded(disk: SimulatedDisk, replica: str) -> str | None:
+    """The committed checkpoint that was published last."""
+    numbers = {}
+    with quiet(disk):
+        for status in disk.list(f"{replica}/{OWN}"):
+            name = status.name.removesuffix(".json")
+            if re.fullmatch(r"chk-\d+", name) and disk.is_file(f"{replica}/{name}/{METADATA}"):
+                note = json.loads(disk.data(status.uri) or b"{}")
+                numbers[name] = -1 if note["adopted"] else note["sequence"]
+    return max(numbers, key=lambda name: numbers[name], default=None)
+
+
+OPERATIONS: dict[Callable[[World], object], float] = {
+    World.sync: 10,
+    World.watch: 3,
+    World.fleet: 1.5,
+    World.sweep: 2.5,
+    World.relocate: 1.5,
+    World.promote: 0.7,
+    World.unseal: 1.5,
+    World.fail_over: 2,
+    World.damage: 2,
+}
+ADOPTING: dict[Callable[[World], object], float] = {World.sync: 4, World.fail_over: 4, World.sweep: 2, World.damage: 2}

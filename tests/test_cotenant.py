@@ -1,0 +1,245 @@
+"""Flink keeps its checkpoints beside cpreplicate's replicas, and everything happens to both: no byte of Flink's is lost.
+
+`make cotenant` plays 20,000 histories. A failure prints its seed and the history; `World(seed).play(STEPS)` plays it again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from typing import NamedTuple, TypeAlias
+
+import pytest
+
+from cpreplicate import content_check, ownership, plan, planning, replicate, seal, source, unseal
+from cpreplicate import orphans as orphan
+from cpreplicate.content_check import Compared
+from cpreplicate.errors import CopyFailed, NotThere, Refused
+from cpreplicate.journal import JournalWriter
+from cpreplicate.plan import Vouch
+from cpreplicate.planning import Request
+from cpreplicate.replica import Replica
+from cpreplicate.runners import inline
+from cpreplicate.source import Source, completed_names
+from tests.support.histories import World
+from tests.support.jobs import JOB
+from tests.support.replicas import FILES, NEXT, synced
+from tests.support.simulated import files
+from tests.support.staging import TARGET_ROOT, Stage, running_on, silent
+
+HISTORIES = int(os.environ.get("CPREPLICATE_HISTORIES", "2000"))
+PARTS = 8
+NOT_RARE = [
+    "sync Report", "sync Refused", "sync Crash", "watch Report", "fleet FleetReport", "sweep Sweep", "sweep Refused",
+    "relocate Relocation", "promote Promotion", "unseal str", "unseal Refused",
+]  # fmt: skip
+STEPS = 8
+
+
+def described(world: World) -> str:
+    return "\n  ".join([*world.history, "WRONG:", *world.wrong])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_flink_loses_nothing_and_every_replica_equals_its_source(part):
+    counts: Counter[str] = Counter()
+    for seed in range(part, HISTORIES, PARTS):
+        world = World(seed, is_adopting=seed % 10 == 0)
+        assert not world.play(STEPS), described(world)
+        counts += world.counts
+    if HISTORIES >= 2000:
+        assert [each for each in NOT_RARE if not counts[each]] == []
+
+
+Mutate: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+
+class Everything(set):  # type: ignore[type-arg]
+    """Contains whatever is asked for."""
+
+    def __contains__(self, _each: object) -> bool:
+        return True
+
+
+def without_reason(words: str) -> Mutate:
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        foreign = ownership.foreign
+        patch.setattr(ownership, "foreign", lambda *args: (each for each in foreign(*args) if words not in each))
+
+    return mutate
+
+
+def without(owner: object, name: str, instead: object = None) -> Mutate:
+    return lambda patch: patch.setattr(owner, name, lambda *_args: instead)
+
+
+def publish_replaces(patch: pytest.MonkeyPatch) -> None:
+    publish = Replica.publish
+    patch.setattr(Replica, "publish", lambda self, name, content, check, replace: publish(self, name, content, check, True))  # noqa: ARG005
+
+
+def sweep_takes_everything(patch: pytest.MonkeyPatch) -> None:
+    why = orphan._why_orphan
+    patch.setattr(orphan, "_why_orphan", lambda path, committed, _written: why(path, committed, Everything()))
+
+
+def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
+    def newest(root, site, _allow_older):
+        names = completed_names(root, site)
+        if not names:
+            raise NotThere(root)
+        return Source(f"{root}/{names[0]}", root.rpartition("/")[2], root)
+
+    patch.setattr(source, "_newest", newest)
+
+
+def present_is_done(patch: pytest.MonkeyPatch) -> None:
+    split = plan.copies_and_keeps
+
+    def trusting(needed, committed, present, vouched):
+        for path in needed.keys() & present.keys():
+            vouched.setdefault(path, Vouch(present[path], 0, True))
+        return split(needed, committed, present, vouched)
+
+    patch.setattr(plan, "copies_and_keeps", trusting)
+
+
+def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(content_check, "keeping_what_is_equal", lambda made, *_rest: Compared(made, {}))
+
+
+def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
+    deletes = plan.deletes
+    patch.setattr(plan, "deletes", lambda *args: deletes(*args[:4]))
+
+
+class Mutant(NamedTuple):
+    """A check that is left out, and what is then found."""
+
+    mutate: Mutate
+    found: str
+    is_adopting: bool = False
+
+
+MUTANTS = {
+    "a directory needs no marker": Mutant(
+        without_reason("is not a replica of cpreplicate's making"), "must not succeed: the directory is not a replica"
+    ),
+    "any source may be replicated": Mutant(without(ownership, "other_source", ()), "must not succeed: the replica is of"),
+    "a checkpoint needs no record": Mutant(without_reason("was not written by cpreplicate"), "must not succeed: a job keeps"),
+    "a commit replaces what is there": Mutant(publish_replaces, "changed Flink's"),
+    "the lease is not looked for at the source": Mutant(without(ownership, "refuse_same_place"), "the source was written to"),
+    "sweep takes what nobody recorded": Mutant(sweep_takes_everything, "changed Flink's", True),
+    "newer files of others are no reason": Mutant(without(orphan, "_refuse_newer"), "must not succeed: a job wrote"),
+    "unseal asks for no job": Mutant(without(unseal, "_refuse_used"), "needs the replica"),
+    "the highest number is the newest": Mutant(highest_number_is_newest, "which completed last"),
+    "what is present is done": Mutant(present_is_done, "not as at the source"),
+    "adopted files are overwritten": Mutant(adopted_files_are_overwritten, "changed Flink's", True),
+    "adopted files are deleted": Mutant(adopted_files_are_deleted, "changed Flink's", True),
+    "a seal is no reason": Mutant(without(seal, "refuse_sealed"), "a sealed replica was changed"),
+    "what was put off is not recorded": Mutant(without(ownership.Vouched, "left_over", frozenset()), "no record of"),
+}
+ENOUGH = 1000  # histories, of which few are played until it is found
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_histories_find_a_check_that_is_left_out(name):
+    mutant = MUTANTS[name]
+    for seed in range(ENOUGH):
+        world = World(seed, mutant.is_adopting)
+        with pytest.MonkeyPatch.context() as patch:
+            mutant.mutate(patch)
+            if any(mutant.found in each for each in world.play(STEPS)):
+                return
+    raise AssertionError(f"not found in {ENOUGH} histories")
+
+
+# What the histories cannot express: each returns what is wrong
+
+
+def replaced_before_it_is_withdrawn(_root: Path) -> list[str]:
+    """A job deletes the replica's old checkpoint and writes its own of that name while the new one is published."""
+    stage = Stage(Random(0)).complete().sync().complete()
+    old, new = (f"{stage.replica}/chk-{number}/_metadata" for number in sorted(stage.job.references))
+
+    def replace(moment: str, verb: str, place: str) -> None:
+        if (moment, verb, place) == ("after", "rename", new):
+            stage.disk.place(old, b"of a job")
+
+    stage.disk.hook = replace
+    with suppress(Refused):
+        stage.sync()
+    return [] if stage.disk.data(old) == b"of a job" else ["the job's checkpoint was deleted"]
+
+
+def copied_replica_as_source(_root: Path) -> list[str]:
+    stage = Stage(Random(0)).complete().sync(paths="relative")
+    before = files(stage.disk.snapshot())
+    for place, data in files(stage.disk.snapshot(), stage.replica).items():
+        stage.disk.place(place.replace("/dcB/", "/dcC/"), data)
+    request = Request(f"file:/dcC/{stage.job.job}", TARGET_ROOT, same_source=True, runner="inline", parallelism=1)
+    with running_on(stage.disk), suppress(Refused):
+        replicate.sync(request, silent)
+    return [] if before.items() <= files(stage.disk.snapshot()).items() else ["the replica was changed"]
+
+
+def interrupted_copy(_root: Path) -> list[str]:
+    """The last copy of a run fails; the next run copies that file only."""
+    stage = Stage(Random(0)).complete()
+    last = max(files(stage.disk.snapshot(), f"{stage.job.root}/shared"))
+    full = last.replace(stage.job.root, stage.replica)
+
+    def fail(moment: str, verb: str, place: str) -> None:
+        if (moment, verb, place) == ("before", "rename", full):
+            raise OSError(errno.ENOSPC, "full", place)
+
+    stage.disk.hook = fail
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inline, "_PAUSE", 0.0)
+        with pytest.raises(CopyFailed):
+            stage.sync()
+    stage.disk.hook = lambda *_: None
+    with running_on(stage.disk):
+        copies = replicate.sync(stage.request(), silent).plan.copies
+    return [f"copied twice: {each.target}" for each in copies if not full.endswith(each.target)]
+
+
+def linked_to_the_source(root: Path) -> list[str]:
+    """A directory of the replica is a symbolic link to the source's."""
+    replica = synced(root, {1: FILES})
+    rmtree(replica / "shared")
+    (replica / "shared").symlink_to(root / "dcA" / JOB / "shared")
+    with suppress(Refused):
+        synced(root, {2: NEXT})
+    return [f"deleted at the source: {path}" for path in FILES if not (root / "dcA" / JOB / path).exists()]
+
+
+def links_are_followed(patch: pytest.MonkeyPatch) -> None:
+    without_reason("is a symbolic link")(patch)
+    patch.setattr(planning, "refuse_links", lambda *_: None)
+
+
+SCENARIOS = {
+    "the record is looked at before a withdrawal": (
+        replaced_before_it_is_withdrawn,
+        lambda patch: patch.setattr(ownership, "withdraw", lambda replica, name: replica.withdraw(name)),
+    ),
+    "a copy of the replica is no source": (copied_replica_as_source, without(ownership, "same_replica", ())),
+    "the journal resumes a copy": (interrupted_copy, without(JournalWriter, "done")),
+    "links are not followed": (linked_to_the_source, links_are_followed),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_check_prevents_what_happens_without_it(name, tmp_path):
+    scenario, mutate = SCENARIOS[name]
+    assert scenario(tmp_path / "with") == []
+    with pytest.MonkeyPatch.context() as patch:
+        mutate(patch)
+        assert scenario(tmp_path / "without") != []
