@@ -57,7 +57,9 @@ def keeping_what_is_equal(made: Plan, replica: Replica, written: set[str], runne
         return Compared(made, {})
     say(f"comparing {len(others)} files that were here before with the source's, {total(others)} bytes")
     pairs = [(str(each.source), replica.at(each.target)) for each in others]
-    found = runner.map(_Both(runner.limited(sites)), pairs, [place for pair in pairs for place in pair])
+    outcomes = runner.map(_Both(runner.limited(sites)), pairs, [place for pair in pairs for place in pair])
+    others = [each for each, both in zip(others, outcomes, strict=True) if both is not None]
+    found = [both for both in outcomes if both is not None]
     different = [replica.at(each.target) for each, both in zip(others, found, strict=True) if both[0] != both[1]]
     if different:
         raise Refused(
@@ -75,10 +77,13 @@ def _keeping(made: Plan, others: list[Action]) -> Plan:
 
 
 class _Both:
-    """Reads a file at the source and at the target, wherever there is a slot."""
+    """Reads a file at the source and at the target, wherever there is a slot. None if one of them is gone by now."""
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
 
-    def __call__(self, pair: tuple[str, str]) -> tuple[Copied, Copied]:
-        return checksum(pair[0], self._sites.source), checksum(pair[1], self._sites.target)
+    def __call__(self, pair: tuple[str, str]) -> tuple[Copied, Copied] | None:
+        try:
+            return checksum(pair[0], self._sites.source), checksum(pair[1], self._sites.target)
+        except FileNotFoundError:
+            return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import promote, relocate, replicate, seal, sweep, unseal
+from cpreplicate import content_check, promote, relocate, replicate, seal, sweep, unseal
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.planning import Request
 from cpreplicate.promote import PromoteRequest
@@ -256,6 +256,18 @@ class TestAnAdoptedDirectory:
         with pytest.raises(Refused, match="1 files that were in the adopted directory before differ"):
             sync(job, adopt=True)
         assert everything(job / "dcB" / JOB / "shared") == before
+
+    def test_gets_a_copy_of_what_its_job_deletes_while_it_is_compared(self, job, monkeypatch):
+        write_checkpoint(job / "dcB", 50, {"shared/a": 100})
+        compare = content_check._Both.__call__
+
+        def deleted_before(both, pair):
+            Path(pair[1].removeprefix("file:")).unlink()
+            return compare(both, pair)
+
+        monkeypatch.setattr(content_check._Both, "__call__", deleted_before)
+        assert "shared/a" in {each.target for each in sync(job, adopt=True).plan.copies}
+        equals_its_source(job, FILES)
 
     def test_is_refused_once_a_job_writes_there_again(self, job):
         write_checkpoint(job / "dcB", 50, {"shared/of-b": 5})
