@@ -216,7 +216,7 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
     if made.empty and _is_recorded(made, run.state, run.vouched):
         return _Done(made, (), ())
     journal = JournalWriter(run.replica.storage, run.replica.root)
-    left = run.vouched.left_over(each.name for each in run.state.committed)
+    left = _left_over(made, run)
     if made.copies or made.deletes or left:
         journal.plan([*(each.target for each in (*made.copies, *made.deletes)), *sorted(left)])
     journal.take_over(run.vouched.journals)
@@ -227,7 +227,7 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
     run.replica.record(made.checkpoint, written)
     undeleted, warnings = _clean_up(made, run)
     if not undeleted and not warnings:
-        _forget_journal(made, run, written, journal)
+        _forget_journal(made, run, journal)
     return _Done(made, undeleted, warnings)
 
 
@@ -380,10 +380,15 @@ def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",) if failed else ()
 
 
-def _forget_journal(made: Plan, run: _Run, written: manifest.Manifest, journal: JournalWriter) -> None:
-    """Remove the journal, unless runs that died left files that only it names, committed or not."""
+def _left_over(made: Plan, run: _Run) -> set[str]:
+    """Return the paths that cpreplicate wrote and that no manifest names once the plan is carried out, but for its deletes."""
     kept = (each.name for each in run.state.committed if each.name not in (*made.dropped, made.checkpoint))
-    left = run.vouched.left_over(kept) - set(written.entries) - {each.target for each in made.deletes}
+    return run.vouched.left_over(kept) - {each.target for each in made.actions}
+
+
+def _forget_journal(made: Plan, run: _Run, journal: JournalWriter) -> None:
+    """Remove the journal, unless runs that died left files that only it names, committed or not."""
+    left = _left_over(made, run)
     if left.intersection(run.replica.present(uri.directories(left))):
         return
     with suppress(OSError):  # a journal that stays does no harm; the next run that commits takes it over

@@ -142,6 +142,14 @@ def test_files_of_a_checkpoint_that_was_committed_without_a_manifest_stay_record
     assert recorded(replica) >= {*FILES, *NEXT}
 
 
+def test_what_only_the_manifest_of_a_dropped_checkpoint_names_stays_recorded(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    synced(tmp_path, {2: NEXT}, keep=2)
+    (replica / ".cpreplicate" / "chk-2.parquet").unlink()  # the run died between the commit and this
+    synced(tmp_path, {3: {"shared/z": 50, "chk-3/x": 20}}, keep=2)
+    assert recorded(replica) >= {path for path in FILES if path in NEXT}
+
+
 def test_files_whose_deletes_were_put_off_stay_recorded_until_they_are_swept(tmp_path):
     replica = synced(tmp_path, {1: FILES})
     synced(tmp_path, {2: NEXT}, async_deletes=True)
