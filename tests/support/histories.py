@@ -339,7 +339,8 @@ class World:
         if newest is None or not self._is_whole(newest) or replica in self.adopted:
             return False
         known = self.sources.get(replica, {root})
-        is_clear = request.allow_older or not self.is_fixed
+        numbers = [each.number for each in self.flink.complete_on_disk() if uri.parent(each.place) == root]
+        is_clear = request.allow_older or (not self.is_fixed and newest.number == max(numbers))
         return is_clear and known == {root} and not any(uri.below(each, replica) for each in self.flink.owned)
 
     def _watch_step(self, request: Request, replica: str) -> object:
@@ -616,7 +617,7 @@ class World:
         replica, request = operation.replica, operation.request
         if request is not None and request.same_source and isinstance(outcome, replicate.Report):
             self.sources[replica].add(operation.source)
-        if request is not None and self._marker_of(operation.source):
+        if request is not None and self.disk.is_file(f"{operation.source}/{OWN}/replica.json"):
             self.secondhand.add(replica)
         if request is not None and ALIAS in f"{request.source} {request.target_root}":
             self.renamed.add(replica)
@@ -718,7 +719,8 @@ class World:
             self.wrong.append(f"{place} is not there")
             return
         tag = TAG.search(data)
-        newest = None if self._marker_of(operation.source) else self._newest(operation.source)
+        is_replica = self.disk.is_file(f"{operation.source}/{OWN}/replica.json")
+        newest = None if is_replica else self._newest(operation.source)
         if is_exact and here(request.source) == operation.source and newest and tag and newest.tag != tag[0]:
             self.wrong.append(f"{place} is not {newest.place}, which completed last")
         strict = lambda each: is_exact and (request.check_content or each not in self.hidden)  # noqa: E731
