@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cpreplicate import notes, uri
+from cpreplicate.manifest import DAMAGED
 from cpreplicate.placement import OWN
 from cpreplicate.storage import Storage
 
@@ -132,17 +133,23 @@ def names(own: Iterable[str]) -> list[str]:
 
 def read(storage: Storage, replica: str, name: str) -> Journal:
     """Return a part; an empty one if it is gone or cannot be read."""
-    import pyarrow as pa
+    try:
+        with storage.open(uri.join(replica, f"{OWN}/{name}")) as stream:
+            rows = _rows(stream.read())
+    except FileNotFoundError:
+        rows = []
+    copied = {path: Copied(path, length, crc32c) for path, length, crc32c in rows if length is not None and crc32c is not None}
+    return Journal(name, frozenset(path for path, length, _ in rows if length is None), copied)
+
+
+def _rows(data: bytes) -> list[tuple[str, int | None, int | None]]:
     from pyarrow import parquet
 
     try:
-        with storage.open(uri.join(replica, f"{OWN}/{name}")) as stream:
-            columns = parquet.ParquetFile(io.BytesIO(stream.read())).read(use_threads=False).to_pydict()
-            rows = list(zip(columns["path"], columns["length"], columns["crc32c"], strict=True))
-    except (FileNotFoundError, pa.ArrowException, KeyError, ValueError):
-        rows = []
-    copied = {row[0]: Copied(*row) for row in rows if row[1] is not None}
-    return Journal(name, frozenset(row[0] for row in rows if row[1] is None), copied)
+        columns = parquet.ParquetFile(io.BytesIO(data)).read(use_threads=False).to_pydict()
+        return list(zip(columns["path"], columns["length"], columns["crc32c"], strict=True))
+    except DAMAGED:
+        return []
 
 
 def _encoded(rows: Sequence[tuple[str, int | None, int | None]]) -> bytes:

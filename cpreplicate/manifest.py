@@ -17,6 +17,7 @@ from cpreplicate.placement import OWN
 from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"
+DAMAGED = (OSError, ValueError, KeyError, TypeError, NotImplementedError)  # what pyarrow raises for a damaged file
 
 
 class Entry(NamedTuple):
@@ -49,13 +50,16 @@ def write(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -
 
 def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
     """Return the manifest, or None where there is none that can be read."""
-    import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with storage.open(place(replica, checkpoint)) as stream:
-            return _decoded(parquet.ParquetFile(io.BytesIO(stream.read())).read(use_threads=False))
-    except (FileNotFoundError, pa.ArrowException, KeyError, ValueError):
+            data = stream.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return _decoded(parquet.ParquetFile(io.BytesIO(data)).read(use_threads=False))
+    except DAMAGED:
         return None
 
 

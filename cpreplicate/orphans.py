@@ -21,6 +21,9 @@ STAMP = "%Y%m%dT%H%M%SZ"
 CONTENTS = "contents.tsv"
 _LAID_OUT = ("shared", "taskowned", FOREIGN)
 OVER = "journal of a run that is over"
+STALE_MANIFEST = "manifest of a checkpoint that is not committed"
+STALE_RECORD = "record of a checkpoint that is not committed"
+LAST = (OVER, STALE_MANIFEST, STALE_RECORD)  # what says that other files are cpreplicate's goes after them
 _NOT_OURS = "not recorded as written by cpreplicate"
 
 
@@ -194,9 +197,9 @@ def _why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str
     if directory == OWN and name.startswith(f"{lease.NAME}-"):
         return "left of the lease of a run that died"
     if directory == OWN and _is_uncommitted(name, manifest.SUFFIX, committed):
-        return "manifest of a checkpoint that is not committed"
+        return STALE_MANIFEST
     if directory == OWN and _is_uncommitted(name, ownership.RECORD_SUFFIX, committed):
-        return "record of a checkpoint that is not committed"
+        return STALE_RECORD
     return None
 
 

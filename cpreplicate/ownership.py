@@ -21,13 +21,14 @@ from cpreplicate.placement import CHECKPOINT_NAME, METADATA, OWN
 from cpreplicate.plan import Vouch
 from cpreplicate.replica import Held, Replica
 from cpreplicate.source import MetadataBytes
-from cpreplicate.storage import TEMPORARY, FileStatus, Site
+from cpreplicate.storage import TEMPORARY, FileStatus, Site, Storage
 from cpreplicate.storage.base import Content
 
 MARKER = "replica.json"
 RECORD_SUFFIX = ".json"
 LAID_OUT = ("shared", "taskowned", "foreign", "packed")
 _FORMAT = 1
+_UNKNOWN = -1  # the sequence of a checkpoint whose record is lost
 _BEFORE_THE_MARKER = (lease.NAME, TEMPORARY)  # what a run leaves that died before it made the marker
 
 
@@ -92,21 +93,28 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
     just before is seen.
     """
     while True:
-        state = _examine(replica)
+        try:
+            state = _examine(replica)
+        except (NotADirectoryError, IsADirectoryError) as error:
+            raise Refused(
+                f"{error.filename or replica.root}: a file lies where a replica has a directory, or the other way round."
+                " Nothing was done. Sync into another TARGET_ROOT"
+            ) from error
         if not is_alone or state.marker is None or replica.without_unfinished():
             return state
 
 
 def _examine(replica: Replica) -> State:
     children = replica.children()
-    links = tuple(child.name for child in children if child.is_link and _is_laid_out(child.name))
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
-    marker = read_marker(replica.site, replica.root) if MARKER in own else None
+    links = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
+    links += [f"{OWN}/{name}" for name, child in own.items() if child.is_link]
+    marker = read_marker(replica.site, replica.root) if MARKER in own and not own[MARKER].is_link else None
     looks = {name: _look(replica, name, has_own) for name in replica.committed_names(children)}
     found = {name: look for name, look in looks.items() if look is not None}
     records = {name: look.record for name, look in found.items() if look.record is not None}
-    ours = sorted(records, key=lambda name: records[name].sequence, reverse=True)
+    ours = _last_published_first(records)
     stale = [name for name in _recorded_names(own) if name not in found]
     return State(
         marker=marker,
@@ -117,7 +125,7 @@ def _examine(replica: Replica) -> State:
         records=records,
         stale={name: read_record(replica, name) for name in stale},
         own=own,
-        links=links,
+        links=tuple(links),
     )
 
 
@@ -139,14 +147,34 @@ def _look(replica: Replica, name: str, has_own: bool) -> _Look | None:
     """
     data = replica.metadata_bytes(name)
     while data is not None:
-        record = read_record(replica, name) if has_own else None
-        if record is not None and data.digest in record.digests:
+        record = _matching_record(replica, name, data.digest) if has_own else None
+        if record is not None:
             return _Look(data, record)
         again = replica.metadata_bytes(name) if has_own else data
         if again is not None and again.digest == data.digest:
             return _Look(data, None)
         data = again
     return None
+
+
+def _matching_record(replica: Replica, name: str, digest: Digest) -> Record | None:
+    """The record of this `_metadata`. Where it is damaged or lost, the manifest that names the digest is as good."""
+    record = read_record(replica, name)
+    if record is not None and digest in record.digests:
+        return record
+    known = replica.manifest(name) if record is None else None
+    return Record(_UNKNOWN, (digest,)) if known is not None and known.metadata == digest else None
+
+
+def _last_published_first(records: Mapping[str, Record | None]) -> list[str]:
+    """Names of checkpoints; by their numbers where a record is missing."""
+    are_known = all(record is not None and record.sequence != _UNKNOWN for record in records.values())
+
+    def key(name: str) -> tuple[int, int]:
+        record = records[name]
+        return record.sequence if are_known and record is not None else 0, int(name.removeprefix("chk-"))
+
+    return sorted(records, key=key, reverse=True)
 
 
 def _is_laid_out(name: str) -> bool:
@@ -169,11 +197,8 @@ def _recorded_names(own: Iterable[str]) -> list[str]:
 
 
 def newest_first(replica: Replica) -> list[str]:
-    """Return the committed checkpoints, last published first; those without a record after the others, highest N first."""
-    names = replica.committed_names()
-    records = {name: read_record(replica, name) for name in names}
-    numbers = {name: record.sequence for name, record in records.items() if record is not None}
-    return sorted(names, key=lambda name: (numbers.get(name, -1), int(name.removeprefix("chk-"))), reverse=True)
+    """Return the committed checkpoints, last published first; the highest N first where one has no record."""
+    return _last_published_first({name: read_record(replica, name) for name in replica.committed_names()})
 
 
 # Marker and records
@@ -242,7 +267,7 @@ def read_record(replica: Replica, name: str) -> Record | None:
     try:
         digests = tuple(Digest(int(length), int(crc32c)) for length, crc32c in note["digests"]) if note else ()
         return Record(int(note["sequence"]), digests, bool(note["adopted"])) if note else None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -333,9 +358,17 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
     elif state.unrecorded and not may_adopt:
         yield (
             f"{replica.at(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job writes its checkpoints here,"
-            " or the file was damaged. Nothing was done. If a job runs here, sync into another TARGET_ROOT; if none does,"
-            f" remove {state.unrecorded[0]} and run again"
+            f" or the file was damaged. Nothing was done. {_way_out(state)}"
         )
+
+
+def _way_out(state: State) -> str:
+    if state.marker is not None and state.marker.adopted:
+        return "Accept the checkpoint with `sync --adopt`: it is then never changed"
+    return (
+        "If a job runs here, use another TARGET_ROOT. If none does, Flink may still restore the checkpoint; to go on with the"
+        f" replica, move {state.unrecorded[0]} out of it"
+    )
 
 
 def _what_is_there(state: State) -> str:
@@ -371,9 +404,19 @@ def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
     here, there = storage.file_id(source), replica.storage.file_id(replica.root)
     around_target = {replica.storage.file_id(place) for place in uri.upwards(replica.storage.real(replica.root))}
     around_source = {storage.file_id(place) for place in uri.upwards(storage.real(source))}
+    if here is not None and there is None:  # a directory of the source may be mounted there
+        around_target &= {here, *(storage.file_id(place) for place in _directories_below(storage, source))}
+        here = next(iter(around_target - {None}), here)
     if (here is not None and here in around_target) or (there is not None and there in around_source):
         raise Refused(f"the replica {replica.root} would lie in its own source {source}, or the source in it, under another"
                       " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
+
+
+def _directories_below(storage: Storage, place: str) -> Iterator[str]:
+    for child in storage.list(place):
+        if child.is_directory and not child.is_link:
+            yield child.uri
+            yield from _directories_below(storage, child.uri)
 
 
 def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, source: str, is_new: bool) -> None:

@@ -192,8 +192,9 @@ def _refuse_outside(held: Sequence[Held], replica: Replica) -> None:
         if each.outside:
             raise Refused(
                 f"{replica.at(each.name)} references {len(each.outside)} files outside the replica, such as"
-                f" {each.outside[0]}: it was moved or is damaged. Nothing was copied or deleted; sync into another"
-                f" TARGET_ROOT, or remove {each.name}/_metadata if it is of no use"
+                f" {each.outside[0]}: it was moved, or is reached under another name, or is damaged. Nothing was copied or"
+                " deleted. Give the name that it was made under, or rewrite its paths with"
+                f" `cpreplicate relocate {uri.quoted(replica.root)}`; or sync into another TARGET_ROOT"
             )
 
 

@@ -9,6 +9,7 @@ from itertools import takewhile
 from cpreplicate import manifest, uri
 from cpreplicate.closure import closure
 from cpreplicate.digest import Digest
+from cpreplicate.errors import Refused
 from cpreplicate.manifest import Manifest
 from cpreplicate.metadata import Metadata
 from cpreplicate.placement import METADATA, OWN, is_replica_path
@@ -130,7 +131,10 @@ class Replica:
         if known is not None:
             return known
         while True:
-            children = self.storage.list(self.at(directory))
+            try:
+                children = self.storage.list(self.at(directory))
+            except NotADirectoryError as error:
+                raise Refused(f"{self.at(directory)} is a file. Remove it, or sync into another TARGET_ROOT") from error
             if not self._is_alone or self._remove_unfinished(children):
                 return children
 

@@ -108,11 +108,11 @@ def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease,
         why = f", {runner.reason}" if request.explain else ""
         say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
         failed = deleting.delete([each.target for each in report.found.trash], replica, runner, hold)
-        names = [each.target for each in report.found.orphans if each.reason != orphans.OVER]
+        names = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]
         trash = _make_trash(replica, names) if request.trash and names else None
         failed += deleting.delete({name: in_trash(trash, name) for name in names} if trash else names, replica, runner, hold)
-        if not failed:  # a journal is the record of what could not be removed
-            over = [each.target for each in report.found.orphans if each.reason == orphans.OVER]
+        if not failed:  # else it is the record of what could not be removed
+            over = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
             failed += deleting.delete(over, replica, runner, hold)
     warnings = (f"{len(failed)} files could not be removed: {deleting.some(failed)}",) if failed else ()
     return replace(report, done=True, trash=replica.at(trash) if trash else None, runner=runner.name, warnings=warnings)
@@ -128,7 +128,7 @@ def _make_trash(replica: Replica, names: list[str]) -> str:
     stamp = datetime.fromtimestamp(notes.now(), timezone.utc).strftime(orphans.STAMP)
     trash = f"{TRASH}/{stamp}"
     lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)
-    replica.storage.put(replica.at(f"{trash}/{orphans.CONTENTS}"), lambda: [lines.encode()])
+    replica.storage.put(replica.at(f"{trash}/{orphans.CONTENTS}"), lambda: [lines.encode(errors="surrogateescape")])
     return trash
 
 

@@ -43,6 +43,8 @@ def unseal(request: UnsealRequest) -> str:
 
 def _refuse_used(replica: Replica, job: str) -> None:
     """A job needs the replica until it has completed a checkpoint of its own, and after CLAIM as long as one references it."""
+    if replica.site.storage(job).stat(job) is None and not replica.site.storage(job).list(job):
+        raise NotThere(f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that uses the replica")
     names = completed_names(job, replica.site)
     sealed = seal.read(replica)
     if sealed is not None and not any(_is_later(uri.join(job, name), sealed, replica.site) for name in names):

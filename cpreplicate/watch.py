@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate import deleting, lease, ownership, seal, uri
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, Misplaced, NotThere, SourceMovedOn, UsageError
-from cpreplicate.placement import CHECKPOINT_NAME
+from cpreplicate.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.planning import Request
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Report, sync
 from cpreplicate.runners import choose_runner
 from cpreplicate.source import find
+from cpreplicate.storage import FileStatus
 
 Say = Callable[[str], None]
 Show = Callable[[Report], object]
@@ -54,6 +55,7 @@ class Backlog:
             while self.targets and time.monotonic() < until:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
                 if failed := deleting.delete(part, replica, runner, hold):
+                    self.dropped = []  # their manifests are the record of what is left
                     say(f"{len(failed)} files could not be deleted and are orphans now: {deleting.some(failed)}")
             if not self.targets:
                 self._forget_dropped(replica)
@@ -98,8 +100,11 @@ class _Job:
     was_there: bool = False
     reported: str = ""
 
-    def newest(self) -> str | None:
-        """Return the newest completed checkpoint, or None while the first one is waited for."""
+    def newest(self) -> tuple[str, FileStatus | None] | None:
+        """Return the newest completed checkpoint and the status of its `_metadata`, or None while the first one is waited for.
+
+        A job that is started from scratch gives a number a second time: the status is another one then.
+        """
         try:
             found = find(self.request.source, self.request.sites.source, self.request.allow_older).checkpoint
         except NotThere:
@@ -108,7 +113,8 @@ class _Job:
             self._wait()
             return None
         self.had_checkpoint = True
-        return found
+        place = uri.join(found, METADATA)
+        return found, self.request.sites.source.storage(place).stat(place)
 
     def _wait(self) -> None:
         """Report once what is waited for. Flink makes the directory when a job starts, long before its first checkpoint."""
@@ -137,20 +143,21 @@ def watch(request: Request, interval: float, say: Say, show: Show, wait_for_sour
     if CHECKPOINT_NAME.fullmatch(uri.name(request.source)):
         raise UsageError(f"{request.source} is one checkpoint; watch takes the directory of its job")
     say = sparing = Sparing(say)
-    job, done, backlog = _Job(request, wait_for_source, say), "", Backlog(request)
+    job, backlog = _Job(request, wait_for_source, say), Backlog(request)
+    done: tuple[str, FileStatus | None] | None = None
     while True:
         until = time.monotonic() + interval
         try:
             newest = job.newest()
             if newest is not None and newest != done:
-                report = sync(replace(request, source=newest), say)
+                report = sync(replace(request, source=newest[0]), say)
                 done = newest
                 sparing.forget()
                 backlog.add(report)
                 show(report)
             backlog.work_off(until, say)
         except _PASSING as error:
-            if isinstance(error, _NeverThere) or (isinstance(error, Misplaced) and not done):
+            if isinstance(error, _NeverThere) or (isinstance(error, Misplaced) and done is None):
                 raise
             say(f"{error}; the newest checkpoint is looked for again in {interval:g} s")
         time.sleep(max(0.0, until - time.monotonic()))

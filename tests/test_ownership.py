@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate import content_check, promote, relocate, replicate, seal, sweep, unseal
-from cpreplicate.errors import NotThere, Refused
+from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
 from cpreplicate.planning import Request
 from cpreplicate.promote import PromoteRequest
 from cpreplicate.relocate import RelocateRequest
@@ -163,7 +163,7 @@ class TestOneDirectoryUnderTwoNames:
         (job / "alias").symlink_to(inner.parent)
         refused(job, "would lie in its own source", lambda: sync(job, "alias", "dcB"))
 
-    @pytest.mark.parametrize("inner", ["dcA", f"dcA/{JOB}", f"dcA/{JOB}/shared"])
+    @pytest.mark.parametrize("inner", ["dcA", f"dcA/{JOB}", f"dcA/{JOB}/shared", f"dcA/{JOB}/chk-1"])
     def test_a_bind_mount_is_noticed(self, job, inner):
         """In a mount namespace of its own, as root or as root of a user namespace."""
         (job / "bound").mkdir()
@@ -475,3 +475,72 @@ def test_a_marker_of_another_version_is_refused(job):
     marker = job / "dcB" / JOB / ".cpreplicate" / "replica.json"
     marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
     refused(job, "of another version of cpreplicate")
+
+
+@pytest.mark.parametrize("name", ["before-relocate", "trash", "chk-1.parquet", "replica.json"])
+def test_a_link_in_cpreplicates_own_directory_is_refused(job, name):
+    """What is kept or moved there would be written to where it leads."""
+    sync(job)
+    (job / "other").mkdir()
+    (job / "other" / "chk-1").write_text("precious")
+    place = job / "dcB" / JOB / ".cpreplicate" / name
+    place.unlink(missing_ok=True)
+    place.symlink_to(job / "other")
+    aged(job / "dcB")
+    for upkeep in ("promote", "relocate", "sweep"):
+        refused(job, f".cpreplicate/{name} is a symbolic link", lambda upkeep=upkeep: maintain(upkeep, job / "dcB" / JOB))
+    refused(job, f".cpreplicate/{name} is a symbolic link")
+
+
+@pytest.mark.parametrize("text", ["", "x", '{"sequence": 1e999, "digests": [], "adopted": false}', None])
+def test_where_a_record_is_damaged_or_lost_the_manifest_says_the_same(job, text):
+    sync(job)
+    record = job / "dcB" / JOB / ".cpreplicate" / "chk-1.json"
+    record.unlink() if text is None else record.write_text(text)
+    assert maintain("promote", job / "dcB" / JOB).starting is not None
+
+
+@pytest.mark.parametrize("offset", [4, 200, 600, -20])
+@pytest.mark.parametrize("name", ["chk-1.parquet", "copied-00000000000001-a-000000.parquet"])
+def test_a_manifest_or_journal_with_a_flipped_bit_vouches_for_nothing(job, name, offset):
+    sync(job)
+    own = job / "dcB" / JOB / ".cpreplicate"
+    if name != "chk-1.parquet":
+        shutil.copy(own / "chk-1.parquet", own / name)
+    data = bytearray((own / name).read_bytes())
+    data[offset] ^= 4
+    (own / name).write_bytes(data)
+    write_checkpoint(job / "dcA", 2, NEXT)
+    sync(job)
+    equals_its_source(job, NEXT)
+    assert maintain("promote", job / "dcB" / JOB).starting is not None
+
+
+@pytest.mark.parametrize("inner", ["", "/shared", "/chk-1", "/shared/deeper"])
+def test_a_target_root_in_a_replica_is_a_usage_error(job, inner):
+    sync(job)
+    with pytest.raises(UsageError, match="is or lies in a replica"):
+        sync(job, "dcA", f"dcB/{JOB}{inner}")
+
+
+@pytest.mark.parametrize("where", [".cpreplicate", "shared", "chk-5/_metadata"])
+def test_a_file_where_a_directory_belongs_or_the_other_way_round_is_refused(job, where):
+    sync(job)
+    place = job / "dcB" / JOB / where
+    if place.exists():
+        shutil.rmtree(place)
+    if where.endswith("_metadata"):
+        place.mkdir(parents=True)
+    else:
+        place.write_text("a file")
+    write_checkpoint(job / "dcA", 2, NEXT)
+    with pytest.raises(CpreplicateError) as error:
+        sync(job)
+    assert error.value.exit_code in (3, 6)
+
+
+def test_the_directory_of_the_job_must_be_there_to_unseal(job):
+    sync(job)
+    maintain("promote", job / "dcB" / JOB)
+    with pytest.raises(NotThere, match="nowhere is not there"):
+        unseal.unseal(UnsealRequest(f"file:{job}/dcB/{JOB}", f"file:{job}/nowhere"))

@@ -12,6 +12,8 @@ from cpreplicate.placement import is_replica_path
 from cpreplicate.plan import Cap
 from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
+from cpreplicate.storage.faults import Faulty
+from cpreplicate.storage.registry import serving
 from cpreplicate.sweep import SweepRequest
 from tests.support import checker
 from tests.support.jobs import write_checkpoint
@@ -211,6 +213,31 @@ def test_the_trash_keeps_orphans_until_it_is_emptied(replica):
     assert len(run(replica, empty_trash=True).deletes) == 2
     assert paths(replica) == before
     assert not (replica / ".cpreplicate" / "trash").exists()
+
+
+def test_the_manifest_of_a_dropped_checkpoint_stays_until_its_files_are_gone(tmp_path):
+    """It is the record that they are cpreplicate's."""
+    replica = synced(tmp_path, {1: FILES})
+    synced(tmp_path, {2: NEXT}, async_deletes=True)
+    full = Faulty(
+        Site().storage("file:/"), lambda verb, uri: OSError("busy") if (verb, uri[-9:]) == ("delete", "/shared/a") else None
+    )
+    aged(replica)
+    with serving("file", full):
+        assert run(replica, max_delete=Cap(1, is_share=True)).warnings
+    done = run(replica, max_delete=Cap(1, is_share=True))
+    assert "shared/a" in {each.target for each in done.deletes}
+    assert not (replica / "shared" / "a").exists()
+    assert sorted(each.name for each in (replica / ".cpreplicate").iterdir()) == ["chk-2.json", "chk-2.parquet", "replica.json"]
+
+
+def test_deletes_that_were_put_off_twice_are_swept(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    synced(tmp_path, {2: NEXT}, async_deletes=True)
+    synced(tmp_path, {3: {"shared/z": 5}})
+    aged(replica)
+    run(replica, max_delete=Cap(1, is_share=True))
+    assert {path for path in paths(replica) if not path.startswith(".cpreplicate")} == {"chk-3/_metadata", "shared/z"}
 
 
 def test_what_cannot_be_removed_is_a_warning(replica, monkeypatch):
