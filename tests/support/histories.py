@@ -436,6 +436,8 @@ class World:
 
     def _started(self, side: str, replica: str, start: Checkpoint) -> Job:
         name = FIXED if self.is_fixed else self.draw.choice([f"{len(self.flink.jobs) + 1:032x}", uri.name(replica)])
+        for job in [each for each in self.flink.running() if each.root == self._flink(side, name)]:
+            self.flink.cancel(job)  # one job of an id runs at a time
         mode = self.draw.choice(["NO_CLAIM", "CLAIM"])
         job = self.starts[replica] = self.flink.restore(side, self._flink(side, name), start, mode)  # type: ignore[arg-type]
         self.history.append(f"{job} starts from the replica {start.place} with {mode}")
