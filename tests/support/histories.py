@@ -766,15 +766,25 @@ def recorded(disk: SimulatedDisk, replica: str) -> dict[str, int | None]:
 
 
 def newest_recorded(disk: SimulatedDisk, replica: str) -> str | None:
-    """The committed checkpoint that was published last."""
-    numbers = {}
+    """The committed checkpoint that was published last; the one with the highest number where a record is damaged."""
+    sequences: dict[str, int | None] = {}
     with quiet(disk):
         for status in disk.list(f"{replica}/{OWN}"):
             name = status.name.removesuffix(".json")
             if re.fullmatch(r"chk-\d+", name) and disk.is_file(f"{replica}/{name}/{METADATA}"):
-                note = json.loads(disk.data(status.uri) or b"{}")
-                numbers[name] = -1 if note["adopted"] else note["sequence"]
-    return max(numbers, key=lambda name: numbers[name], default=None)
+                sequences[name] = _sequence(disk.data(status.uri))
+    if None in sequences.values():
+        return max(sequences, key=lambda name: int(name.removeprefix("chk-")))
+    return max(sequences, key=lambda name: sequences[name] or 0, default=None)
+
+
+def _sequence(data: bytes | None) -> int | None:
+    """When a checkpoint was published, before all others if it was adopted; None if its record is damaged."""
+    try:
+        note = json.loads(data or b"")
+        return -1 if note["adopted"] else int(note["sequence"])
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 OPERATIONS: dict[Callable[[World], object], float] = {
