@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from cpreplicate.core.plan import Action, Plan, Vouch, total
 from cpreplicate.deleting import some
 from cpreplicate.errors import CopyFailed, Refused
-from cpreplicate.plan import Action, Plan, Vouch, total
 from cpreplicate.replica import Replica
 from cpreplicate.runners import Read, Runner
 from cpreplicate.storage import Copied, Sites, checksum

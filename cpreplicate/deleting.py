@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from cpreplicate import uri
+from cpreplicate.core import uri
 from cpreplicate.errors import Refused
 from cpreplicate.lease import Lease
 from cpreplicate.replica import Replica

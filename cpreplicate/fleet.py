@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cpreplicate import ownership, seal, uri
+from cpreplicate import ownership, seal
+from cpreplicate.core import uri
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
-from cpreplicate.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.planning import Request
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Looked, Report, Say, look, sync

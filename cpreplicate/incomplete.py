@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from cpreplicate import uri
-from cpreplicate.closure import job_directory
+from cpreplicate.core import uri
+from cpreplicate.core.closure import job_directory
 from cpreplicate.deleting import some
 from cpreplicate.errors import Misplaced, SourceBroken
 from cpreplicate.source import Source

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate import uri
-from cpreplicate.closure import closure, foreign_groups
-from cpreplicate.metadata import Handle, Metadata
+from cpreplicate.core import uri
+from cpreplicate.core.closure import closure, foreign_groups
+from cpreplicate.core.metadata import Handle, Metadata
 from cpreplicate.source import find, read_metadata
 from cpreplicate.storage import Site
 

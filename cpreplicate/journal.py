@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from cpreplicate import notes, uri
+from cpreplicate import notes
+from cpreplicate.core import uri
+from cpreplicate.core.placement import OWN
 from cpreplicate.manifest import DAMAGED
-from cpreplicate.placement import OWN
 from cpreplicate.storage import Storage
 
 PREFIX = "copied-"

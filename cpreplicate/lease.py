@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from cpreplicate import notes, uri
+from cpreplicate import notes
+from cpreplicate.core import uri
+from cpreplicate.core.placement import OWN
 from cpreplicate.errors import LeaseHeld
-from cpreplicate.placement import OWN
 from cpreplicate.processes import is_alive, own_process
 from cpreplicate.storage import Site
 

@@ -11,9 +11,9 @@ import io
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cpreplicate import uri
+from cpreplicate.core import uri
+from cpreplicate.core.placement import OWN
 from cpreplicate.digest import Digest
-from cpreplicate.placement import OWN
 from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from cpreplicate import lease, manifest, notes, ownership, uri
+from cpreplicate import lease, manifest, notes, ownership
+from cpreplicate.core import uri
+from cpreplicate.core.placement import BEFORE_RELOCATE, CHECKPOINT_NAME, FOREIGN, METADATA, OWN, is_replica_path
+from cpreplicate.core.plan import Action
 from cpreplicate.deleting import refuse_links, some
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.journal import Journal
 from cpreplicate.ownership import State, Vouched
-from cpreplicate.placement import BEFORE_RELOCATE, CHECKPOINT_NAME, FOREIGN, METADATA, OWN, is_replica_path
-from cpreplicate.plan import Action
 from cpreplicate.replica import Replica
 from cpreplicate.storage import TEMPORARY, FileStatus
 

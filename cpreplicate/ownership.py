@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate import journal, lease, manifest, notes, uri
+from cpreplicate import journal, lease, manifest, notes
+from cpreplicate.core import uri
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, OWN
+from cpreplicate.core.plan import Vouch
 from cpreplicate.digest import Digest, digest_of
 from cpreplicate.errors import Refused
 from cpreplicate.journal import Journal
 from cpreplicate.manifest import Manifest
-from cpreplicate.placement import CHECKPOINT_NAME, METADATA, OWN
-from cpreplicate.plan import Vouch
 from cpreplicate.replica import Held, Replica
 from cpreplicate.source import MetadataBytes
 from cpreplicate.storage import TEMPORARY, FileStatus, Site, Storage

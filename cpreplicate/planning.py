@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from cpreplicate import incomplete, ownership, paths, plan, seal, uri
-from cpreplicate.closure import Closure, File, closure
+from cpreplicate import incomplete, ownership, seal
+from cpreplicate.core import plan, restore, uri
+from cpreplicate.core.closure import Closure, File, closure
+from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.placement import METADATA, Placement
+from cpreplicate.core.plan import Cap, Plan
+from cpreplicate.core.restore import PathsMode
 from cpreplicate.deleting import refuse_links
 from cpreplicate.digest import digest_of
 from cpreplicate.errors import Refused
 from cpreplicate.incomplete import Search
 from cpreplicate.lease import Held as HeldLease
-from cpreplicate.metadata import rewrite
 from cpreplicate.ownership import Marker, SourceName, State, Vouched
-from cpreplicate.paths import PathsMode
-from cpreplicate.placement import METADATA, Placement
-from cpreplicate.plan import Cap, Plan
 from cpreplicate.replica import Held, Replica
 from cpreplicate.runners import Copies, Engine, Planned
 from cpreplicate.source import MetadataFile, Source, find, read_metadata
@@ -72,7 +73,7 @@ def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, 
     committed = [each.as_committed() for each in held]
     present = replica.present(directories)
     copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present, vouched.files)
-    chosen = paths.choose(wanted.file.metadata, wanted.closure, request.paths)
+    chosen = restore.choose(wanted.file.metadata, wanted.closure, request.paths)
     name = wanted.placement.name
     dropped = plan.dropped(committed, name, wanted.file.metadata.checkpoint_id, request.keep)
     same = [each for each in committed if each.name == name]
@@ -91,7 +92,7 @@ def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, 
         paths=chosen.mode,
         paths_reported=chosen.reported,
         paths_reason=chosen.reason,
-        warnings=paths.warnings(wanted.file.metadata, chosen),
+        warnings=restore.warnings(wanted.file.metadata, chosen),
     )
 
 
@@ -215,6 +216,6 @@ def copies(made: Plan, wanted: Wanted, replica: Replica, held: HeldLease) -> Cop
 
 
 def rewritten(wanted: Wanted, replica: Replica, mode: str) -> Iterator[bytes]:
-    speller = paths.speller(wanted.closure, wanted.placement, replica.root, mode)
+    speller = restore.speller(wanted.closure, wanted.placement, replica.root, mode)
     with ExitStack() as stack:
         yield from rewrite(wanted.file.open(stack), wanted.file.metadata, speller)

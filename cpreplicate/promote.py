@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cpreplicate import lease, orphans, paths, seal
+from cpreplicate import lease, orphans, seal
+from cpreplicate.core import restore as restore_rules
+from cpreplicate.core.metadata import Metadata
+from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.metadata import Metadata
 from cpreplicate.ownership import State
-from cpreplicate.paths import Restore
 from cpreplicate.relocate import RelocateRequest, relocate_held
 from cpreplicate.replica import Replica
 from cpreplicate.source import read_metadata
@@ -84,8 +85,8 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
 
 def _starting(metadata: Metadata, checkpoint: str) -> Starting:
     """The REST field is of `JarRunRequestBody`, the option of `StateRecoveryOptions`, or their names before 1.20."""
-    restore = paths.restore(metadata, "absolute", checkpoint)
-    if not paths.knows_claim_modes(metadata) or restore.claim_mode is None:
+    restore = restore_rules.restore(metadata, "absolute", checkpoint)
+    if not restore_rules.knows_claim_modes(metadata) or restore.claim_mode is None:
         return Starting(checkpoint, restore, {"savepointPath": checkpoint}, {})
-    field, option = paths.claim_mode_names(metadata)
+    field, option = restore_rules.claim_mode_names(metadata)
     return Starting(checkpoint, restore, {"savepointPath": checkpoint, field: restore.claim_mode}, {option: restore.claim_mode})

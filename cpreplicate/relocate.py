@@ -8,15 +8,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate import lease, orphans, ownership, paths, seal, uri
-from cpreplicate.closure import Closure, closure
+from cpreplicate import lease, orphans, ownership, seal
+from cpreplicate.core import restore as restore_rules
+from cpreplicate.core import uri
+from cpreplicate.core.closure import Closure, closure
+from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
+from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.deleting import refuse_links, some
 from cpreplicate.digest import digest_of
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.lease import Lease
-from cpreplicate.metadata import rewrite
-from cpreplicate.paths import PathsMode, Restore
-from cpreplicate.placement import BEFORE_RELOCATE, METADATA, is_replica_path
 from cpreplicate.replica import Replica
 from cpreplicate.source import MetadataFile, read_metadata
 from cpreplicate.storage import Site
@@ -70,11 +72,11 @@ class _Work:
     file: MetadataFile
     closure: Closure
     layout: _Lain
-    spelling: paths.Paths
+    spelling: restore_rules.Paths
     root: str
 
     def rewritten(self) -> Iterator[bytes]:
-        speller = paths.speller(self.closure, self.layout, self.root, self.spelling.mode)
+        speller = restore_rules.speller(self.closure, self.layout, self.root, self.spelling.mode)
         with ExitStack() as stack:
             yield from rewrite(self.file.open(stack), self.file.metadata, speller)
 
@@ -127,7 +129,7 @@ def relocate_held(replica: Replica, names: Sequence[str] | None, request: Reloca
 
 
 def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
-    found = (warning for each in work for warning in paths.warnings(each.file.metadata, each.spelling))
+    found = (warning for each in work for warning in restore_rules.warnings(each.file.metadata, each.spelling))
     return tuple(dict.fromkeys(found))
 
 
@@ -146,7 +148,7 @@ def _replace(replica: Replica, name: str, content: Content, hold: Lease) -> None
 
 
 def _relocated(work: _Work, changed: bool) -> Relocated:
-    restore = paths.restore(work.file.metadata, work.spelling.mode, uri.join(work.root, work.name))
+    restore = restore_rules.restore(work.file.metadata, work.spelling.mode, uri.join(work.root, work.name))
     return Relocated(work.name, changed, work.spelling.reported, work.spelling.reason, restore)
 
 
@@ -167,7 +169,9 @@ def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
     roots = (replica.root, *_former_roots(found, replica, request))
     layout = _Lain(name, roots)
     _refuse_wanting(found, layout, replica, name)
-    return _Work(name, file, found, layout, paths.choose(file.metadata, found, request.paths), request.root or replica.root)
+    return _Work(
+        name, file, found, layout, restore_rules.choose(file.metadata, found, request.paths), request.root or replica.root
+    )
 
 
 def _former_roots(found: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:

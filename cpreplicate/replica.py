@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from cpreplicate import manifest, uri
-from cpreplicate.closure import closure
+from cpreplicate import manifest
+from cpreplicate.core import uri
+from cpreplicate.core.closure import closure
+from cpreplicate.core.metadata import Metadata
+from cpreplicate.core.placement import METADATA, OWN, is_replica_path
+from cpreplicate.core.plan import Committed
 from cpreplicate.digest import Digest
 from cpreplicate.errors import Refused
 from cpreplicate.manifest import Manifest
-from cpreplicate.metadata import Metadata
-from cpreplicate.placement import METADATA, OWN, is_replica_path
-from cpreplicate.plan import Committed
 from cpreplicate.source import MetadataBytes, decoded, newest_first, read_bytes, read_metadata
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY, Content, FileStatus

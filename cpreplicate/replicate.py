@@ -9,16 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
-from cpreplicate import content_check, deleting, incomplete, lease, manifest, ownership, paths, plan, uri
+from cpreplicate import content_check, deleting, incomplete, lease, manifest, ownership
 from cpreplicate.content_check import Compared
+from cpreplicate.core import plan, uri
+from cpreplicate.core import restore as restore_rules
+from cpreplicate.core.plan import Plan, Vouch
+from cpreplicate.core.restore import Restore
 from cpreplicate.deleting import some
 from cpreplicate.digest import Digest
 from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
 from cpreplicate.journal import Copied, JournalWriter
 from cpreplicate.lease import Lease
 from cpreplicate.ownership import State, Vouched
-from cpreplicate.paths import Restore
-from cpreplicate.plan import Plan, Vouch
 from cpreplicate.planning import (
     Request,
     Wanted,
@@ -406,5 +408,5 @@ def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]
 
 
 def _report(made: Plan, wanted: Wanted, started: float) -> Report:
-    restore = paths.restore(wanted.file.metadata, made.paths, uri.join(made.replica, made.checkpoint))
+    restore = restore_rules.restore(wanted.file.metadata, made.paths, uri.join(made.replica, made.checkpoint))
     return Report(made, restore, seconds=time.monotonic() - started, warnings=made.warnings)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cpreplicate import notes, uri
+from cpreplicate import notes
+from cpreplicate.core import uri
+from cpreplicate.core.placement import OWN
 from cpreplicate.errors import Refused
-from cpreplicate.placement import OWN
 from cpreplicate.replica import Replica
 
 NAME = "sealed"

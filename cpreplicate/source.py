@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO, NamedTuple
 
-from cpreplicate import uri
+from cpreplicate.core import uri
+from cpreplicate.core.metadata import Metadata, decode
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.digest import Digest, digest_of
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
-from cpreplicate.metadata import Metadata, decode
-from cpreplicate.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import CHUNK
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from cpreplicate import deleting, lease, notes, orphans, seal
+from cpreplicate.core.placement import OWN
+from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.lease import Lease
 from cpreplicate.orphans import TRASH, Found
-from cpreplicate.placement import OWN
-from cpreplicate.plan import Action, Cap, total
 from cpreplicate.replica import Replica
 from cpreplicate.runners import Engine, choose_runner
 from cpreplicate.storage import Sites

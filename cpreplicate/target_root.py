@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cpreplicate import uri
+from cpreplicate.core import uri
+from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import UsageError
-from cpreplicate.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.storage import Storage
 
 

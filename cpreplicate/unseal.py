@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cpreplicate import orphans, seal, uri
-from cpreplicate.closure import closure
+from cpreplicate import orphans, seal
+from cpreplicate.core import uri
+from cpreplicate.core.closure import closure
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_replica_path
 from cpreplicate.deleting import some
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.placement import CHECKPOINT_NAME, METADATA, is_replica_path
 from cpreplicate.replica import Replica
 from cpreplicate.seal import Seal
 from cpreplicate.source import completed_names, read_metadata

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from cpreplicate import deleting, lease, ownership, seal, uri
+from cpreplicate import deleting, lease, ownership, seal
+from cpreplicate.core import uri
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, Misplaced, NotThere, SourceMovedOn, UsageError
-from cpreplicate.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.planning import Request
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Report, sync

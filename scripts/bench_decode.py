@@ -38,7 +38,7 @@ CASES = [
 
 def measure(path: str, through: str) -> None:
     """In a process of its own: best time, and the memory that it took beyond an idle process."""
-    from cpreplicate.metadata import decode
+    from cpreplicate.core.metadata import decode
 
     idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []

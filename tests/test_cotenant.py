@@ -17,12 +17,13 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from cpreplicate import content_check, ownership, plan, planning, replicate, seal, source, unseal
+from cpreplicate import content_check, ownership, planning, replicate, seal, source, unseal
 from cpreplicate import orphans as orphan
 from cpreplicate.content_check import Compared
+from cpreplicate.core import plan
+from cpreplicate.core.plan import Vouch
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.journal import JournalWriter
-from cpreplicate.plan import Vouch
 from cpreplicate.planning import Request
 from cpreplicate.replica import Replica
 from cpreplicate.runners import inline

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from cpreplicate import plan, planning, promote, relocate, replicate, sweep
+from cpreplicate import planning, promote, relocate, replicate, sweep
+from cpreplicate.core import plan
 from cpreplicate.storage.local import LocalStorage
 from cpreplicate.storage.renaming import RenamingStorage
 from tests.support.simulated import SimulatedDisk

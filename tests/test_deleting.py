@@ -4,9 +4,10 @@ import time
 
 import pytest
 
-from cpreplicate import deleting, lease, replicate, uri
+from cpreplicate import deleting, lease, replicate
+from cpreplicate.core import uri
+from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
-from cpreplicate.plan import Cap
 from cpreplicate.planning import Request
 from cpreplicate.replica import Replica
 from cpreplicate.runners import Delete

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import fleet, uri
+from cpreplicate import fleet
+from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.fleet import Member
 from cpreplicate.planning import Request

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Misplaced, Refused, SourceBroken, SourceMovedOn
 from cpreplicate.planning import Request
 from cpreplicate.replicate import diff, sync
@@ -14,7 +15,6 @@ from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Site, Sites
 from cpreplicate.storage.registry import serving
 from cpreplicate.storage.tracing import Tracing
-from cpreplicate.uri import Remap
 from tests.support.jobs import JOB, metadata, write_checkpoint
 
 FILES = {f"shared/{name}": 10 for name in "abcdefgh"} | {"taskowned/t": 5, "chk-1/x": 3}

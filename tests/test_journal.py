@@ -6,9 +6,9 @@ import time
 import pytest
 
 from cpreplicate import journal, manifest, replicate, sweep
+from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed
 from cpreplicate.journal import Copied, JournalWriter
-from cpreplicate.plan import Cap
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site
 from cpreplicate.storage.faults import Faulty

@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 
-from cpreplicate import lease, plan, promote, relocate, replicate, sweep
+from cpreplicate import lease, promote, relocate, replicate, sweep
+from cpreplicate.core import plan
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
 from cpreplicate.replica import Replica
 from cpreplicate.storage import TEMPORARY

@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from cpreplicate import lease, relocate, replicate, seal
-from cpreplicate.closure import closure
+from cpreplicate.core.closure import closure
+from cpreplicate.core.metadata import decode
+from cpreplicate.core.restore import choose
 from cpreplicate.errors import LeaseHeld, Refused
-from cpreplicate.metadata import decode
 from cpreplicate.output import machine, text, upkeep
-from cpreplicate.paths import choose
 from cpreplicate.planning import Request
 from cpreplicate.relocate import RelocateRequest
 from cpreplicate.replica import Replica

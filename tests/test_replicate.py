@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import lease, manifest, replicate, uri
+from cpreplicate import lease, manifest, replicate
 from cpreplicate import replica as replica_module
-from cpreplicate.closure import closure
+from cpreplicate.core import uri
+from cpreplicate.core.closure import closure
+from cpreplicate.core.metadata import Absolute, rewrite
 from cpreplicate.digest import digest_of
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn, UsageError
-from cpreplicate.metadata import Absolute, rewrite
 from cpreplicate.replica import Replica
 from cpreplicate.replicate import Request
 from cpreplicate.runners.inline import InlineRunner

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from cpreplicate import plan, promote, relocate, replicate, sweep, unseal, verify
+from cpreplicate import promote, relocate, replicate, sweep, unseal, verify
+from cpreplicate.core import plan
 from cpreplicate.errors import Refused
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cpreplicate import lease, seal, sweep
+from cpreplicate.core.placement import is_replica_path
+from cpreplicate.core.plan import Cap
 from cpreplicate.errors import NotThere, Refused, TooManyDeletes
-from cpreplicate.placement import is_replica_path
-from cpreplicate.plan import Cap
 from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
 from cpreplicate.storage.faults import Faulty

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from cpreplicate import __version__, uri
+from cpreplicate import __version__
 from cpreplicate.cli import params, sites
 from cpreplicate.cli.results import change_code, read_code
+from cpreplicate.core import uri
 
 
 @click.group(context_settings={"auto_envvar_prefix": "CPREPLICATE", "help_option_names": ["-h", "--help"]})

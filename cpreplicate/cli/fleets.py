@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate import uri
 from cpreplicate.cli import config, params, sites
 from cpreplicate.cli.commands import cli, sync
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.tables import check_value, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.core import uri
 
 if TYPE_CHECKING:
     from cpreplicate.fleet import Member

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate import uri
 from cpreplicate.cli import sites
+from cpreplicate.core import uri
 from cpreplicate.errors import TooManyDeletes
 from cpreplicate.storage.narration import narrate_with
 
 if TYPE_CHECKING:
     from cpreplicate.cli.toml_file import TomlFile
-    from cpreplicate.plan import Cap
+    from cpreplicate.core.plan import Cap
     from cpreplicate.planning import Request
     from cpreplicate.storage import Limits, Site, Sites
     from cpreplicate.verify import Sample
@@ -163,7 +163,7 @@ lock_wait = click.option(
 
 
 def cap(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Cap | None:
-    from cpreplicate.plan import Cap
+    from cpreplicate.core.plan import Cap
 
     if value is None:
         return None

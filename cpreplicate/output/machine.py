@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from cpreplicate.core.plan import Action, total
 from cpreplicate.inspect import Inspection, ReferenceRow
-from cpreplicate.plan import Action, total
 from cpreplicate.replicate import Report
 from cpreplicate.verify import Verification
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.inspect import Inspection, ReferenceRow
 from cpreplicate.output.streams import is_terminal, printable
-from cpreplicate.plan import Action, Plan, total
 from cpreplicate.replicate import Report
 from cpreplicate.verify import Verification
 

@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from typing import Any
 
+from cpreplicate.core.plan import total
 from cpreplicate.output import machine, text
 from cpreplicate.output.streams import printable
-from cpreplicate.plan import total
 from cpreplicate.promote import Promotion, Starting
 from cpreplicate.relocate import Relocation
 from cpreplicate.sweep import Sweep

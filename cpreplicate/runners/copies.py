@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from cpreplicate.closure import File
+from cpreplicate.core.closure import File
 from cpreplicate.lease import Held
 from cpreplicate.runners.work import Action, Copy, size_of
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import gateway
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage, Transient, refuse_unusable

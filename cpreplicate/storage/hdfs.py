@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Streamed, Transient, refuse_unusable
 from cpreplicate.storage.hdfs_errors import translated

@@ -12,7 +12,7 @@ import stat as modes
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.errors import Refused
 from cpreplicate.storage.base import Attributes, Content, FileStatus
 from cpreplicate.storage.renaming import RenamingStorage

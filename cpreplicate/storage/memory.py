@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage, refuse_unusable
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, BinaryIO, cast
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Storage, Transient, refuse_unusable
 

@@ -8,7 +8,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.storage.base import TEMPORARY, Attributes, Content, Storage
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.limits import Limited, Limits

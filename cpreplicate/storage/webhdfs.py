@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Transient, refuse_unusable
 from cpreplicate.storage.hdfs_errors import translated

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.storage import FileStatus, Site, Storage
 from cpreplicate.storage.base import Attributes, Content
 from cpreplicate.storage.limits import Ledger

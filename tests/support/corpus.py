@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from cpreplicate.uri import Remap
+from cpreplicate.core.uri import Remap
 from tests.support import checker
 
 ROOT = Path(__file__).parent.parent / "data" / "corpus"

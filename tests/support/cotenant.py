@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple
 
-from cpreplicate import uri
+from cpreplicate.core import uri
 from tests.support import checker
 from tests.support.encoder import File as FileHandle
 from tests.support.encoder import Incremental, KeyGroups, OperatorEntry, RelativeFile, Segment, Subtask, Tree, encode

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cpreplicate.metadata import Handle
+from cpreplicate.core.metadata import Handle
 
 TAIL = b"\xac\xed\x00\x05sr\x00\x04tail"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpreplicate.metadata import Absolute, Handle, Metadata, Relative
+from cpreplicate.core.metadata import Absolute, Handle, Metadata, Relative
 
 TYPES = {"file": 2, "relative": 6, "segment": 15, "inline": 1, "empty": 16}
 STATES = {

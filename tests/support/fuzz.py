@@ -11,11 +11,11 @@ from functools import cache
 from typing import NamedTuple
 from unittest import mock
 
-from cpreplicate.closure import closure
+from cpreplicate.core.closure import closure
+from cpreplicate.core.metadata import Handle, Metadata, decode, decoder, rewrite
+from cpreplicate.core.metadata.window import WINDOW, Window
+from cpreplicate.core.placement import Placement, is_replica_path
 from cpreplicate.errors import CpreplicateError, MetadataError
-from cpreplicate.metadata import Handle, Metadata, decode, decoder, rewrite
-from cpreplicate.metadata.window import WINDOW, Window
-from cpreplicate.placement import Placement, is_replica_path
 from tests.support.corpus import ROOT
 from tests.support.encoder import (
     TAIL,

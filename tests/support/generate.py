@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from cpreplicate.metadata import Handle
+from cpreplicate.core.metadata import Handle
 from tests.support.encoder import (
     Changelog,
     ChangelogFiles,

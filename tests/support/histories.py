@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from cpreplicate import fleet, journal, manifest, plan, promote, relocate, replicate, sweep, unseal, uri, watch
+from cpreplicate import fleet, journal, manifest, promote, relocate, replicate, sweep, unseal, watch
+from cpreplicate.core import plan, uri
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.planning import Request
 from cpreplicate.runners import Engine, inline

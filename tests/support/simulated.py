@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
-from cpreplicate import uri as places
+from cpreplicate.core import uri as places
 from cpreplicate.storage.base import Attributes, Content, FileStatus, refuse_unusable
 from cpreplicate.storage.renaming import RenamingStorage
 from tests.support import checker

@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
+from cpreplicate.core.metadata import decode
 from cpreplicate.errors import MetadataError
-from cpreplicate.metadata import decode
 from tests.support.corpus import ROOT
 from tests.support.generate import synthetic
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from cpreplicate import uri
-from cpreplicate.closure import Closure
-from cpreplicate.metadata import Absolute, Handle, Metadata, Relative
-from cpreplicate.placement import Layout
+from cpreplicate.core import uri
+from cpreplicate.core.closure import Closure
+from cpreplicate.core.metadata import Absolute, Handle, Metadata, Relative
+from cpreplicate.core.placement import Layout
 
 PathsMode = Literal["auto", "relative", "absolute"]
 _FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which knows no NO_CLAIM

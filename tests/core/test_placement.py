@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate import uri
+from cpreplicate.core import uri
+from cpreplicate.core.placement import Placement, is_replica_path
 from cpreplicate.errors import Refused
-from cpreplicate.placement import Placement, is_replica_path
 
 JOB = "hdfs://dcA/ckpt/job2"
 PLACEMENT = Placement(f"{JOB}/chk-7", JOB, "chk-7")

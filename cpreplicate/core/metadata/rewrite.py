@@ -9,10 +9,10 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple, TypeAlias
 
+from cpreplicate.core.metadata import mutf8
+from cpreplicate.core.metadata.model import Handle, Metadata
+from cpreplicate.core.metadata.window import read_fully
 from cpreplicate.errors import MetadataError
-from cpreplicate.metadata import mutf8
-from cpreplicate.metadata.model import Handle, Metadata
-from cpreplicate.metadata.window import read_fully
 
 _CHUNK = 4 << 20  # bytes; a chunk that is yielded is at most that, or one piece
 _SEGMENT_PATH = 21  # type 15: u8 type, i64 position, i64 size, i32 scope, then the path

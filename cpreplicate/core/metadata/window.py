@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable
 from typing import BinaryIO, NoReturn
 
+from cpreplicate.core.metadata import mutf8
 from cpreplicate.errors import MetadataError
-from cpreplicate.metadata import mutf8
 
 _I32, _I64, _U16 = struct.Struct(">i").unpack_from, struct.Struct(">q").unpack_from, struct.Struct(">H").unpack_from
 WINDOW = 16 << 20

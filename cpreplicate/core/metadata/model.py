@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from cpreplicate.metadata.columns import Handles
+    from cpreplicate.core.metadata.columns import Handles
 
 KINDS = ("file", "relative", "segment", "inline", "empty", "directory")
 FILE, RELATIVE, SEGMENT, INLINE, EMPTY, DIRECTORY = range(6)

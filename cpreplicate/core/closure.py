@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate import uri
-from cpreplicate.metadata import Handle, Metadata
-from cpreplicate.metadata.model import DIRECTORY, SEGMENT
+from cpreplicate.core import uri
+from cpreplicate.core.metadata import Handle, Metadata
+from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
 
 
 class File(NamedTuple):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cpreplicate import uri
+from cpreplicate.core import uri
+from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Refused, UsageError
-from cpreplicate.uri import Remap
 
 BASE = "hdfs://dcA/flink/job/chk-7"
 

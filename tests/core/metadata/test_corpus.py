@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.metadata import Absolute, decode, rewrite
+from cpreplicate.core.metadata import Absolute, decode, rewrite
 from tests.support.corpus import RECORDED, ROOT
 from tests.support.flinkrows import as_flink_tells, as_we_tell, same_spelling
 

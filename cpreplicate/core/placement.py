@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
-from cpreplicate import uri
+from cpreplicate.core import uri
 from cpreplicate.errors import Refused
 
 _File = TypeVar("_File")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.closure import File
-from cpreplicate.plan import Action, Committed, Vouch, copies_and_keeps, deletes, dropped, total
+from cpreplicate.core.closure import File
+from cpreplicate.core.plan import Action, Committed, Vouch, copies_and_keeps, deletes, dropped, total
 
 TARGETS = st.sampled_from([f"shared/{n}" for n in "abcdefgh"])
 FILES = st.dictionaries(TARGETS, st.integers(0, 9))

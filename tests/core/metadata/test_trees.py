@@ -7,8 +7,8 @@ import tracemalloc
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from cpreplicate.core.metadata import Absolute, decode, decoder, rewrite, window
 from cpreplicate.errors import MetadataError
-from cpreplicate.metadata import Absolute, decode, decoder, rewrite, window
 from tests.support.encoder import (
     Empty,
     File,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpreplicate.core.metadata import Absolute, Relative, decode, decoder, mutf8, rewrite, window
 from cpreplicate.errors import MetadataError
-from cpreplicate.metadata import Absolute, Relative, decode, decoder, mutf8, rewrite, window
 from tests.support.flinkrows import same_spelling
 from tests.support.generate import PROPERTIES, Written, generate, java_utf, synthetic
 

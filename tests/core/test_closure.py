@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate import uri
-from cpreplicate.closure import closure, foreign_groups
+from cpreplicate.core import uri
+from cpreplicate.core.closure import closure, foreign_groups
+from cpreplicate.core.metadata import decode
+from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Refused
-from cpreplicate.metadata import decode
-from cpreplicate.uri import Remap
 from tests.support.corpus import RECORDED, ROOT
 from tests.support.generate import generate
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cpreplicate.metadata.model import KINDS, PARTS, STATES
+from cpreplicate.core.metadata.model import KINDS, PARTS, STATES
 from tests.support.fuzz import DAMAGES, VERSIONS, corpus, generated, read, rows, rows_one_by_one, seed, survives
 from tests.support.generate import synthetic
 

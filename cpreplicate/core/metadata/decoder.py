@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import BinaryIO, NamedTuple
 
+from cpreplicate.core.metadata import model, mutf8
+from cpreplicate.core.metadata.columns import Builder
+from cpreplicate.core.metadata.model import Metadata, Operator
+from cpreplicate.core.metadata.runs import uniform
+from cpreplicate.core.metadata.window import WINDOW, Window
 from cpreplicate.errors import MetadataError
-from cpreplicate.metadata import model, mutf8
-from cpreplicate.metadata.columns import Builder
-from cpreplicate.metadata.model import Metadata, Operator
-from cpreplicate.metadata.runs import uniform
-from cpreplicate.metadata.window import WINDOW, Window
 
 MAGIC = 0x4960672D
 MASTER_STATE_MAGIC = 0xC96B1696

@@ -13,9 +13,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cpreplicate.core.metadata import mutf8
+from cpreplicate.core.metadata.model import (
+    DELTA,
+    DIRECTORY,
+    EMPTY,
+    FILE,
+    INLINE,
+    KINDS,
+    PARTS,
+    RELATIVE,
+    SEGMENT,
+    STATES,
+    Handle,
+)
 from cpreplicate.errors import MetadataError
-from cpreplicate.metadata import mutf8
-from cpreplicate.metadata.model import DELTA, DIRECTORY, EMPTY, FILE, INLINE, KINDS, PARTS, RELATIVE, SEGMENT, STATES, Handle
 
 Column = npt.NDArray[Any]
 _CHUNK = 65_536  # rows

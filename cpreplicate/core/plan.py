@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from cpreplicate.closure import File
+from cpreplicate.core.closure import File
 
 Verb = Literal["copy", "keep", "delete"]
 

@@ -1,0 +1,1 @@
+"""Pure: no I/O, and nothing to install but numpy."""
