@@ -16,8 +16,8 @@ import pytest
 
 from cpreplicate import planning, promote, relocate, replicate, sweep
 from cpreplicate.core import plan
-from cpreplicate.storage.local import LocalStorage
-from cpreplicate.storage.renaming import RenamingStorage
+from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support.simulated import SimulatedDisk
 from tests.support.staging import Scenario, Stage, examine, silent
 

@@ -14,11 +14,11 @@ from cpreplicate.runners import Delete
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.work import attempt
 from cpreplicate.storage import Site, Sites
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.tracing import Tracing
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths, synced
+from tests.support.tracing import Tracing
 
 ELSEWHERE = [
     "file:/etc/hostname", "file:{replica}/../other/file", "../../../other/file", "../.cpreplicate/lease", "hdfs://dcB/x",

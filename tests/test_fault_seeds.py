@@ -16,10 +16,11 @@ import pytest
 from cpreplicate import replicate
 from cpreplicate.errors import CpreplicateError, exit_code_of
 from cpreplicate.runners import inline
-from cpreplicate.storage import Transient, retry
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.retry import Retrying
-from cpreplicate.storage.wrapped import Wrapped
+from cpreplicate.storage import Transient
+from cpreplicate.storage.wrappers import retry
+from cpreplicate.storage.wrappers.base import Wrapped
+from cpreplicate.storage.wrappers.retry import Retrying
+from tests.support.registry import serving
 from tests.support.simulated import READS, SimulatedDisk, files
 from tests.support.staging import Judge, Scenario, Stage, record, running_on
 

@@ -24,11 +24,11 @@ from cpreplicate import replicate
 from cpreplicate.errors import CopyFailed, CpreplicateError, SourceBroken, SourceMovedOn
 from cpreplicate.replicate import Request
 from cpreplicate.storage import Site, Sites, Storage, WriteSettings
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.wrapped import Wrapped
+from cpreplicate.storage.wrappers.base import Wrapped
 from cpreplicate.verify import ALL, verify
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
+from tests.support.registry import serving
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 

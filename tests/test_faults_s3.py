@@ -10,7 +10,8 @@ import pytest
 import s3fs
 
 from cpreplicate.errors import CopyFailed, SourceBroken, SourceMovedOn
-from cpreplicate.storage import Site, Sites, retry
+from cpreplicate.storage import Site, Sites
+from cpreplicate.storage.wrappers import retry
 from tests.support.jobs import JOB
 from tests.support.s3 import FaultyProxy, S3Server, site_options
 from tests.test_faults import (

@@ -18,12 +18,12 @@ import pytest
 from cpreplicate import replicate
 from cpreplicate.replicate import Request
 from cpreplicate.storage import Site, Sites, Transient, WriteSettings
-from cpreplicate.storage.limits import new_limits
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.tracing import READING, Tracing
+from cpreplicate.storage.wrappers.limits import new_limits
 from cpreplicate.verify import ALL, verify
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
+from tests.support.registry import serving
+from tests.support.tracing import READING, Tracing
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 

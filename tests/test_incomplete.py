@@ -13,9 +13,9 @@ from cpreplicate.replicate import diff, sync
 from cpreplicate.runners import Copy
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Site, Sites
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.tracing import Tracing
 from tests.support.jobs import JOB, metadata, write_checkpoint
+from tests.support.registry import serving
+from tests.support.tracing import Tracing
 
 FILES = {f"shared/{name}": 10 for name in "abcdefgh"} | {"taskowned/t": 5, "chk-1/x": 3}
 OTHER = "fedcba9876543210fedcba9876543210"

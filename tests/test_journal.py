@@ -11,11 +11,11 @@ from cpreplicate.errors import CopyFailed
 from cpreplicate.journal import Copied, JournalWriter
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.memory import MemoryStorage
-from cpreplicate.storage.registry import serving
 from cpreplicate.verify import ALL, verify
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.memory import MemoryStorage
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, aged, synced
 
 ROOT = "memory:/dcB/job"

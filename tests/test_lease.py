@@ -17,8 +17,8 @@ from cpreplicate import lease, notes
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.processes import own_process
 from cpreplicate.storage import Site
-from cpreplicate.storage.memory import MemoryStorage
-from cpreplicate.storage.registry import serving
+from tests.support.memory import MemoryStorage
+from tests.support.registry import serving
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 from cpreplicate import replicate
 from cpreplicate.replicate import Request
 from cpreplicate.storage import Site
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.tracing import Tracing
-from cpreplicate.storage.wrapped import Wrapped
+from cpreplicate.storage.wrappers.base import Wrapped
 from tests.support import checker, corpus
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
+from tests.support.tracing import Tracing
 
 FILES = {f"shared/{name}": 100 * size for size, name in enumerate("abcdefgh", start=1)}
 NEXT = {**{name: size for name, size in FILES.items() if name > "shared/c"}, "shared/x": 50, "shared/y": 60}

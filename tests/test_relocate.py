@@ -15,12 +15,12 @@ from cpreplicate.planning import Request
 from cpreplicate.relocate import RelocateRequest
 from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.wrapped import Wrapped
+from cpreplicate.storage.wrappers.base import Wrapped
 from cpreplicate.verify import ALL, verify
 from tests.support import checker, corpus
 from tests.support.corpus import DataCentre
 from tests.support.encoder import Empty, Nested, OperatorEntry, Subtask, Tree, encode
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths, synced
 
 

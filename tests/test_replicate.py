@@ -18,13 +18,13 @@ from cpreplicate.replicate import Request
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.source import read_metadata
 from cpreplicate.storage import Site, Sites
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.registry import serving
 from cpreplicate.verify import ALL, Sample, verify
 from tests.support import corpus
 from tests.support.corpus import DataCentre
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 
 FOLDERS = sorted(each.name for each in corpus.ROOT.iterdir())
 INCREMENTAL = "2.3.0-rocks-incr"

@@ -12,11 +12,11 @@ from cpreplicate.core.plan import Cap
 from cpreplicate.errors import NotThere, Refused, TooManyDeletes
 from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.registry import serving
 from cpreplicate.sweep import SweepRequest
 from tests.support import checker
+from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, aged, paths, recorded, synced
 
 

@@ -15,10 +15,10 @@ from cpreplicate import watch
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.registry import serving
 from tests.support import checker
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB, metadata, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths
 
 

@@ -12,8 +12,8 @@ import click
 from cpreplicate.cli.tables import check_value, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.hadoop_conf import read
-from cpreplicate.storage.site import Options
+from cpreplicate.storage.backends.hadoop_conf import read
+from cpreplicate.storage.sites import Options
 
 STORAGE = "storage"
 

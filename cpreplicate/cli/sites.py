@@ -12,9 +12,9 @@ import click
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import HDFS_CLIENTS, Limits, Site, WriteSettings
-from cpreplicate.storage.hadoop_conf import read
-from cpreplicate.storage.limits import new_limits
-from cpreplicate.storage.site import Options
+from cpreplicate.storage.backends.hadoop_conf import read
+from cpreplicate.storage.sites import Options
+from cpreplicate.storage.wrappers.limits import new_limits
 from cpreplicate.users import user_name
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}

@@ -11,7 +11,7 @@ from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.transport import Told, decode_outcomes, encode_outcomes
 from cpreplicate.runners.work import Action, Outcome, Watcher
 from cpreplicate.storage import Transient
-from cpreplicate.storage.calls import Address, Answers, Caller
+from cpreplicate.storage.rpc import Address, Answers, Caller
 
 _SECONDS = 1.0  # between two reports of a task
 

@@ -27,8 +27,8 @@ from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
 from cpreplicate.runners.work import Action, Copy, Outcome, Stopped, perform
 from cpreplicate.storage import Sites
-from cpreplicate.storage.calls import Address, answering
-from cpreplicate.storage.limits import pace
+from cpreplicate.storage.rpc import Address, answering
+from cpreplicate.storage.wrappers.limits import pace
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.lease import Held
 from cpreplicate.storage import ShortSource, Sites, SourceMissing, Storage, checksum, copy_file
-from cpreplicate.storage.waiting import wanted
+from cpreplicate.storage.cancellation import wanted
 
 SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 _LARGE_STREAMS = 8  # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower: docs/performance.md

@@ -2,9 +2,9 @@
 
 from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage, Transient, Unreachable
 from cpreplicate.storage.copy import Copied, ShortSource, SourceMissing, checksum, copy_file
-from cpreplicate.storage.limits import Limits
 from cpreplicate.storage.settings import WriteSettings
-from cpreplicate.storage.site import HDFS_CLIENTS, Site, Sites
+from cpreplicate.storage.sites import HDFS_CLIENTS, Site, Sites
+from cpreplicate.storage.wrappers.limits import Limits
 
 __all__ = [
     "HDFS_CLIENTS",

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from cpreplicate.storage import limits
 from cpreplicate.storage.base import CHUNK, Storage, Streamed
-from cpreplicate.storage.site import Site, Sites
+from cpreplicate.storage.sites import Site, Sites
+from cpreplicate.storage.wrappers import limits
 
 Moved = Callable[[int], None]
 

@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 from cpreplicate.core import uri as places
 from cpreplicate.storage import FileStatus, Site, Storage
 from cpreplicate.storage.base import Attributes, Content
-from cpreplicate.storage.limits import Ledger
+from cpreplicate.storage.wrappers.limits import Ledger
 
 SCHEME = "emulated"
 _PIECE = bytes(256 << 10)

@@ -7,7 +7,7 @@ import pytest
 from cpreplicate.runners import Copy, Outcome
 from cpreplicate.runners.desk import Desk, Reporter
 from cpreplicate.runners.progress import Progress
-from cpreplicate.storage.calls import Address, answering
+from cpreplicate.storage.rpc import Address, answering
 
 BATCH = [Copy(f"s{n}", f"t{n}", 10) for n in range(3)]
 GONE = Address(("127.0.0.1", 1), b"key")

@@ -18,7 +18,7 @@ from cpreplicate.runners import Copy, Delete, Engine, Read, executors
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import SparkRunner
 from cpreplicate.storage import Site, Sites, checksum
-from cpreplicate.storage.limits import new_limits
+from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.killing import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -10,12 +10,12 @@ from cpreplicate.runners import Copy, Delete, Stopped
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.work import perform
 from cpreplicate.storage import Site, Sites, Transient
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.limits import Limited, new_limits
-from cpreplicate.storage.memory import MemoryStorage
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.retry import Retrying
-from cpreplicate.storage.tracing import Tracing
+from cpreplicate.storage.wrappers.limits import Limited, new_limits
+from cpreplicate.storage.wrappers.retry import Retrying
+from tests.support.faults import Faulty
+from tests.support.memory import MemoryStorage
+from tests.support.registry import serving
+from tests.support.tracing import Tracing
 
 SOURCE, TARGET = "memory:/source/f", "memory:/target/f"
 

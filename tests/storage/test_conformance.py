@@ -13,9 +13,9 @@ import s3fs
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage import ShortSource, Site, Sites, SourceMissing, WriteSettings, checksum, copy_file
 from cpreplicate.storage.base import TEMPORARY, Attributes
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.memory import MemoryStorage
-from cpreplicate.storage.registry import serving
+from tests.support.faults import Faulty
+from tests.support.memory import MemoryStorage
+from tests.support.registry import serving
 from tests.support.s3 import s3fs_options
 
 pytestmark = pytest.mark.xdist_group("hdfs")

@@ -3,9 +3,9 @@
 from cpreplicate import replicate
 from cpreplicate.replicate import Request
 from cpreplicate.storage import Site
-from cpreplicate.storage.registry import serving
-from cpreplicate.storage.tracing import Tracing
 from tests.support.corpus import DataCentre
+from tests.support.registry import serving
+from tests.support.tracing import Tracing
 
 
 def test_syncs_change_nothing_but_the_replica(tmp_path):

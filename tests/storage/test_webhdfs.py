@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
 from cpreplicate.storage.base import Transient
 from cpreplicate.storage.settings import WriteSettings
-from cpreplicate.storage.webhdfs import WebHdfsStorage
 
 FILE = {"FileStatus": {"length": 3, "type": "FILE", "modificationTime": 1000, "permission": "640"}}
 SECRET = "SECRET-of-a-token"

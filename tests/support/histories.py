@@ -25,8 +25,8 @@ from cpreplicate.runners import Engine, inline
 from cpreplicate.source import find
 from cpreplicate.storage import Site, Sites
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
-from cpreplicate.storage.registry import serving
 from tests.support.cotenant import FIXED, METADATA, SIDES, TAG, Checkpoint, Flink, Job, files_of, quiet
+from tests.support.registry import serving
 from tests.support.simulated import READS, Moment, SimulatedDisk, files
 from tests.support.staging import LATER, UNFINISHED, running_on, silent
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from cpreplicate.core import uri as places
+from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Attributes, Content, FileStatus, refuse_unusable
-from cpreplicate.storage.renaming import RenamingStorage
 from tests.support import checker
 from tests.support.encoder import File as FileHandle
 from tests.support.encoder import Incremental, KeyGroups, OperatorEntry, RelativeFile, Segment, Subtask, Tree, encode

@@ -16,8 +16,8 @@ from cpreplicate.errors import CpreplicateError
 from cpreplicate.planning import Request
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY
-from cpreplicate.storage.registry import serving
 from tests.support import checker
+from tests.support.registry import serving
 from tests.support.simulated import EPOCH, READS, Clock, Point, Recorder, SimulatedDisk, SimulatedJob, State, files
 
 TARGET_ROOT = "file:/dcB"

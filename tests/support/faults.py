@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.wrapped import Wrapped
+from cpreplicate.storage.wrappers.base import Wrapped
 
 
 class Faulty(Wrapped):

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Transient, refuse_unusable
-from cpreplicate.storage.hdfs_errors import translated
-from cpreplicate.storage.renaming import RenamingStorage
 from cpreplicate.storage.settings import WriteSettings
 
 try:

@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from cpreplicate.storage import waiting
+from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.calls import Address, Caller
-from cpreplicate.storage.wrapped import Wrapped
+from cpreplicate.storage.rpc import Address, Caller
+from cpreplicate.storage.wrappers.base import Wrapped
 
 _WRITING = ("put", "create_exclusive", "take_over")
 _BURST = 0.1  # seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
@@ -129,4 +129,4 @@ class Limited(Wrapped):
         self._limits, self._what = limits, f"calls {cluster}"
 
     def before(self, verb: str, uri: str) -> None:  # noqa: ARG002  # a call costs the same everywhere
-        wait(self._limits, self._what, self.put_calls if verb in _WRITING else 1, waiting.go_on)
+        wait(self._limits, self._what, self.put_calls if verb in _WRITING else 1, cancellation.go_on)

@@ -7,10 +7,11 @@ import time
 import pytest
 
 from cpreplicate.errors import exit_code_of
-from cpreplicate.storage import Transient, Unreachable, narration, retry
-from cpreplicate.storage.faults import Faulty
-from cpreplicate.storage.memory import MemoryStorage
-from cpreplicate.storage.retry import Retrying
+from cpreplicate.storage import Transient, Unreachable, narration
+from cpreplicate.storage.wrappers import retry
+from cpreplicate.storage.wrappers.retry import Retrying
+from tests.support.faults import Faulty
+from tests.support.memory import MemoryStorage
 
 PLACE = "memory:/a/f"
 

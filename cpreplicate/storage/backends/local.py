@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import Refused
+from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Attributes, Content, FileStatus
-from cpreplicate.storage.renaming import RenamingStorage
 
 
 class LocalStorage(RenamingStorage):

@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from cpreplicate.storage import Transient, limits
-from cpreplicate.storage.calls import Caller, answering
-from cpreplicate.storage.limits import Ledger, Limited, new_limits, pace, wait
-from cpreplicate.storage.memory import MemoryStorage
-from cpreplicate.storage.tracing import Tracing
+from cpreplicate.storage import Transient
+from cpreplicate.storage.rpc import Caller, answering
+from cpreplicate.storage.wrappers import limits
+from cpreplicate.storage.wrappers.limits import Ledger, Limited, new_limits, pace, wait
+from tests.support.memory import MemoryStorage
+from tests.support.tracing import Tracing
 
 
 class Clock:

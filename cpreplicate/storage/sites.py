@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.limits import Limited, Limits
-from cpreplicate.storage.local import LocalStorage
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.wrappers.limits import Limited, Limits
 
 Options = tuple[tuple[str, str], ...]
 HDFS_CLIENTS = ("native", "hadoop")
@@ -99,7 +99,7 @@ def _storage(filesystem: str, site: Site) -> Storage:
     """One a process; its client is made when it is first needed, after any fork."""
     storage = _client(filesystem, site)
     if not filesystem.startswith("file:"):
-        from cpreplicate.storage.retry import Retrying
+        from cpreplicate.storage.wrappers.retry import Retrying
 
         limited = Limited(storage, site.limits, site.identity(filesystem)) if site.limits.calls is not None else storage
         return Retrying(limited, site.retry_for)
@@ -114,10 +114,10 @@ def _client(filesystem: str, site: Site) -> Storage:
     if scheme in _HDFS:
         return _hdfs(_with_authority(filesystem, options), options, site)
     if scheme in ("webhdfs", "swebhdfs"):
-        from cpreplicate.storage.webhdfs import WebHdfsStorage
+        from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
 
         return WebHdfsStorage(filesystem, options, site.write)
-    from cpreplicate.storage.objects import PROTOCOLS, ObjectStorage
+    from cpreplicate.storage.backends.objects import PROTOCOLS, ObjectStorage
 
     if scheme not in PROTOCOLS:
         raise UsageError(f"{filesystem}: no storage for the scheme {scheme}:; served are {_SERVED}")
@@ -126,10 +126,10 @@ def _client(filesystem: str, site: Site) -> Storage:
 
 def _hdfs(filesystem: str, options: Mapping[str, str], site: Site) -> Storage:
     if site.hdfs_client == "hadoop":
-        from cpreplicate.storage.hadoop import HadoopStorage
+        from cpreplicate.storage.backends.hadoop import HadoopStorage
 
         return HadoopStorage(filesystem, options, site.write)
-    from cpreplicate.storage.hdfs import HdfsStorage
+    from cpreplicate.storage.backends.hdfs import HdfsStorage
 
     return HdfsStorage(filesystem, options, site.write)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.wrapped import READING, Wrapped
+from cpreplicate.storage.wrappers.base import READING, Wrapped
 
 
 class Tracing(Wrapped):

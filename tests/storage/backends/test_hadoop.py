@@ -15,9 +15,9 @@ import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import ShortSource, SourceMissing
-from cpreplicate.storage import gateway as gateways
+from cpreplicate.storage.backends import hadoop_jvm as gateways
+from cpreplicate.storage.backends.hadoop import HadoopStorage
 from cpreplicate.storage.base import Transient
-from cpreplicate.storage.hadoop import HadoopStorage
 from cpreplicate.storage.settings import WriteSettings
 
 pytestmark = pytest.mark.xdist_group("hdfs")

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from cpreplicate.storage import waiting
+from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage, Transient, Unreachable
 from cpreplicate.storage.narration import Retries
-from cpreplicate.storage.wrapped import READING, Wrapped
+from cpreplicate.storage.wrappers.base import READING, Wrapped
 
 T = TypeVar("T")
 _WRITES = 8  # tries that a write gets, however slow: a write to a DataNode that died fails after some 15 seconds
@@ -81,7 +81,7 @@ class Retrying(Wrapped):
     def _again(self, call: Callable[[], T], uri: str, health: _Health) -> T:
         until, tries = time.monotonic() + self._seconds, 0
         while True:
-            waiting.go_on()
+            cancellation.go_on()
             try:
                 result = call()
             except Unreachable:  # of the other storage of a copy, which has tried for its time

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Streamed, Transient, refuse_unusable
-from cpreplicate.storage.hdfs_errors import translated
-from cpreplicate.storage.renaming import RenamingStorage
 from cpreplicate.storage.settings import WriteSettings
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import gateway
+from cpreplicate.storage.backends import hadoop_jvm
+from cpreplicate.storage.backends.hadoop_jvm import Exchange, Jvm
+from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage, Transient, refuse_unusable
-from cpreplicate.storage.gateway import Exchange, Jvm
-from cpreplicate.storage.hdfs_errors import translated
-from cpreplicate.storage.renaming import RenamingStorage
 from cpreplicate.storage.settings import WriteSettings
 
 _FS = "org.apache.hadoop.fs"
@@ -191,13 +191,13 @@ class HadoopStorage(RenamingStorage):
     def telling(self, uri: str) -> Iterator[_Cluster]:
         """The cluster as it is reached now; turns what Java throws meanwhile into the errors of the seam."""
         refuse_unusable(uri)
-        jvm = gateway.jvm()
+        jvm = hadoop_jvm.jvm()
         try:
             yield self._reached(jvm)
-        except gateway.Thrown as error:
+        except hadoop_jvm.Thrown as error:
             raise _told(jvm, error.java_exception, uri) from None
-        except gateway.Gone as error:
-            gateway.forget(jvm)
+        except hadoop_jvm.Gone as error:
+            hadoop_jvm.forget(jvm)
             raise Transient(errno.EIO, "the JVM of Hadoop's client is gone", uri) from error
 
     def _reached(self, jvm: Jvm) -> _Cluster:
@@ -284,7 +284,7 @@ class _Cluster:
 
     def close_quietly(self, closeable: Any) -> None:
         """Close what may be broken."""
-        with contextlib.suppress(gateway.Failed):
+        with contextlib.suppress(hadoop_jvm.Failed):
             self.jvm.call(closeable, "close")
 
     def _found_defaults(self, path: Any, write: WriteSettings) -> tuple[int, int]:
@@ -376,7 +376,7 @@ def _write(jvm: Jvm, out: Any, data: memoryview) -> None:
 def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
     try:
         return _Cluster(jvm, filesystem, options)
-    except gateway.Thrown as error:
+    except hadoop_jvm.Thrown as error:
         thrown = ": ".join(_thrown(jvm, error.java_exception))
         if "UnknownHostException" in thrown and ":" in places.name(filesystem):  # a host, for it has a port
             raise Transient(errno.EIO, f"the host name cannot be resolved: {thrown}", filesystem) from None
@@ -456,7 +456,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 def _told(jvm: Jvm, thrown: Any, uri: str) -> OSError:
     try:
         name, message = _thrown(jvm, thrown)
-    except gateway.Failed:
+    except hadoop_jvm.Failed:
         return Transient(errno.EIO, "Hadoop's client failed, and its JVM is gone", uri)
     if name.endswith(_SECURITY) or any(sign in message for sign in _UNAUTHENTICATED):
         return PermissionError(errno.EACCES, f"{message[:300]}; see docs/kerberos.md", uri)

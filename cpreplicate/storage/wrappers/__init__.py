@@ -1,0 +1,1 @@
+"""Storages around another one: retries and limits."""
