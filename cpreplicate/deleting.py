@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cpreplicate.core import uri
 from cpreplicate.errors import Refused
-from cpreplicate.lease import Lease
-from cpreplicate.replica import Replica
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete, Outcome, Runner
 
 _ROUND = 20_000  # files between two looks at the lease

@@ -14,7 +14,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import job_directory
 from cpreplicate.deleting import some
 from cpreplicate.errors import Misplaced, SourceBroken
-from cpreplicate.source import Source
+from cpreplicate.protocol.source import Source
 from cpreplicate.storage import Site
 
 _MOST_DIRECTORIES = 64  # entropy-injected paths give every file a directory of its own, and each that is checked costs a call

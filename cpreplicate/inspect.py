@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure, foreign_groups
 from cpreplicate.core.metadata import Handle, Metadata
-from cpreplicate.source import find, read_metadata
+from cpreplicate.protocol.source import find, read_metadata
 from cpreplicate.storage import Site
 
 

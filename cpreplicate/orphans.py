@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from cpreplicate import lease, manifest, notes, ownership
 from cpreplicate.core import uri
 from cpreplicate.core.placement import BEFORE_RELOCATE, CHECKPOINT_NAME, FOREIGN, METADATA, OWN, is_replica_path
 from cpreplicate.core.plan import Action
 from cpreplicate.deleting import refuse_links, some
 from cpreplicate.errors import MetadataError, NotThere, Refused
-from cpreplicate.journal import Journal
-from cpreplicate.ownership import State, Vouched
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease, manifest, ownership, records
+from cpreplicate.protocol.journal import Journal
+from cpreplicate.protocol.ownership import State, Vouched
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import TEMPORARY, FileStatus
 
 TRASH = f"{OWN}/trash"
@@ -217,7 +217,7 @@ def _is_known(path: str, committed: tuple[str, ...]) -> bool:
 def _is_older(path: str, status: FileStatus, before: float) -> bool:
     """Old enough to go; what belongs to a lease, which may be this run's own, only when no lease lives so long."""
     if path.startswith(f"{OWN}/{lease.NAME}-"):
-        before = min(before, notes.now() - 10 * lease.SECONDS)
+        before = min(before, records.now() - 10 * lease.SECONDS)
     return 0 < status.modified < before
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from cpreplicate import incomplete, ownership, seal
+from cpreplicate import incomplete
 from cpreplicate.core import plan, restore, uri
 from cpreplicate.core.closure import Closure, File, closure
 from cpreplicate.core.metadata import rewrite
@@ -14,14 +14,15 @@ from cpreplicate.core.placement import METADATA, Placement
 from cpreplicate.core.plan import Cap, Plan
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.deleting import refuse_links
-from cpreplicate.digest import digest_of
 from cpreplicate.errors import Refused
 from cpreplicate.incomplete import Search
-from cpreplicate.lease import Held as HeldLease
-from cpreplicate.ownership import Marker, SourceName, State, Vouched
-from cpreplicate.replica import Held, Replica
+from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.lease import Held as HeldLease
+from cpreplicate.protocol.ownership import Marker, SourceName, State, Vouched
+from cpreplicate.protocol.replica import Held, Replica
+from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.runners import Copies, Engine, Planned
-from cpreplicate.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.storage import Site, Sites
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate import lease, orphans, ownership, seal
+from cpreplicate import orphans
 from cpreplicate.core import restore as restore_rules
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, closure
@@ -16,11 +16,12 @@ from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
 from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.deleting import refuse_links, some
-from cpreplicate.digest import digest_of
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.lease import Lease
-from cpreplicate.replica import Replica
-from cpreplicate.source import MetadataFile, read_metadata
+from cpreplicate.protocol import lease, ownership, seal
+from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import Content
 

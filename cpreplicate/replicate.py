@@ -9,18 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
-from cpreplicate import content_check, deleting, incomplete, lease, manifest, ownership
+from cpreplicate import content_check, deleting, incomplete
 from cpreplicate.content_check import Compared
 from cpreplicate.core import plan, uri
 from cpreplicate.core import restore as restore_rules
 from cpreplicate.core.plan import Plan, Vouch
 from cpreplicate.core.restore import Restore
 from cpreplicate.deleting import some
-from cpreplicate.digest import Digest
 from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
-from cpreplicate.journal import Copied, JournalWriter
-from cpreplicate.lease import Lease
-from cpreplicate.ownership import State, Vouched
 from cpreplicate.planning import (
     Request,
     Wanted,
@@ -33,7 +29,12 @@ from cpreplicate.planning import (
     target_replica,
     want,
 )
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease, manifest, ownership
+from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.journal import Copied, JournalWriter
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.ownership import State, Vouched
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Site
 from cpreplicate.target_root import refuse_replica_as_root

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from cpreplicate import deleting, lease, notes, orphans, seal
+from cpreplicate import deleting, orphans
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
-from cpreplicate.lease import Lease
 from cpreplicate.orphans import TRASH, Found
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease, records, seal
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Engine, choose_runner
 from cpreplicate.storage import Sites
 
@@ -81,7 +82,7 @@ def sweep(request: SweepRequest, say: Say) -> Sweep:
 def _look(replica: Replica, request: SweepRequest) -> Sweep:
     seal.refuse_sealed(replica)
     state = orphans.examine(replica)
-    found = orphans.find(replica, state, notes.now() - request.min_age, request.empty_trash)
+    found = orphans.find(replica, state, records.now() - request.min_age, request.empty_trash)
     report = Sweep(replica.root, found)
     deletes = sum(not each.target.startswith(f"{OWN}/") for each in found.orphans)
     if not request.max_delete.allows(deletes, found.files):
@@ -125,7 +126,7 @@ def in_trash(trash: str, path: str) -> str:
 
 def _make_trash(replica: Replica, names: list[str]) -> str:
     """A directory in the trash, by putting the list of what is moved there into it."""
-    stamp = datetime.fromtimestamp(notes.now(), timezone.utc).strftime(orphans.STAMP)
+    stamp = datetime.fromtimestamp(records.now(), timezone.utc).strftime(orphans.STAMP)
     trash = f"{TRASH}/{stamp}"
     lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)
     replica.storage.put(replica.at(f"{trash}/{orphans.CONTENTS}"), lambda: [lines.encode(errors="surrogateescape")])

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cpreplicate import orphans, seal
+from cpreplicate import orphans
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_replica_path
 from cpreplicate.deleting import some
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.replica import Replica
-from cpreplicate.seal import Seal
-from cpreplicate.source import completed_names, read_metadata
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.seal import Seal
+from cpreplicate.protocol.source import completed_names, read_metadata
 from cpreplicate.storage import Site
 
 

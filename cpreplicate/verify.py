@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate import ownership
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import NotThere, UsageError
-from cpreplicate.manifest import Entry, Manifest
-from cpreplicate.replica import Held, Replica
+from cpreplicate.protocol import ownership
+from cpreplicate.protocol.manifest import Entry, Manifest
+from cpreplicate.protocol.replica import Held, Replica
 from cpreplicate.storage import Site, checksum
 
 _STREAMS = 8

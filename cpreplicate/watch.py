@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from cpreplicate import deleting, lease, ownership, seal
+from cpreplicate import deleting
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, Misplaced, NotThere, SourceMovedOn, UsageError
 from cpreplicate.planning import Request
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease, ownership, seal
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import find
 from cpreplicate.replicate import Report, sync
 from cpreplicate.runners import choose_runner
-from cpreplicate.source import find
 from cpreplicate.storage import FileStatus
 
 Say = Callable[[str], None]

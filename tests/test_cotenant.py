@@ -17,17 +17,18 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from cpreplicate import content_check, ownership, planning, replicate, seal, source, unseal
+from cpreplicate import content_check, planning, replicate, unseal
 from cpreplicate import orphans as orphan
 from cpreplicate.content_check import Compared
 from cpreplicate.core import plan
 from cpreplicate.core.plan import Vouch
 from cpreplicate.errors import CopyFailed, NotThere, Refused
-from cpreplicate.journal import JournalWriter
 from cpreplicate.planning import Request
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import ownership, seal, source
+from cpreplicate.protocol.journal import JournalWriter
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import Source, completed_names
 from cpreplicate.runners import inline
-from cpreplicate.source import Source, completed_names
 from tests.support.histories import World
 from tests.support.jobs import JOB
 from tests.support.replicas import FILES, NEXT, synced

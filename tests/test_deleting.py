@@ -4,12 +4,13 @@ import time
 
 import pytest
 
-from cpreplicate import deleting, lease, replicate
+from cpreplicate import deleting, replicate
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
 from cpreplicate.planning import Request
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.work import attempt

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from cpreplicate import promote, replicate
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
-from cpreplicate.lease import held
 from cpreplicate.planning import Request
 from cpreplicate.promote import PromoteRequest
+from cpreplicate.protocol.lease import held
 from cpreplicate.storage import Site
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint

@@ -11,10 +11,11 @@ from random import Random
 
 import pytest
 
-from cpreplicate import lease, promote, relocate, replicate, sweep
+from cpreplicate import promote, relocate, replicate, sweep
 from cpreplicate.core import plan
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import TEMPORARY
 from tests.support import checker
 from tests.support.interleaving import Interleaving, Step, any_of

@@ -5,15 +5,16 @@ import shutil
 
 import pytest
 
-from cpreplicate import lease, relocate, replicate, seal
+from cpreplicate import relocate, replicate
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import decode
 from cpreplicate.core.restore import choose
 from cpreplicate.errors import LeaseHeld, Refused
 from cpreplicate.output import machine, text, upkeep
 from cpreplicate.planning import Request
+from cpreplicate.protocol import lease, seal
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.relocate import RelocateRequest
-from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
 from cpreplicate.storage.wrappers.base import Wrapped
 from cpreplicate.verify import ALL, verify

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import lease, manifest, replicate
-from cpreplicate import replica as replica_module
+from cpreplicate import replicate
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Absolute, rewrite
-from cpreplicate.digest import digest_of
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn, UsageError
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease, manifest
+from cpreplicate.protocol import replica as replica_module
+from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import read_metadata
 from cpreplicate.replicate import Request
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.source import read_metadata
 from cpreplicate.storage import Site, Sites
 from cpreplicate.verify import ALL, Sample, verify
 from tests.support import corpus

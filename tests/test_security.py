@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import s3fs
 
-from cpreplicate import lease, replicate, seal
+from cpreplicate import replicate
 from cpreplicate.planning import Request
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease, seal
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Site, Sites
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES

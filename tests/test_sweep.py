@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cpreplicate import lease, seal, sweep
+from cpreplicate import sweep
 from cpreplicate.core.placement import is_replica_path
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import NotThere, Refused, TooManyDeletes
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import lease, seal
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Site
 from cpreplicate.sweep import SweepRequest
 from tests.support import checker

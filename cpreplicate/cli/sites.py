@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from cpreplicate.errors import UsageError
+from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import HDFS_CLIENTS, Limits, Site, WriteSettings
 from cpreplicate.storage.backends.hadoop_conf import read
 from cpreplicate.storage.sites import Options
 from cpreplicate.storage.wrappers.limits import new_limits
-from cpreplicate.users import user_name
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)

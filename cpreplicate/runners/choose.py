@@ -7,12 +7,12 @@ import os
 import re
 from typing import NamedTuple
 
+from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import starts
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
-from cpreplicate.users import has_passwd_entry
 
 _INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
 _INLINE_FILES = 200.0  # small files a second, of one process: measured there

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpreplicate.core.closure import File
-from cpreplicate.lease import Held
+from cpreplicate.protocol.lease import Held
 from cpreplicate.runners.work import Action, Copy, size_of
 
 if TYPE_CHECKING:

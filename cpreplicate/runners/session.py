@@ -21,9 +21,9 @@ from pyspark import SparkConf, SparkContext
 
 import cpreplicate
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import starts
 from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
-from cpreplicate.users import has_passwd_entry
 
 TRIES = 4
 LOST = (Py4JError, ConnectionError)  # what py4j raises when Spark gave a job up, or when its JVM is gone

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cpreplicate.lease import Held
+from cpreplicate.protocol.lease import Held
 from cpreplicate.runners.copies import Copies
 from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read
 

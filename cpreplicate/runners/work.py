@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.lease import Held
+from cpreplicate.protocol.lease import Held
 from cpreplicate.storage import ShortSource, Sites, SourceMissing, Storage, checksum, copy_file
 from cpreplicate.storage.cancellation import wanted
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core.closure import File
-from cpreplicate.lease import Held
+from cpreplicate.protocol.lease import Held
 from cpreplicate.runners import Copies, Copy, Delete, Outcome, Planned, Read
 from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
 

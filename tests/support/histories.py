@@ -17,12 +17,13 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from cpreplicate import fleet, journal, manifest, promote, relocate, replicate, sweep, unseal, watch
+from cpreplicate import fleet, promote, relocate, replicate, sweep, unseal, watch
 from cpreplicate.core import plan, uri
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.planning import Request
+from cpreplicate.protocol import journal, manifest
+from cpreplicate.protocol.source import find
 from cpreplicate.runners import Engine, inline
-from cpreplicate.source import find
 from cpreplicate.storage import Site, Sites
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
 from tests.support.cotenant import FIXED, METADATA, SIDES, TAG, Checkpoint, Flink, Job, files_of, quiet

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cpreplicate import replicate
-from cpreplicate.journal import JournalWriter
 from cpreplicate.planning import Request
+from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.storage import Site
 from tests.support.jobs import JOB, write_checkpoint
 

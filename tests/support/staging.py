@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from cpreplicate import lease, replicate, verify
+from cpreplicate import replicate, verify
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.planning import Request
+from cpreplicate.protocol import lease
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker

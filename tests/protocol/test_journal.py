@@ -5,11 +5,12 @@ import time
 
 import pytest
 
-from cpreplicate import journal, manifest, replicate, sweep
+from cpreplicate import replicate, sweep
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed
-from cpreplicate.journal import Copied, JournalWriter
 from cpreplicate.planning import Request
+from cpreplicate.protocol import journal, manifest
+from cpreplicate.protocol.journal import Copied, JournalWriter
 from cpreplicate.storage import Site
 from cpreplicate.verify import ALL, verify
 from tests.support.faults import Faulty

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from cpreplicate import manifest
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.placement import METADATA, OWN, is_replica_path
 from cpreplicate.core.plan import Committed
-from cpreplicate.digest import Digest
 from cpreplicate.errors import Refused
-from cpreplicate.manifest import Manifest
-from cpreplicate.source import MetadataBytes, decoded, newest_first, read_bytes, read_metadata
+from cpreplicate.protocol import manifest
+from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.protocol.source import MetadataBytes, decoded, newest_first, read_bytes, read_metadata
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY, Content, FileStatus
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
-from cpreplicate.digest import Digest
+from cpreplicate.protocol.digest import Digest
 from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate import journal, lease, manifest, notes
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, OWN
 from cpreplicate.core.plan import Vouch
-from cpreplicate.digest import Digest, digest_of
 from cpreplicate.errors import Refused
-from cpreplicate.journal import Journal
-from cpreplicate.manifest import Manifest
-from cpreplicate.replica import Held, Replica
-from cpreplicate.source import MetadataBytes
+from cpreplicate.protocol import journal, lease, manifest
+from cpreplicate.protocol import records as notes_files
+from cpreplicate.protocol.digest import Digest, digest_of
+from cpreplicate.protocol.journal import Journal
+from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.protocol.replica import Held, Replica
+from cpreplicate.protocol.source import MetadataBytes
 from cpreplicate.storage import TEMPORARY, FileStatus, Site, Storage
 from cpreplicate.storage.base import Content
 
@@ -208,7 +209,7 @@ def newest_first(replica: Replica) -> list[str]:
 def read_marker(site: Site, root: str) -> Marker | None:
     """Return the marker of the replica at `root`; None if there is none. Raises `Refused` if it cannot be understood."""
     place = uri.join(root, f"{OWN}/{MARKER}")
-    note = notes.told(notes.read(site.storage(place), place))
+    note = notes_files.told(notes_files.read(site.storage(place), place))
     if note is None:
         return None
     damaged = f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into another TARGET_ROOT"
@@ -247,7 +248,9 @@ def _marker_place(replica: Replica) -> str:
 
 def _encoded_marker(marker: Marker) -> bytes:
     sources = [source._asdict() for source in marker.sources]
-    return notes.encoded({"format": _FORMAT, **marker._asdict(), "sources": sources, "time": notes.now(), **notes.signature()})
+    return notes_files.encoded(
+        {"format": _FORMAT, **marker._asdict(), "sources": sources, "time": notes_files.now(), **notes_files.signature()}
+    )
 
 
 def record_place(replica: Replica, name: str) -> str:
@@ -264,7 +267,7 @@ def adopt(replica: Replica, name: str) -> None:
 
 def read_record(replica: Replica, name: str) -> Record | None:
     """Return the record of a checkpoint; None if there is none that can be understood."""
-    note = notes.told(notes.read(replica.storage, record_place(replica, name)))
+    note = notes_files.told(notes_files.read(replica.storage, record_place(replica, name)))
     try:
         digests = tuple(Digest(int(length), int(crc32c)) for length, crc32c in note["digests"]) if note else ()
         return Record(int(note["sequence"]), digests, bool(note["adopted"])) if note else None
@@ -274,8 +277,8 @@ def read_record(replica: Replica, name: str) -> Record | None:
 
 def write_record(replica: Replica, name: str, record: Record) -> None:
     """Write the record of a checkpoint, atomically."""
-    note = {"format": _FORMAT, **record._asdict(), "time": notes.now(), **notes.signature()}
-    replica.storage.put(record_place(replica, name), lambda: [notes.encoded(note)])
+    note = {"format": _FORMAT, **record._asdict(), "time": notes_files.now(), **notes_files.signature()}
+    replica.storage.put(record_place(replica, name), lambda: [notes_files.encoded(note)])
 
 
 def announce(replica: Replica, name: str, content: Content, state: State) -> Digest:
@@ -428,7 +431,7 @@ def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, so
     """
     places = [source, *(_where_it_may_lie(replica, source_site, source) if is_new else ())]
     for place in places:
-        note = notes.told(notes.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
+        note = notes_files.told(notes_files.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
         if note and note.get("token") == taken.token:
             raise Refused(
                 f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."

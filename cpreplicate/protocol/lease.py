@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from cpreplicate import notes
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import LeaseHeld
-from cpreplicate.processes import is_alive, own_process
+from cpreplicate.protocol import records
+from cpreplicate.protocol.processes import is_alive, own_process
 from cpreplicate.storage import Site
 
 NAME = "lease"
@@ -39,7 +39,7 @@ class Held(NamedTuple):
 
     def check(self, site: Site) -> None:
         """Raise `LeaseHeld` if another run took it over."""
-        held = notes.told(notes.read(site.storage(self.place), self.place))
+        held = records.told(records.read(site.storage(self.place), self.place))
         if _token(held) != self.token:
             raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self.place, held))
 
@@ -51,7 +51,7 @@ class Lease:
         self.held = Held(uri.join(replica, f"{OWN}/{NAME}"), uuid.uuid4().hex)
         self._place, self._token = self.held
         self._site, self._storage = site, site.storage(replica)
-        self._started = self._renewed = notes.now()
+        self._started = self._renewed = records.now()
         self._has_beaten = self._is_delegated = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
@@ -62,9 +62,9 @@ class Lease:
         while not self._try():
             left = until - time.monotonic()
             if left <= 0:
-                raise LeaseHeld(_refusal(self._place, notes.told(self._read(self._place))))
+                raise LeaseHeld(_refusal(self._place, records.told(self._read(self._place))))
             if pause > _WAITING_IS_TOLD_AFTER > pause / 2:
-                say(f"waiting {left:.0f} s at most: {_refusal(self._place, notes.told(self._read(self._place)))}")
+                say(f"waiting {left:.0f} s at most: {_refusal(self._place, records.told(self._read(self._place)))}")
             time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_LOOK)
         self._renewer.start()
@@ -80,7 +80,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise `LeaseHeld` if another run took the lease over, or may soon."""
-        if notes.now() > self.until():
+        if records.now() > self.until():
             raise LeaseHeld(
                 f"this run could not renew {self._place} for {_OWN_SECONDS:.0f} s; it stopped before publishing or deleting"
             )
@@ -93,36 +93,36 @@ class Lease:
             self._renewer.join()
         if self._has_beaten:
             self._storage.delete(self._heartbeat_of(self._token))
-        if notes.now() < self.until() and _token(notes.told(self._read(self._place))) == self._token:
+        if records.now() < self.until() and _token(records.told(self._read(self._place))) == self._token:
             self._storage.delete(self._place)
 
     def _try(self) -> bool:
         try:
-            self._started = self._renewed = notes.now()
+            self._started = self._renewed = records.now()
             return self._storage.create_exclusive(self._place, self._text()) or self._take_over_stale()
         except OSError as error:
             raise type(error)(error.errno, f"the lease {self._place} cannot be taken: {error.strerror or error}") from error
 
     def _text(self) -> bytes:
-        return notes.encoded({
-            "token": self._token, **notes.signature(), **own_process(), "started": self._started, **self._beat(),
+        return records.encoded({
+            "token": self._token, **records.signature(), **own_process(), "started": self._started, **self._beat(),
         })  # fmt: skip
 
     @staticmethod
     def _beat() -> dict[str, float]:
-        return {"heartbeat": notes.now(), "expires": notes.now() + SECONDS}
+        return {"heartbeat": records.now(), "expires": records.now() + SECONDS}
 
     def _heartbeat_of(self, token: str) -> str:
         return f"{self._place}-{token}.heartbeat"
 
     def _read(self, place: str) -> bytes | None:
-        return notes.read(self._storage, place)
+        return records.read(self._storage, place)
 
     def _take_over_stale(self) -> bool:
         seen = self._read(self._place)
         if seen is None:
             return self._storage.create_exclusive(self._place, self._text())
-        return self._is_stale(notes.told(seen) or {}) and self._storage.take_over(self._place, seen, self._text())
+        return self._is_stale(records.told(seen) or {}) and self._storage.take_over(self._place, seen, self._text())
 
     def _is_stale(self, held: dict[str, Any]) -> bool:
         """Nobody works for it any more: its process is gone, and no executor of it is left, or its time has passed."""
@@ -134,12 +134,12 @@ class Lease:
         token = _token(held)
         if not isinstance(token, str) or not token.isalnum():
             return {}
-        return notes.told(self._read(self._heartbeat_of(token))) or {}
+        return records.told(self._read(self._heartbeat_of(token))) or {}
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
             try:
-                if _token(notes.told(self._read(self._place))) != self._token:
+                if _token(records.told(self._read(self._place))) != self._token:
                     return  # lost: `check` tells the run before it publishes or deletes
                 self._write_heartbeat()
             except OSError:
@@ -147,7 +147,7 @@ class Lease:
 
     def _write_heartbeat(self) -> None:
         beat = self._beat()
-        note = notes.encoded({**beat, "delegated": self._is_delegated})
+        note = records.encoded({**beat, "delegated": self._is_delegated})
         self._has_beaten = True
         self._storage.put(self._heartbeat_of(self._token), lambda: [note])
         self._renewed = beat["heartbeat"]
@@ -180,12 +180,12 @@ def _token(held: dict[str, Any] | None) -> object:
 
 def _is_past(told: dict[str, Any]) -> bool:
     expires = told.get("expires")
-    return isinstance(expires, (int, float)) and expires < notes.now()
+    return isinstance(expires, (int, float)) and expires < records.now()
 
 
 def _refusal(place: str, held: dict[str, Any] | None) -> str:
     if not held:
         return f"{place} is {'gone' if held is None else 'damaged'}; remove it once you are sure that no run is at work"
-    who = f"{notes.word(held, 'owner')}@{notes.word(held, 'host')}, process {notes.word(held, 'pid')}"
-    held_by = f"{place} is held by {who}, since {notes.clock(held, 'started')}"
+    who = f"{records.word(held, 'owner')}@{records.word(held, 'host')}, process {records.word(held, 'pid')}"
+    held_by = f"{place} is held by {who}, since {records.clock(held, 'started')}"
     return f"{held_by}; wait for that run to end, or have this one wait with --lock-wait"

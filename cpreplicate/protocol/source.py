@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.metadata import Metadata, decode
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
-from cpreplicate.digest import Digest, digest_of
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
+from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import CHUNK
 

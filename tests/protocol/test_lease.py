@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import lease, notes
 from cpreplicate.errors import LeaseHeld
-from cpreplicate.processes import own_process
+from cpreplicate.protocol import lease, records
+from cpreplicate.protocol.processes import own_process
 from cpreplicate.storage import Site
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
@@ -168,7 +168,7 @@ def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, 
         with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
             pass
         start = time.time()
-        monkeypatch.setattr(notes, "now", lambda: start + lease.SECONDS + 1)
+        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS + 1)
         with lease.held(f"file:{replica}", Site()) as other:
             other.check()
     assert [each.name for each in (replica / ".cpreplicate").iterdir()] == []
@@ -244,7 +244,7 @@ def test_a_holder_that_lost_its_lease_is_told_before_it_goes_on(replica):
 def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypatch):
     start = time.time()
     clock = [start]
-    monkeypatch.setattr(notes, "now", lambda: clock[0])
+    monkeypatch.setattr(records, "now", lambda: clock[0])
     with lease.held(f"file:{replica}", Site()) as hold:
         hold.check()
         clock[0] = start + lease.SECONDS - 29
@@ -268,9 +268,9 @@ def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeyp
             time.sleep(0.02)
         text = (replica / ".cpreplicate" / "lease").read_bytes()
         start = time.time()
-        monkeypatch.setattr(notes, "now", lambda: start + lease.SECONDS - 1)  # the lease itself is about to expire
+        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS - 1)  # the lease itself is about to expire
         time.sleep(0.2)
-        monkeypatch.setattr(notes, "now", lambda: start + lease.SECONDS + 5)
+        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS + 5)
         with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
             pass
         assert (replica / ".cpreplicate" / "lease").read_bytes() == text

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import content_check, promote, relocate, replicate, seal, sweep, unseal
+from cpreplicate import content_check, promote, relocate, replicate, sweep, unseal
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
 from cpreplicate.planning import Request
 from cpreplicate.promote import PromoteRequest
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.relocate import RelocateRequest
-from cpreplicate.replica import Replica
 from cpreplicate.storage import Site
 from cpreplicate.sweep import SweepRequest
 from cpreplicate.unseal import UnsealRequest

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cpreplicate import notes
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import Refused
-from cpreplicate.replica import Replica
+from cpreplicate.protocol import records
+from cpreplicate.protocol.replica import Replica
 
 NAME = "sealed"
 
@@ -32,15 +32,15 @@ def is_sealed(replica: Replica) -> bool:
 
 def seal(replica: Replica, checkpoint: str) -> None:
     """Seal it for a job that starts from `checkpoint`; a seal that is there is renewed."""
-    note = {**notes.signature(), "sealed": notes.now(), "checkpoint": checkpoint}
-    replica.storage.put(place(replica), lambda: [notes.encoded(note)])
+    note = {**records.signature(), "sealed": records.now(), "checkpoint": checkpoint}
+    replica.storage.put(place(replica), lambda: [records.encoded(note)])
 
 
 def read(replica: Replica) -> Seal | None:
     """Return the seal; None if there is none."""
     status = replica.storage.stat(place(replica))
-    found = notes.told(notes.read(replica.storage, place(replica)))
-    return Seal(notes.word(found, "checkpoint"), status.modified) if status is not None and found is not None else None
+    found = records.told(records.read(replica.storage, place(replica)))
+    return Seal(records.word(found, "checkpoint"), status.modified) if status is not None and found is not None else None
 
 
 def refuse_sealed(replica: Replica) -> None:
@@ -56,8 +56,8 @@ def refuse_sealed(replica: Replica) -> None:
 
 def describe(replica: Replica) -> str | None:
     """By whom the replica was sealed, when and for which checkpoint; None if it is not."""
-    found = notes.told(notes.read(replica.storage, place(replica)))
+    found = records.told(records.read(replica.storage, place(replica)))
     if found is None:
         return None
-    who = f"{notes.word(found, 'owner')}@{notes.word(found, 'host')}"
-    return f"by {who} at {notes.clock(found, 'sealed')} for {notes.word(found, 'checkpoint')}"
+    who = f"{records.word(found, 'owner')}@{records.word(found, 'host')}"
+    return f"by {who} at {records.clock(found, 'sealed')} for {records.word(found, 'checkpoint')}"

@@ -8,8 +8,8 @@ import time
 from datetime import datetime, timezone
 from typing import Any
 
+from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Storage
-from cpreplicate.users import user_name
 
 _LONGEST = 1 << 16  # bytes; no note is near
 

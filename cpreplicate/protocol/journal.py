@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from cpreplicate import notes
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
-from cpreplicate.manifest import DAMAGED
+from cpreplicate.protocol import records
+from cpreplicate.protocol.manifest import DAMAGED
 from cpreplicate.storage import Storage
 
 PREFIX = "copied-"
@@ -51,7 +51,7 @@ class JournalWriter:
     """Writes the journal of one run; `done` may be called from any thread."""
 
     def __init__(self, storage: Storage, replica: str, seconds: float = SECONDS, files: int = FILES) -> None:
-        stamp = f"{int(notes.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
+        stamp = f"{int(records.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
         self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{stamp}")
         self._seconds, self._most = seconds, files
         self._lock = threading.Lock()

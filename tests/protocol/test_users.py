@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import notes
-from cpreplicate.users import user_name
+from cpreplicate.protocol import records
+from cpreplicate.protocol.users import user_name
 from tests.support.jobs import JOB, write_checkpoint
 
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME", "HADOOP_USER_NAME")
@@ -52,7 +52,7 @@ def nameless(monkeypatch):
 @pytest.mark.usefixtures("nameless")
 def test_a_user_without_a_name_is_called_by_the_id():
     assert user_name() == f"uid-{os.getuid()}"
-    assert notes.signature()["owner"] == f"uid-{os.getuid()}"
+    assert records.signature()["owner"] == f"uid-{os.getuid()}"
 
 
 @pytest.mark.usefixtures("nameless")

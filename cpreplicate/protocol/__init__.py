@@ -1,0 +1,1 @@
+"""What lies in a replica and at a source, and who may change it."""
