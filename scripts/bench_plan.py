@@ -28,7 +28,7 @@ def measure(root: str) -> None:
     from cpreplicate.protocol.lease import Held
     from cpreplicate.protocol.ownership import Vouched, examine
     from cpreplicate.runners.batching import batches
-    from cpreplicate.runners.transport import encode
+    from cpreplicate.runners.spark.transport import encode
 
     gc.set_threshold(5_000_000, 20, 20)  # as the command line does
     request = Request(f"file:{root}/{JOB}/chk-1", f"file:{root}/dcB")

@@ -13,7 +13,7 @@ from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.work import attempt
+from cpreplicate.runners.tasks import attempt
 from cpreplicate.storage import Site, Sites
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint

@@ -15,7 +15,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.fleet import Member
 from cpreplicate.planning import Request
 from cpreplicate.promote import PromoteRequest, promote
-from cpreplicate.runners import Engine, starts
+from cpreplicate.runners import Engine, startup_times
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites
 from tests.support import checker, jobs
@@ -189,7 +189,7 @@ def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeyp
 @pytest.mark.parametrize(("start", "runners"), [(0.0, ["inline", "spark"]), (60.0, ["inline", "auto"])])
 def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(place, monkeypatch, start, runners):
     monkeypatch.setattr(fleet, "_FEW", 3)
-    monkeypatch.setattr(starts, "seconds", lambda _: (start, True))
+    monkeypatch.setattr(startup_times, "seconds", lambda _: (start, True))
     asked = []
 
     def choose(engine, *words):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.runners import starts
+from cpreplicate.runners import startup_times
 from tests.support import checker, corpus
 from tests.support.jobs import JOB, write_checkpoint
 
@@ -34,7 +34,7 @@ def finished(process):
 def test_much_goes_to_spark_and_the_next_checkpoint_does_not(tmp_path, monkeypatch):
     """What is much depends on how quickly Spark started here the last time: in no time, as far as this test is concerned."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    starts.record("local", 0.1)
+    startup_times.record("local", 0.1)
     write_checkpoint(tmp_path / "dcA", 1, MANY)
     first = finished(sync(tmp_path, 1))
     assert first["runner"] == "spark"

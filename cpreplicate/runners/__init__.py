@@ -3,10 +3,10 @@
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner, seconds_by_spark
 from cpreplicate.runners.copies import Copies, Planned
-from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.options import Engine
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
-from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read, Stopped
+from cpreplicate.runners.tasks import Action, Copy, Delete, Outcome, Read, Stopped
 
 __all__ = [
     "Action",

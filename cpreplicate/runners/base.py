@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, TypeAlias, TypeVar
 
-from cpreplicate.runners.work import Action, Outcome
+from cpreplicate.runners.tasks import Action, Outcome
 from cpreplicate.storage import Sites
 
 In = TypeVar("In")

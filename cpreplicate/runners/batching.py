@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cpreplicate.runners.copies import Copies, Indexes, sizes_of
-from cpreplicate.runners.work import SMALL, Action
+from cpreplicate.runners.tasks import SMALL, Action
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost

@@ -8,10 +8,10 @@ import re
 from typing import NamedTuple
 
 from cpreplicate.protocol.users import has_passwd_entry
-from cpreplicate.runners import starts
+from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Runner
-from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
 from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.options import DEFAULT_MASTER, Engine
 from cpreplicate.storage import Sites
 
 _INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = None) -> Estimate:
     """What each runner would take for so many files and bytes, of which so many a second may be moved."""
     master = engine.spark_master() or DEFAULT_MASTER
-    start, is_measured = starts.seconds(master)
+    start, is_measured = startup_times.seconds(master)
     least = size / bandwidth if bandwidth else 0.0
     inline = files / _INLINE_FILES + size / _INLINE_BYTES
     speedup = _speedup(master, engine)
@@ -50,7 +50,7 @@ def seconds_by_spark(engine: Engine, inline: float) -> float:
     if not _can_start():
         return math.inf
     master = engine.spark_master() or DEFAULT_MASTER
-    return starts.seconds(master)[0] + inline / _speedup(master, engine)
+    return startup_times.seconds(master)[0] + inline / _speedup(master, engine)
 
 
 def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: int = 0, reason: str = "asked for") -> Runner:
@@ -68,7 +68,7 @@ def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: i
             return InlineRunner(sites, engine, reason)
     elif engine.runner == "inline":
         return InlineRunner(sites, engine, reason)
-    from cpreplicate.runners.spark import SparkRunner
+    from cpreplicate.runners.spark.runner import SparkRunner
 
     return SparkRunner(sites, engine, reason, levels)
 

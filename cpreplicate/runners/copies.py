@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cpreplicate.core.closure import File
 from cpreplicate.protocol.lease import Held
-from cpreplicate.runners.work import Action, Copy, size_of
+from cpreplicate.runners.tasks import Action, Copy, size_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from cpreplicate.runners.base import Done
-from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.options import Engine
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.work import Action, Outcome, Stopped, Watcher, perform, size_of
+from cpreplicate.runners.tasks import Action, Outcome, Stopped, Watcher, perform, size_of
 from cpreplicate.storage import Sites
 
 _In = TypeVar("_In")

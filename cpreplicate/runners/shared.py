@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from cpreplicate.runners.base import Done, In, Out, Runner
-from cpreplicate.runners.work import Action, Outcome
+from cpreplicate.runners.tasks import Action, Outcome
 from cpreplicate.storage import Sites
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cpreplicate.runners import Copy
 from cpreplicate.runners.batching import batches
-from cpreplicate.runners.work import Action, size_of
+from cpreplicate.runners.tasks import Action, size_of
 from scripts.bench import raw
 
 FILES, BYTES = 400_000, 10e12

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cpreplicate.runners import Copy, Engine
-from cpreplicate.runners.spark import SparkRunner
+from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Sites
 from scripts.bench import emulated, eventlog, measured, trees
 from scripts.bench.emulated import EmulatedSite

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cpreplicate.runners import Copy, Delete
 from cpreplicate.runners.batching import BATCH_BYTES, FILE_COST, batches
-from cpreplicate.runners.work import SMALL, size_of
+from cpreplicate.runners.tasks import SMALL, size_of
 
 SIZES = st.lists(st.integers(0, 1 << 34), max_size=300)
 

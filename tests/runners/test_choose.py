@@ -6,7 +6,7 @@ import pwd
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import Engine, Read, choose_runner, seconds_by_spark, starts
+from cpreplicate.runners import Engine, Read, choose_runner, seconds_by_spark, startup_times
 from cpreplicate.runners.choose import estimate
 from cpreplicate.storage import Sites
 
@@ -42,7 +42,7 @@ def test_the_reason_tells_both_estimates_and_where_they_come_from():
 
 def test_a_session_that_took_long_to_start_here_is_worth_less_from_then_on():
     assert chosen(CLUSTER, 10, 4 << 30).name == "spark"
-    starts.record("spark://driver:7077", 60.0)
+    startup_times.record("spark://driver:7077", 60.0)
     assert chosen(CLUSTER, 10, 4 << 30).name == "inline"
     assert "as measured at its last start here" in chosen(CLUSTER, 10, 4 << 30).reason
 
@@ -54,18 +54,18 @@ def test_the_slots_of_a_cluster_are_told_by_its_properties():
 
 
 def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(cache):
-    starts.record("yarn", 20.0)
-    starts.record("local[2]", 5.0)
-    assert starts.seconds("local[*,4]") == (5.0, True)
+    startup_times.record("yarn", 20.0)
+    startup_times.record("local[2]", 5.0)
+    assert startup_times.seconds("local[*,4]") == (5.0, True)
     assert json.loads(cache.read_text()) == {"yarn": 20.0, "local": 5.0}
     cache.write_text("[1")
-    assert starts.seconds("yarn") == (starts.DEFAULT_SECONDS, False)
+    assert startup_times.seconds("yarn") == (startup_times.DEFAULT_SECONDS, False)
 
 
 def test_where_the_bandwidth_is_the_limit_spark_gains_nothing():
     assert estimate(CLUSTER, 10, 20 << 30).spark < estimate(CLUSTER, 10, 20 << 30).inline
     limited = estimate(CLUSTER, 10, 20 << 30, bandwidth=1e6)
-    assert limited.spark - limited.inline == pytest.approx(starts.DEFAULT_SECONDS)
+    assert limited.spark - limited.inline == pytest.approx(startup_times.DEFAULT_SECONDS)
 
 
 @pytest.fixture

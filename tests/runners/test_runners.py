@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import Copy, Delete, Engine, Read, executors
+from cpreplicate.runners import Copy, Delete, Engine, Read
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.spark import SparkRunner
+from cpreplicate.runners.spark import executors
+from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Site, Sites, checksum
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.killing import wait_until

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, TypeVar
 from pyspark import SparkContext, TaskContext
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import executors, session
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.batching import batches
 from cpreplicate.runners.copies import Copies, sizes_of
-from cpreplicate.runners.desk import Desk, Reporter
-from cpreplicate.runners.engine import Engine
+from cpreplicate.runners.options import Engine
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
-from cpreplicate.runners.work import Action, Copy, Outcome, Stopped, perform
+from cpreplicate.runners.spark import executors, session
+from cpreplicate.runners.spark.reports import Desk, Reporter
+from cpreplicate.runners.spark.transport import Told, decode, decode_outcomes, encode, encode_outcomes
+from cpreplicate.runners.tasks import Action, Copy, Outcome, Stopped, perform
 from cpreplicate.storage import Sites
 from cpreplicate.storage.rpc import Address, answering
 from cpreplicate.storage.wrappers.limits import pace

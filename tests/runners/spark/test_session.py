@@ -11,9 +11,9 @@ from pyspark import SparkConf, SparkContext
 
 from cpreplicate.cli.config import spark_properties
 from cpreplicate.runners import Copy, Engine
-from cpreplicate.runners.executors import Differs
-from cpreplicate.runners.session import session
-from cpreplicate.runners.spark import SparkRunner
+from cpreplicate.runners.spark.executors import Differs
+from cpreplicate.runners.spark.runner import SparkRunner
+from cpreplicate.runners.spark.session import session
 from cpreplicate.storage import Sites
 from tests.support.jobs import JOB, write_checkpoint
 

@@ -22,8 +22,8 @@ from pyspark import SparkConf, SparkContext
 import cpreplicate
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.users import has_passwd_entry
-from cpreplicate.runners import starts
-from cpreplicate.runners.engine import DEFAULT_MASTER, Engine
+from cpreplicate.runners import startup_times
+from cpreplicate.runners.options import DEFAULT_MASTER, Engine
 
 TRIES = 4
 LOST = (Py4JError, ConnectionError)  # what py4j raises when Spark gave a job up, or when its JVM is gone
@@ -99,7 +99,7 @@ def _own(engine: Engine, directory: Path, pools: int) -> Iterator[SparkContext]:
         os.environ["PYSPARK_PYTHON"] = _python(engine)  # else the workers take whatever `python3` is
     with _java_stderr_aside(directory), _own_interrupt():
         context = _started(conf)
-    starts.record(str(context.master), time.monotonic() - began)
+    startup_times.record(str(context.master), time.monotonic() - began)
     try:
         yield context
     finally:

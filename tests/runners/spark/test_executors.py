@@ -4,7 +4,7 @@ from importlib import metadata
 
 import pytest
 
-from cpreplicate.runners.executors import Differs, Needs, check, needs
+from cpreplicate.runners.spark.executors import Differs, Needs, check, needs
 from cpreplicate.storage import Site, Sites
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cpreplicate.core.closure import File
 from cpreplicate.protocol.lease import Held
 from cpreplicate.runners import Copies, Copy, Delete, Outcome, Planned, Read
-from cpreplicate.runners.transport import Told, decode, decode_outcomes, encode, encode_outcomes
+from cpreplicate.runners.spark.transport import Told, decode, decode_outcomes, encode, encode_outcomes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBER = st.integers(0, (1 << 63) - 1)

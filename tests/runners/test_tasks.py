@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.runners import Copy, Delete, Stopped
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.work import perform
+from cpreplicate.runners.tasks import perform
 from cpreplicate.storage import Site, Sites, Transient
 from cpreplicate.storage.wrappers.limits import Limited, new_limits
 from cpreplicate.storage.wrappers.retry import Retrying

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from cpreplicate.runners import Copy, Outcome
-from cpreplicate.runners.desk import Desk, Reporter
 from cpreplicate.runners.progress import Progress
+from cpreplicate.runners.spark.reports import Desk, Reporter
 from cpreplicate.storage.rpc import Address, answering
 
 BATCH = [Copy(f"s{n}", f"t{n}", 10) for n in range(3)]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.runners import Copy, Delete, Engine, spark
-from cpreplicate.runners.spark import SparkRunner
+from cpreplicate.runners import Copy, Delete, Engine
+from cpreplicate.runners.spark import runner as spark_runner
+from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Site, Sites
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -116,4 +117,4 @@ def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
     ],
 )
 def test_the_reason_why_spark_gave_up_is_the_one_that_tells_most(said, told):
-    assert spark._given_up(Delete("t"), Exception(said)).error == f"Spark gave up: {told}"
+    assert spark_runner._given_up(Delete("t"), Exception(said)).error == f"Spark gave up: {told}"

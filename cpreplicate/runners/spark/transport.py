@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cpreplicate.protocol.lease import Held
 from cpreplicate.runners.copies import Copies
-from cpreplicate.runners.work import Action, Copy, Delete, Outcome, Read
+from cpreplicate.runners.tasks import Action, Copy, Delete, Outcome, Read
 
 _COPY, _READ, _DELETE = range(3)
 _ACTIONS = pa.schema([

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
-from cpreplicate.runners.transport import Told, decode_outcomes, encode_outcomes
-from cpreplicate.runners.work import Action, Outcome, Watcher
+from cpreplicate.runners.spark.transport import Told, decode_outcomes, encode_outcomes
+from cpreplicate.runners.tasks import Action, Outcome, Watcher
 from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import Address, Answers, Caller
 
