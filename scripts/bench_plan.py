@@ -24,7 +24,7 @@ SECONDS, PEAK = 10.0, 1 << 30  # at most, for the last of them
 
 def measure(root: str) -> None:
     """In a process of its own: the seconds of a plan into an empty replica and of its batches, and the memory at most."""
-    from cpreplicate.planning import Request, copies, make_plan, target_replica, want
+    from cpreplicate.operations.sync_plan import Request, copies, make_plan, target_replica, want
     from cpreplicate.protocol.lease import Held
     from cpreplicate.protocol.ownership import Vouched, examine
     from cpreplicate.runners.batching import batches

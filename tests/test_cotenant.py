@@ -17,13 +17,13 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from cpreplicate import content_check, planning, replicate, unseal
-from cpreplicate import orphans as orphan
-from cpreplicate.content_check import Compared
 from cpreplicate.core import plan
 from cpreplicate.core.plan import Vouch
 from cpreplicate.errors import CopyFailed, NotThere, Refused
-from cpreplicate.planning import Request
+from cpreplicate.operations import content_check, sync, sync_plan, unseal
+from cpreplicate.operations import orphans as orphan
+from cpreplicate.operations.content_check import Compared
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol import ownership, seal, source
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.replica import Replica
@@ -187,7 +187,7 @@ def copied_replica_as_source(_root: Path) -> list[str]:
         stage.disk.place(place.replace("/dcB/", "/dcC/"), data)
     request = Request(f"file:/dcC/{stage.job.job}", TARGET_ROOT, same_source=True, runner="inline", parallelism=1)
     with running_on(stage.disk), suppress(Refused):
-        replicate.sync(request, silent)
+        sync.sync(request, silent)
     return [] if before.items() <= files(stage.disk.snapshot()).items() else ["the replica was changed"]
 
 
@@ -208,7 +208,7 @@ def interrupted_copy(_root: Path) -> list[str]:
             stage.sync()
     stage.disk.hook = lambda *_: None
     with running_on(stage.disk):
-        copies = replicate.sync(stage.request(), silent).plan.copies
+        copies = sync.sync(stage.request(), silent).plan.copies
     return [f"copied twice: {each.target}" for each in copies if not full.endswith(each.target)]
 
 
@@ -224,7 +224,7 @@ def linked_to_the_source(root: Path) -> list[str]:
 
 def links_are_followed(patch: pytest.MonkeyPatch) -> None:
     without_reason("is a symbolic link")(patch)
-    patch.setattr(planning, "refuse_links", lambda *_: None)
+    patch.setattr(sync_plan, "refuse_links", lambda *_: None)
 
 
 SCENARIOS = {

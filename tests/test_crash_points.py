@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from cpreplicate import planning, promote, relocate, replicate, sweep
 from cpreplicate.core import plan
+from cpreplicate.operations import promote, relocate, sweep, sync, sync_plan
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support.simulated import SimulatedDisk
@@ -129,13 +129,13 @@ def replacing(owner: object, name: str, make: Callable[[Callable[..., object]], 
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
         def commit_and_copy(made, run, journal):
-            content = lambda: planning.rewritten(run.wanted, run.replica, made.paths)  # noqa: E731  # as a put takes it
+            content = lambda: sync_plan.rewritten(run.wanted, run.replica, made.paths)  # noqa: E731  # as a put takes it
             run.replica.publish(made.checkpoint, content, lambda: None, replace=True)
             return copy(made, run, journal)
 
         return commit_and_copy
 
-    return replacing(replicate, "_copy", broken)
+    return replacing(sync, "_copy", broken)
 
 
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
@@ -147,7 +147,7 @@ def delete_before_commit() -> contextlib.AbstractContextManager[None]:
 
         return delete_and_publish
 
-    return replacing(replicate, "_publish", broken)
+    return replacing(sync, "_publish", broken)
 
 
 def non_atomic_put() -> contextlib.AbstractContextManager[None]:

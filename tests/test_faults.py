@@ -20,12 +20,12 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import pytest
 
-from cpreplicate import replicate
 from cpreplicate.errors import CopyFailed, CpreplicateError, SourceBroken, SourceMovedOn
-from cpreplicate.replicate import Request
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.sync import Request
+from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.storage import Site, Sites, Storage, WriteSettings
 from cpreplicate.storage.wrappers.base import Wrapped
-from cpreplicate.verify import ALL, verify
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
@@ -111,10 +111,10 @@ class Job:
     def checkpoint(self, number: int, files: Mapping[str, int]) -> None:
         put_checkpoint(self.sites.source, self.source, number, files)
 
-    def sync(self) -> replicate.Report:
+    def sync(self) -> sync_operation.Report:
         """The newest checkpoint, by threads of this process."""
         request = Request(f"{self.source}/{JOB}", self.target, sites=self.sites, runner="inline")
-        return replicate.sync(request, silent)
+        return sync_operation.sync(request, silent)
 
     def assert_restorable(self, number: int) -> None:
         found = verify(self.replica, f"chk-{number}", ALL, silent, self.sites.target)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from cpreplicate import replicate
-from cpreplicate.replicate import Request
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.sync import Request
+from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.storage import Site, Sites, Transient, WriteSettings
 from cpreplicate.storage.wrappers.limits import new_limits
-from cpreplicate.verify import ALL, verify
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.registry import serving
@@ -51,8 +51,8 @@ def two(clusters: Clusters) -> Clusters:
     return clusters
 
 
-def sync(source: str, target: str, sites: Sites, **options: Any) -> replicate.Report:
-    return replicate.sync(Request(source, target, sites=sites, runner="inline", **options), silent)
+def sync(source: str, target: str, sites: Sites, **options: Any) -> sync_operation.Report:
+    return sync_operation.sync(Request(source, target, sites=sites, runner="inline", **options), silent)
 
 
 def assert_restorable(replica: str, site: Site) -> None:
@@ -122,7 +122,7 @@ def test_the_source_is_never_written_to(two: Clusters, here: str) -> None:
     checkpoint = put_checkpoint(sites.source, two.a.uri + here, 1, FILES)
     tracing = Tracing(sites.source.storage(two.a.uri + here))
     with serving("hdfs", tracing), two.a.counted() as at_source:
-        replicate.diff(Request(checkpoint, f"file:/nowhere/{uuid.uuid4().hex}", sites=sites))
+        sync_operation.diff(Request(checkpoint, f"file:/nowhere/{uuid.uuid4().hex}", sites=sites))
     assert {verb for verb, _ in tracing.calls} <= READING
     with two.a.counted() as at_source:
         sync(checkpoint, two.b.uri + here, sites)
@@ -308,7 +308,9 @@ def test_the_calls_to_a_cluster_stay_below_their_limit_also_from_several_executo
     sites = Sites(site_of(two.a, limits=limits), site_of(two.b, limits=limits))
     started = time.monotonic()
     with two.b.counted() as at_target:
-        report = replicate.sync(Request(checkpoint, two.b.uri + here, sites=sites, runner="spark", master="local[2]"), silent)
+        report = sync_operation.sync(
+            Request(checkpoint, two.b.uri + here, sites=sites, runner="spark", master="local[2]"), silent
+        )
     took = time.monotonic() - started
     planned = sum(at_target.values()) - max(0, at_target["complete"] - at_target["create"])  # "not yet" is not ours to plan
     assert report.runner == "spark"

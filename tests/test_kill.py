@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from cpreplicate.planning import Request
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.storage import Site
 from tests.support import checker
 from tests.support.corpus import DataCentre

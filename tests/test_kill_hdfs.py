@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from cpreplicate.planning import Request
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.storage import Site, Sites
 from tests.support.killing import HdfsPlace, Moment, RunningJob, Shape, Standby
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import replicate
-from cpreplicate.replicate import Request
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.sync import Request
 from cpreplicate.storage import Site
 from cpreplicate.storage.wrappers.base import Wrapped
 from tests.support import checker, corpus
@@ -45,10 +45,10 @@ class Scenario:
         self.root, self.keep = root, keep
         self.before = root / "before"
 
-    def sync(self, number: int) -> replicate.Report:
+    def sync(self, number: int) -> sync_operation.Report:
         source = f"file:{self.root}/dcA/{JOB}/chk-{number}"
         request = Request(source, f"file:{self.root}/dcB", runner="inline", parallelism=1, keep=self.keep)
-        return replicate.sync(request, lambda _: None)
+        return sync_operation.sync(request, lambda _: None)
 
     @property
     def replica(self) -> Path:
@@ -87,7 +87,7 @@ def keeping_two(root):
 def resumed(root):
     scenario, number = first(root)
     full = Faulty(Site().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None)
-    with serving("file", full), pytest.raises(replicate.CopyFailed):
+    with serving("file", full), pytest.raises(sync_operation.CopyFailed):
         scenario.sync(number)
     return scenario, number
 
@@ -143,7 +143,7 @@ def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_pa
         failing = Faulty(
             Site().storage("file:/"), lambda verb, uri, place=place, full=full: full if (verb, uri) == ("put", place) else None
         )
-        with serving("file", failing), pytest.raises((OSError, replicate.CopyFailed)):
+        with serving("file", failing), pytest.raises((OSError, sync_operation.CopyFailed)):
             scenario.sync(number)
         assert before.items() <= corpus.tree(scenario.replica).items()
         assert checker.faults(scenario.replica) == []
@@ -179,7 +179,7 @@ def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp
 def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path, monkeypatch):
     scenario, number = incremental(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(replicate, "_copy", lambda *_: [])
+        patch.setattr(sync_operation, "_copy", lambda *_: [])
         with pytest.raises(KeyError):
             scenario.sync(number)
     assert checker.faults(scenario.replica) != []
@@ -193,7 +193,7 @@ def test_these_tests_find_a_protocol_that_deletes_before_it_commits(tmp_path, mo
             (scenario.replica / action.target).unlink()
         raise Died
 
-    monkeypatch.setattr(replicate, "_publish", too_late)
+    monkeypatch.setattr(sync_operation, "_publish", too_late)
     with pytest.raises(Died):
         scenario.sync(number)
     assert checker.faults(scenario.replica) != []

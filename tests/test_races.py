@@ -11,9 +11,10 @@ from random import Random
 
 import pytest
 
-from cpreplicate import promote, relocate, replicate, sweep
 from cpreplicate.core import plan
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
+from cpreplicate.operations import promote, relocate, sweep
+from cpreplicate.operations import sync as sync_operation
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import TEMPORARY
@@ -30,7 +31,7 @@ COMMITTED = re.compile(r".*/chk-\d+/_metadata")
 
 def sync(stage: Stage) -> Callable[[], object]:
     request = stage.request()
-    return lambda: replicate.sync(request, silent)
+    return lambda: sync_operation.sync(request, silent)
 
 
 def sweep_all(stage: Stage) -> Callable[[], object]:
@@ -51,7 +52,7 @@ def promote_it(stage: Stage) -> Callable[[], object]:
 
 def put_off_deletes(stage: Stage) -> Callable[[], object]:
     request = stage.request(async_deletes=True)
-    return lambda: replicate.sync(request, silent)
+    return lambda: sync_operation.sync(request, silent)
 
 
 OTHERS = [sync, sync, put_off_deletes, sweep_all, relocate_all, promote_it]
@@ -208,7 +209,7 @@ def test_of_runs_that_do_not_wait_one_goes_on_and_the_others_name_it():
         with running_on(disk):
             race = Interleaving(disk, [sync(stage)] * 3, any_of(draw))
             race.play()
-        reports = [each for each in race.outcomes.values() if isinstance(each, replicate.Report)]
+        reports = [each for each in race.outcomes.values() if isinstance(each, sync_operation.Report)]
         refused = [each for each in race.outcomes.values() if isinstance(each, LeaseHeld)]
         assert len(reports) + len(refused) == 3
         assert sum(report.committed for report in reports) == 1
@@ -226,7 +227,7 @@ def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads()
         churn = Churn(stage, draw)
         outcome = churn.run()
         assert churn.wrong == [], f"seed {seed}: {outcome!r}"
-        assert isinstance(outcome, (replicate.Report, SourceMovedOn, NotThere)), f"seed {seed}: {outcome!r}"
+        assert isinstance(outcome, (sync_operation.Report, SourceMovedOn, NotThere)), f"seed {seed}: {outcome!r}"
         assert not isinstance(outcome, SourceBroken), f"seed {seed}: {outcome!r}"
         ended[type(outcome).__name__] += 1
         stage.sync()
@@ -248,8 +249,8 @@ class Churn:
         self._stage.disk.hook = self._at_a_step
         try:
             with running_on(self._stage.disk), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(replicate, "_SUBSUMPTION_SETTLES", 0.0)
-                return replicate.sync(self._stage.request(), silent)
+                patch.setattr(sync_operation, "_SUBSUMPTION_SETTLES", 0.0)
+                return sync_operation.sync(self._stage.request(), silent)
         except CpreplicateError as error:
             return error
         finally:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import s3fs
 
-from cpreplicate import replicate
-from cpreplicate.planning import Request
+from cpreplicate.operations import sync
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Site, Sites
@@ -96,7 +96,7 @@ def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
     site = Site((("", (("password", SECRET),)),))
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     request = Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline", sites=Sites(site, site))
-    report = replicate.sync(request, lambda _line: None)
+    report = sync.sync(request, lambda _line: None)
     replica = tmp_path / "dcB" / JOB
     seal.seal(Replica(f"file:{replica}", site), "chk-1")
     with lease.held(f"file:{replica}", site):

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from cpreplicate import promote, relocate, replicate, sweep, unseal, verify
 from cpreplicate.core import plan
 from cpreplicate.errors import Refused
-from cpreplicate.planning import Request
+from cpreplicate.operations import promote, relocate, sweep, unseal, verify
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.storage import Site
 from tests.support import checker
 from tests.support.simulated import READS, SimulatedDisk, SimulatedJob, files
@@ -154,7 +155,7 @@ class Replication(RuleBasedStateMachine):
         request = Request(
             self.job.root, TARGET_ROOT, paths=paths, keep=keep, async_deletes=put_off, runner="inline", parallelism=1
         )  # type: ignore[arg-type]
-        return lambda: replicate.sync(request, silent)
+        return lambda: sync_operation.sync(request, silent)
 
     def _run(self, run: Callable[[], object]) -> object:
         """What it gives; None if it was refused."""

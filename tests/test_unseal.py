@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from cpreplicate import promote, unseal
 from cpreplicate.errors import Refused
-from cpreplicate.promote import PromoteRequest
-from cpreplicate.unseal import UnsealRequest
+from cpreplicate.operations import promote, unseal
+from cpreplicate.operations.promote import PromoteRequest
+from cpreplicate.operations.unseal import UnsealRequest
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, synced
 

@@ -35,7 +35,7 @@ def cli() -> None:
 @params.output_option
 def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any) -> int:
     """What a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
-    from cpreplicate import inspect as verb
+    from cpreplicate.operations import inspect as verb
     from cpreplicate.output import show_inspection, show_references
 
     site = params.site_of(options.pop("source_conf"), options)
@@ -50,8 +50,8 @@ def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: A
 @click.option("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
 def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
     """The plan of a sync, nothing done."""
+    from cpreplicate.operations.sync import diff as verb
     from cpreplicate.output import show_report
-    from cpreplicate.replicate import diff as verb
 
     with params.showing_what_was_refused(lambda report: show_report(report, output, actions)):
         report = verb(params.request_of(options))
@@ -73,8 +73,8 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. Refused (exit 6), with nothing changed,
     where Flink or another program keeps files in the replica's directory.
     """
+    from cpreplicate.operations.sync import diff, sync
     from cpreplicate.output import narrator, show_report
-    from cpreplicate.replicate import diff, sync
 
     say = narrator(options["progress"])
     request = params.request_of(options)
@@ -99,8 +99,8 @@ def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **
     TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. A job that has no completed checkpoint
     yet is waited for.
     """
+    from cpreplicate.operations.watch import watch as verb
     from cpreplicate.output import narrator, show_report
-    from cpreplicate.watch import watch as verb
 
     say = narrator(options["progress"])
     verb(
@@ -122,9 +122,9 @@ def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **
 @params.output_option
 def verify(replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, **options: Any) -> int:
     """Prove that a replica can be restored: presence and extent of every file, nothing outside it."""
+    from cpreplicate.operations.verify import committed
+    from cpreplicate.operations.verify import verify as verb
     from cpreplicate.output import narrate, show_verifications
-    from cpreplicate.verify import committed
-    from cpreplicate.verify import verify as verb
 
     part, site = params.sample_of(options), params.site_of(options.pop("target_conf"), options)
     names = committed(replica, site) if every else (checkpoint or (None,))

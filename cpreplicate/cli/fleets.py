@@ -15,7 +15,7 @@ from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
 
 if TYPE_CHECKING:
-    from cpreplicate.fleet import Member
+    from cpreplicate.operations.fleet import Member
     from cpreplicate.storage import Sites
 
 _OWN = {  # the keys of each table beside the options of `sync`
@@ -51,7 +51,7 @@ def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **o
     """
     from dataclasses import replace
 
-    from cpreplicate.fleet import replicate_fleet
+    from cpreplicate.operations.fleet import replicate_fleet
     from cpreplicate.output import narrator, show_fleet
     from cpreplicate.runners import Engine
 
@@ -85,7 +85,7 @@ def _members(file: TomlFile, both: Sites, lock_wait: float) -> Iterator[Member]:
     """Yield the jobs named, and those below the roots that are not named; these are alike but for their sources."""
     from dataclasses import replace
 
-    from cpreplicate.fleet import jobs_under
+    from cpreplicate.operations.fleet import jobs_under
 
     defaults = _table(file, "defaults", file.tables.get("defaults", {}), "defaults")
     named, roots = (_tables(file, kind, defaults) for kind in ("job", "root"))
@@ -108,7 +108,7 @@ def _member(file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: 
     """Return one job, its options understood as those of `sync` are; or what the jobs below a root have in common."""
     from dataclasses import replace
 
-    from cpreplicate.fleet import Member
+    from cpreplicate.operations.fleet import Member
 
     source, target = (_needed(file, kind, at, table, name) for name in ("source", "target"))
     words = [source, target, *(word for name in _OPTIONS if name in table for word in _words(name, table[name]))]

@@ -17,9 +17,9 @@ from cpreplicate.storage.narration import narrate_with
 if TYPE_CHECKING:
     from cpreplicate.cli.toml_file import TomlFile
     from cpreplicate.core.plan import Cap
-    from cpreplicate.planning import Request
+    from cpreplicate.operations.sync_plan import Request
+    from cpreplicate.operations.verify import Sample
     from cpreplicate.storage import Limits, Site, Sites
-    from cpreplicate.verify import Sample
 
 STORAGES = "cpreplicate.storages"
 _NARRATED = "cpreplicate.narrated"
@@ -206,7 +206,7 @@ def _all(command: Callable[..., Any], decorators: Sequence[Callable[..., Any]]) 
 
 def sample_of(options: dict[str, Any]) -> Sample:
     """Takes `content_options` out of the options."""
-    from cpreplicate.verify import Sample
+    from cpreplicate.operations.verify import Sample
 
     sample, content, seed = options.pop("sample"), options.pop("content"), options.pop("seed")
     return Sample(sample if sample is not None else float(content), seed)
@@ -241,7 +241,7 @@ def sites_of(options: dict[str, Any]) -> Sites:
 
 
 def request_of(options: dict[str, Any]) -> Request:
-    from cpreplicate.planning import Request
+    from cpreplicate.operations.sync_plan import Request
 
     both = sites_of(options)
     for name in ("dry_run", "actions", "output"):

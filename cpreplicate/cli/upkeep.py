@@ -35,10 +35,10 @@ EXIT STATUS
 @params.output_option
 def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     """Remove orphans: files under a replica that no committed checkpoint there references."""
+    from cpreplicate.operations.sweep import SweepRequest, look
+    from cpreplicate.operations.sweep import sweep as verb
     from cpreplicate.output import narrator, show_sweep
     from cpreplicate.storage import Sites
-    from cpreplicate.sweep import SweepRequest, look
-    from cpreplicate.sweep import sweep as verb
 
     site = params.site_of(options.pop("target_conf"), options)
     say = narrator(options["progress"])
@@ -62,9 +62,9 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
 @params.output_option
 def relocate(output: Any, **options: Any) -> int:
     """Rewrite the _metadata of a replica where it lies, or after it was moved by other means. No source is needed."""
+    from cpreplicate.operations.relocate import RelocateRequest
+    from cpreplicate.operations.relocate import relocate as verb
     from cpreplicate.output import narrate, show_relocation
-    from cpreplicate.relocate import RelocateRequest
-    from cpreplicate.relocate import relocate as verb
 
     site = params.site_of(options.pop("target_conf"), options)
     done = verb(RelocateRequest(site=site, **params.without_access(options)), narrate)
@@ -81,9 +81,9 @@ def relocate(output: Any, **options: Any) -> int:
 @params.output_option
 def promote(output: Any, **options: Any) -> int:
     """Make a replica the one that the job runs from: verify it, make its paths absolute, seal it, tell how to start."""
+    from cpreplicate.operations.promote import PromoteRequest
+    from cpreplicate.operations.promote import promote as verb
     from cpreplicate.output import narrate, show_promotion
-    from cpreplicate.promote import PromoteRequest
-    from cpreplicate.promote import promote as verb
 
     content, site = params.sample_of(options), params.site_of(options.pop("target_conf"), options)
     done = verb(PromoteRequest(content=content, site=site, **params.without_access(options)), narrate)
@@ -104,9 +104,9 @@ def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) 
 
     Name the job that was started from the replica with --job, or state with --no-job-uses-it that there is none.
     """
+    from cpreplicate.operations.unseal import UnsealRequest
+    from cpreplicate.operations.unseal import unseal as verb
     from cpreplicate.output import narrate
-    from cpreplicate.unseal import UnsealRequest
-    from cpreplicate.unseal import unseal as verb
 
     if (job is None) != no_job_uses_it:
         raise click.UsageError(

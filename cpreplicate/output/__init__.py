@@ -9,19 +9,19 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from cpreplicate.inspect import Inspection, ReferenceRow
+from cpreplicate.operations.inspect import Inspection, ReferenceRow
+from cpreplicate.operations.sync import Report
+from cpreplicate.operations.verify import Verification
 from cpreplicate.output import machine, text
 from cpreplicate.output.streams import write_message, write_messages, write_result
-from cpreplicate.replicate import Report
 from cpreplicate.runners import ShowProgress
-from cpreplicate.verify import Verification
 
 if TYPE_CHECKING:
-    from cpreplicate.fleet import FleetReport
+    from cpreplicate.operations.fleet import FleetReport
+    from cpreplicate.operations.promote import Promotion
+    from cpreplicate.operations.relocate import Relocation
+    from cpreplicate.operations.sweep import Sweep
     from cpreplicate.output import progress
-    from cpreplicate.promote import Promotion
-    from cpreplicate.relocate import Relocation
-    from cpreplicate.sweep import Sweep
 
 Form = Literal["text", "json", "ndjson"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cpreplicate.fleet import FleetReport, JobResult, Status
+from cpreplicate.operations.fleet import FleetReport, JobResult, Status
 from cpreplicate.output import machine
 from cpreplicate.output.text import columns, lines, size, table
 

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from cpreplicate.core.plan import Action, total
-from cpreplicate.inspect import Inspection, ReferenceRow
-from cpreplicate.replicate import Report
-from cpreplicate.verify import Verification
+from cpreplicate.operations.inspect import Inspection, ReferenceRow
+from cpreplicate.operations.sync import Report
+from cpreplicate.operations.verify import Verification
 
 
 def inspection(found: Inspection) -> str:

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from cpreplicate.core.plan import Action, Plan, total
-from cpreplicate.inspect import Inspection, ReferenceRow
+from cpreplicate.operations.inspect import Inspection, ReferenceRow
+from cpreplicate.operations.sync import Report
+from cpreplicate.operations.verify import Verification
 from cpreplicate.output.streams import is_terminal, printable
-from cpreplicate.replicate import Report
-from cpreplicate.verify import Verification
 
 _SHOWN_ACTIONS = 12  # of each verb, unless all are asked for
 _SHOWN_WANTS = 20  # of each kind

@@ -7,11 +7,11 @@ from collections import Counter
 from typing import Any
 
 from cpreplicate.core.plan import total
+from cpreplicate.operations.promote import Promotion, Starting
+from cpreplicate.operations.relocate import Relocation
+from cpreplicate.operations.sweep import Sweep
 from cpreplicate.output import machine, text
 from cpreplicate.output.streams import printable
-from cpreplicate.promote import Promotion, Starting
-from cpreplicate.relocate import Relocation
-from cpreplicate.sweep import Sweep
 
 _SHOWN_LEFT = 12
 

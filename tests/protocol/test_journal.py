@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from cpreplicate import replicate, sweep
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed
-from cpreplicate.planning import Request
+from cpreplicate.operations import sweep, sync
+from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Copied, JournalWriter
 from cpreplicate.storage import Site
-from cpreplicate.verify import ALL, verify
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.memory import MemoryStorage
@@ -93,14 +93,14 @@ def interrupted(root, number, before):
         Site().storage("file:/"), lambda verb, uri: OSError("full") if (verb, before in uri) == ("put", True) else None
     )
     with serving("file", full), pytest.raises(CopyFailed):
-        replicate.sync(request, lambda _line: None)
+        sync.sync(request, lambda _line: None)
     return request
 
 
 def test_a_copy_that_was_interrupted_is_resumed_and_the_journal_goes_with_the_commit(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     request = interrupted(tmp_path, 1, "/shared/c")
-    plan = replicate.sync(request, lambda _line: None).plan
+    plan = sync.sync(request, lambda _line: None).plan
     assert [each.target for each in plan.copies] == ["shared/c"]
     assert {each.reason for each in plan.keeps} == {"copied by an earlier run"}
     own = [each.name for each in (tmp_path / "dcB" / JOB / ".cpreplicate").iterdir()]
@@ -112,7 +112,7 @@ def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path)
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     interrupted(tmp_path, 1, "/shared/h")
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
-    replicate.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+    sync.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
     replica = tmp_path / "dcB" / JOB
     names = [each.name for each in (replica / ".cpreplicate").iterdir()]
     left = set().union(

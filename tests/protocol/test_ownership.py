@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import content_check, promote, relocate, replicate, sweep, unseal
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
-from cpreplicate.planning import Request
-from cpreplicate.promote import PromoteRequest
+from cpreplicate.operations import content_check, promote, relocate, sweep, unseal
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.promote import PromoteRequest
+from cpreplicate.operations.relocate import RelocateRequest
+from cpreplicate.operations.sweep import SweepRequest
+from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.unseal import UnsealRequest
+from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.relocate import RelocateRequest
 from cpreplicate.storage import Site
-from cpreplicate.sweep import SweepRequest
-from cpreplicate.unseal import UnsealRequest
-from cpreplicate.verify import ALL, verify
 from tests.support import checker
 from tests.support.encoder import File, Incremental, OperatorEntry, Subtask, Tree, encode
 from tests.support.jobs import JOB, pattern, write_checkpoint
@@ -33,7 +34,7 @@ def request(root, source="dcA", target="dcB", job=JOB, **options):
 
 
 def sync(root, *places, **options):
-    return replicate.sync(request(root, *places, **options), lambda _line: None)
+    return sync_operation.sync(request(root, *places, **options), lambda _line: None)
 
 
 def everything(root):
@@ -107,7 +108,7 @@ class TestWhereFlinkKeepsAJobItself:
     def test_a_dry_run_shows_the_plan_and_says_that_sync_would_refuse(self, job):
         write_checkpoint(job / "dcB", 9, {"shared/of-b": 5})
         before = everything(job)
-        report = replicate.diff(request(job))
+        report = sync_operation.diff(request(job))
         assert len(report.plan.copies) == len(FILES)
         assert report.plan.deletes == ()
         assert "sync would be refused" in report.warnings[0]
@@ -452,8 +453,8 @@ class TestTheNewestCheckpoint:
         assert report.plan.dropped == ("chk-8",)
 
     def test_that_is_named_is_not_ambiguous(self, restarted):
-        named = replicate.Request(f"file:{restarted}/dcA/{JOB}/chk-8", f"file:{restarted}/dcB", runner="inline")
-        assert replicate.sync(named, lambda _line: None).plan.empty
+        named = sync_operation.Request(f"file:{restarted}/dcA/{JOB}/chk-8", f"file:{restarted}/dcB", runner="inline")
+        assert sync_operation.sync(named, lambda _line: None).plan.empty
 
 
 @pytest.mark.parametrize("where", ["", "shared/", "chk-1/", ".cpreplicate/"])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cpreplicate import replicate
 from cpreplicate.errors import Refused
-from cpreplicate.planning import Request
+from cpreplicate.operations import sync
+from cpreplicate.operations.sync_plan import Request
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, synced
 
@@ -24,5 +24,5 @@ def test_a_damaged_marker_or_record_is_refused_with_nothing_changed(tmp_path, re
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     before = contents(replica)
     with pytest.raises(Refused, match=why):
-        replicate.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+        sync.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
     assert contents(replica) == before

@@ -1,7 +1,7 @@
 """I5, by the record of every call: the source is never written, and nothing outside the replica is."""
 
-from cpreplicate import replicate
-from cpreplicate.replicate import Request
+from cpreplicate.operations import sync
+from cpreplicate.operations.sync import Request
 from cpreplicate.storage import Site
 from tests.support.corpus import DataCentre
 from tests.support.registry import serving
@@ -16,7 +16,7 @@ def test_syncs_change_nothing_but_the_replica(tmp_path):
         for number in source.numbers(job):
             place = f"file:{source.job_root(job)}/chk-{number}"
             request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline")
-            replicate.sync(request, lambda _line: None)
+            sync.sync(request, lambda _line: None)
     changed = [uri for _verb, uri in tracing.changes()]
     assert any(uri.endswith("/_metadata") for uri in changed)
     assert [uri for uri in changed if not uri.startswith(f"file:{tmp_path}/dcB/{job}/")] == []
@@ -27,9 +27,9 @@ def test_a_run_with_nothing_to_do_changes_nothing_at_all(tmp_path):
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
     request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline")
-    replicate.sync(request, lambda _line: None)
+    sync.sync(request, lambda _line: None)
     tracing = Tracing(Site().storage("file:/"))
     with serving("file", tracing):
-        replicate.sync(request, lambda _line: None)
+        sync.sync(request, lambda _line: None)
     assert tracing.calls, "nothing was read either: the replica was not looked at"
     assert list(tracing.changes()) == []

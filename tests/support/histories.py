@@ -17,10 +17,11 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from cpreplicate import fleet, promote, relocate, replicate, sweep, unseal, watch
 from cpreplicate.core import plan, uri
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
-from cpreplicate.planning import Request
+from cpreplicate.operations import fleet, promote, relocate, sweep, unseal, watch
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.source import find
 from cpreplicate.runners import Engine, inline
@@ -190,7 +191,7 @@ class World:
         ids = Random(self.draw.random())
         with running_on(self.disk), serving("viewfs", Alias(self.disk)), pytest.MonkeyPatch.context() as patch:
             patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
-            patch.setattr(replicate, "_SUBSUMPTION_SETTLES", 0.0)
+            patch.setattr(sync_operation, "_SUBSUMPTION_SETTLES", 0.0)
             patch.setattr(inline, "_PAUSE", 0.0)
             patch.setattr(fleet, "_AT_ONCE", 1)
             self.model_step("")
@@ -311,7 +312,7 @@ class World:
         text = f"{request.source} -> {request.target_root} keep={request.keep} paths={request.paths} {' '.join(options)}"
         text += f" remap={request.remaps[0]}" if request.remaps else ""
         because = self._why_no_sync(request, here(root), replica)
-        run = (lambda: self._watch_step(request, replica)) if follow else (lambda: replicate.sync(request, silent))
+        run = (lambda: self._watch_step(request, replica)) if follow else (lambda: sync_operation.sync(request, silent))
         must = not is_odd and request.source == root and self._must_succeed(request, root, replica) and not because
         return Operation("watch" if follow else "sync", text, run, replica, here(root), request, because, must)
 
@@ -348,7 +349,7 @@ class World:
     def _watch_step(self, request: Request, replica: str) -> object:
         newest = find(request.source, Site(), request.allow_older).checkpoint
         backlog = self.backlogs.setdefault(replica, watch.Backlog(request))
-        report = replicate.sync(replace(request, source=newest), silent)
+        report = sync_operation.sync(replace(request, source=newest), silent)
         backlog.add(report)
         backlog.work_off(time.monotonic() + 5, silent)
         return report
@@ -597,7 +598,7 @@ class World:
             self.wrong.append(f"the crash was swallowed: {outcome!r}")
         self._remember(operation, outcome)
         self._judge(operation, before, outcome, watcher)
-        if not self.wrong and operation.request and not watcher.meddled and isinstance(outcome, replicate.Report):
+        if not self.wrong and operation.request and not watcher.meddled and isinstance(outcome, sync_operation.Report):
             self._again(operation)
         return outcome
 
@@ -619,7 +620,7 @@ class World:
             if marker and replica not in self.sources:
                 self.sources[replica] = {here(each["given"]) for each in marker["sources"]}
         replica, request = operation.replica, operation.request
-        if request is not None and request.same_source and isinstance(outcome, replicate.Report):
+        if request is not None and request.same_source and isinstance(outcome, sync_operation.Report):
             self.sources[replica].add(operation.source)
         if request is not None and self.disk.is_file(f"{operation.source}/{OWN}/replica.json"):
             self.secondhand.add(replica)
@@ -643,7 +644,7 @@ class World:
             self._judge_what_changed(operation, before, outcome)
         for replica in self._replicas():
             self._judge_replica(replica)
-        if isinstance(outcome, replicate.Report) and operation.request is not None:
+        if isinstance(outcome, sync_operation.Report) and operation.request is not None:
             self._judge_report(operation, outcome, is_exact=not watcher.meddled)
 
     def _judge_flink(self) -> None:
@@ -713,7 +714,7 @@ class World:
             if REPLICA_PATH.fullmatch(path) and not is_foreign and path not in known:
                 yield f"no record of {place}"
 
-    def _judge_report(self, operation: Operation, report: replicate.Report, is_exact: bool) -> None:
+    def _judge_report(self, operation: Operation, report: sync_operation.Report, is_exact: bool) -> None:
         """The replica's newest checkpoint is the one that completed last at the source, and sound."""
         request, replica = operation.request, operation.replica
         assert request is not None
@@ -735,8 +736,8 @@ class World:
 
     def _again(self, operation: Operation) -> None:
         assert operation.request is not None
-        outcome = self._outcome(lambda: replicate.sync(operation.request, silent))  # type: ignore[arg-type]
-        if not isinstance(outcome, replicate.Report) or not outcome.plan.empty or outcome.committed:
+        outcome = self._outcome(lambda: sync_operation.sync(operation.request, silent))  # type: ignore[arg-type]
+        if not isinstance(outcome, sync_operation.Report) or not outcome.plan.empty or outcome.committed:
             self.wrong.append(f"a second sync does not find everything done: {outcome!r}")
 
     def _marker_of(self, replica: str) -> dict[str, Any]:

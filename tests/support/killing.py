@@ -21,8 +21,8 @@ from random import Random
 from types import TracebackType
 from typing import NamedTuple
 
-from cpreplicate import replicate
-from cpreplicate.planning import Request
+from cpreplicate.operations import sync
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker
@@ -330,10 +330,10 @@ class Standby:
     def converge(self) -> None:
         """Running again, at once, makes it hold the newest checkpoint; there is nothing more to do then."""
         with self._job.paused() as newest:
-            replicate.sync(self.request, lambda _line: None)
+            sync.sync(self.request, lambda _line: None)
             self.looked_at()
             assert committed(self._seen) == [newest], f"{committed(self._seen)} are committed, the source is at {newest}"
-            plan = replicate.diff(self.request).plan
+            plan = sync.diff(self.request).plan
             assert plan.empty, plan.actions
 
     def left(self) -> list[str]:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from cpreplicate import replicate
-from cpreplicate.planning import Request
+from cpreplicate.operations import sync
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.storage import Site
 from tests.support.jobs import JOB, write_checkpoint
@@ -23,7 +23,7 @@ def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: 
     for number, files in checkpoints.items():
         write_checkpoint(root / "dcA", number, files)
         source = f"file:{root}/dcA/{JOB}/chk-{number}"
-        replicate.sync(Request(source, f"file:{root}/dcB", runner="inline", **options), lambda _line: None)
+        sync.sync(Request(source, f"file:{root}/dcB", runner="inline", **options), lambda _line: None)
     return root / "dcB" / JOB
 
 

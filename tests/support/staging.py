@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from cpreplicate import replicate, verify
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.planning import Request
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations import verify
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol import lease
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY
@@ -253,7 +254,7 @@ class Stage:
 
     def sync(self, **options: object) -> Stage:
         with running_on(self.disk):
-            replicate.sync(self.request(**options), silent)
+            sync_operation.sync(self.request(**options), silent)
         return self
 
     def die(self, leaving: str = "") -> Stage:
@@ -266,7 +267,7 @@ class Stage:
     def sync_scenario(self, **options: object) -> Scenario:
         """The next sync is the one to be interrupted."""
         request = self.request(**options)
-        return self.scenario(lambda: replicate.sync(request, silent))
+        return self.scenario(lambda: sync_operation.sync(request, silent))
 
     def scenario(self, run: Callable[[], object], **more: object) -> Scenario:
         """Any run is."""

@@ -5,19 +5,19 @@ import shutil
 
 import pytest
 
-from cpreplicate import relocate, replicate
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import decode
 from cpreplicate.core.restore import choose
 from cpreplicate.errors import LeaseHeld, Refused
+from cpreplicate.operations import relocate, sync
+from cpreplicate.operations.relocate import RelocateRequest
+from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.output import machine, text, upkeep
-from cpreplicate.planning import Request
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.relocate import RelocateRequest
 from cpreplicate.storage import Site
 from cpreplicate.storage.wrappers.base import Wrapped
-from cpreplicate.verify import ALL, verify
 from tests.support import checker, corpus
 from tests.support.corpus import DataCentre
 from tests.support.encoder import Empty, Nested, OperatorEntry, Subtask, Tree, encode
@@ -148,7 +148,7 @@ def test_every_kind_of_real_state_is_moved_and_mended(folder, tmp_path):
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
     request = Request(place, f"file:{tmp_path}/dcB", paths="absolute", remaps=(source.remap,), runner="inline")
-    replicate.sync(request, lambda _line: None)
+    sync.sync(request, lambda _line: None)
     moved = shutil.move(tmp_path / "dcB" / job, tmp_path / "moved")
     run(moved)
     assert is_restorable(moved)
@@ -161,7 +161,7 @@ def merged(tmp_path, **options):
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
     request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline", **options)
-    return tmp_path / "dcB" / job, replicate.sync(request, lambda _line: None)
+    return tmp_path / "dcB" / job, sync.sync(request, lambda _line: None)
 
 
 @pytest.mark.parametrize("spelling", ["auto", "relative"])

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import job_directory
-from cpreplicate.deleting import some
 from cpreplicate.errors import Misplaced, SourceBroken
+from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.source import Source
 from cpreplicate.storage import Site
 

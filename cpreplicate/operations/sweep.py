@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from cpreplicate import deleting, orphans
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
-from cpreplicate.orphans import TRASH, Found
+from cpreplicate.operations import deletion, orphans
+from cpreplicate.operations.orphans import TRASH, Found
 from cpreplicate.protocol import lease, records, seal
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.replica import Replica
@@ -108,14 +108,14 @@ def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease,
     with choose_runner(request, files, 0, request.sites) as runner:
         why = f", {runner.reason}" if request.explain else ""
         say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
-        failed = deleting.delete([each.target for each in report.found.trash], replica, runner, hold)
+        failed = deletion.delete([each.target for each in report.found.trash], replica, runner, hold)
         names = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]
         trash = _make_trash(replica, names) if request.trash and names else None
-        failed += deleting.delete({name: in_trash(trash, name) for name in names} if trash else names, replica, runner, hold)
+        failed += deletion.delete({name: in_trash(trash, name) for name in names} if trash else names, replica, runner, hold)
         if not failed:  # else it is the record of what could not be removed
             over = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
-            failed += deleting.delete(over, replica, runner, hold)
-    warnings = (f"{len(failed)} files could not be removed: {deleting.some(failed)}",) if failed else ()
+            failed += deletion.delete(over, replica, runner, hold)
+    warnings = (f"{len(failed)} files could not be removed: {deletion.some(failed)}",) if failed else ()
     return replace(report, done=True, trash=replica.at(trash) if trash else None, runner=runner.name, warnings=warnings)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import fleet
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
-from cpreplicate.fleet import Member
-from cpreplicate.planning import Request
-from cpreplicate.promote import PromoteRequest, promote
+from cpreplicate.operations import fleet
+from cpreplicate.operations.fleet import Member
+from cpreplicate.operations.promote import PromoteRequest, promote
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.runners import Engine, startup_times
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sites

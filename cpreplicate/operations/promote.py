@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cpreplicate import orphans
 from cpreplicate.core import restore as restore_rules
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
+from cpreplicate.operations import orphans
+from cpreplicate.operations.relocate import RelocateRequest, relocate_held
+from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.ownership import State
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
-from cpreplicate.relocate import RelocateRequest, relocate_held
 from cpreplicate.storage import Site
-from cpreplicate.verify import NOTHING, Sample, Verification, verify
 
 Say = Callable[[str], None]
 

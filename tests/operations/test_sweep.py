@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from cpreplicate import sweep
 from cpreplicate.core.placement import is_replica_path
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import NotThere, Refused, TooManyDeletes
+from cpreplicate.operations import sweep
+from cpreplicate.operations.sweep import SweepRequest
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Site
-from cpreplicate.sweep import SweepRequest
 from tests.support import checker
 from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from cpreplicate import watch
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
-from cpreplicate.planning import Request
+from cpreplicate.operations import watch
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.storage import Site
 from tests.support import checker
 from tests.support.faults import Faulty

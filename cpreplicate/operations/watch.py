@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from cpreplicate import deleting
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, Misplaced, NotThere, SourceMovedOn, UsageError
-from cpreplicate.planning import Request
+from cpreplicate.operations import deletion
+from cpreplicate.operations.sync import Report, sync
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol import lease, ownership, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
-from cpreplicate.replicate import Report, sync
 from cpreplicate.runners import choose_runner
 from cpreplicate.storage import FileStatus
 
@@ -56,9 +56,9 @@ class Backlog:
             self.targets = [target for target in self.targets if target not in needed]
             while self.targets and time.monotonic() < until:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
-                if failed := deleting.delete(part, replica, runner, hold):
+                if failed := deletion.delete(part, replica, runner, hold):
                     self.dropped = []  # their manifests are the record of what is left
-                    say(f"{len(failed)} files could not be deleted and are orphans now: {deleting.some(failed)}")
+                    say(f"{len(failed)} files could not be deleted and are orphans now: {deletion.some(failed)}")
             if not self.targets:
                 self._forget_dropped(replica)
 

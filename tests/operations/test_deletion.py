@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from cpreplicate import deleting, replicate
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
-from cpreplicate.planning import Request
+from cpreplicate.operations import deletion, sync
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete
@@ -31,7 +31,7 @@ ELSEWHERE = [
 def sync_next(tmp_path, **options):
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     request = Request(f"file:{tmp_path}/dcA/{JOB}/chk-2", f"file:{tmp_path}/dcB", runner="inline", **options)
-    return replicate.sync(request, lambda _line: None)
+    return sync.sync(request, lambda _line: None)
 
 
 def corrupt(replica, path, handle):
@@ -113,7 +113,7 @@ def test_a_delete_that_comes_too_late_is_not_made_and_not_tried_again(tmp_path):
 
 def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
     replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Site())
-    monkeypatch.setattr(deleting, "_ROUND", 2)
+    monkeypatch.setattr(deletion, "_ROUND", 2)
     with lease.held(replica.root, replica.site) as hold, InlineRunner(Sites()) as runner:
         real, runs = runner.run, []
 
@@ -124,6 +124,6 @@ def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
 
         monkeypatch.setattr(runner, "run", run)
         with pytest.raises(LeaseHeld):
-            deleting.delete(sorted(FILES), replica, runner, hold)
+            deletion.delete(sorted(FILES), replica, runner, hold)
     assert runs == [2]
     assert len(set(FILES) - set(replica.present(uri.directories(FILES)))) == 2

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from cpreplicate.core import uri
 from cpreplicate.core.placement import BEFORE_RELOCATE, CHECKPOINT_NAME, FOREIGN, METADATA, OWN, is_replica_path
 from cpreplicate.core.plan import Action
-from cpreplicate.deleting import refuse_links, some
 from cpreplicate.errors import MetadataError, NotThere, Refused
+from cpreplicate.operations.deletion import refuse_links, some
 from cpreplicate.protocol import lease, manifest, ownership, records
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.ownership import State, Vouched

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cpreplicate.core.plan import Action, Plan, Vouch, total
-from cpreplicate.deleting import some
 from cpreplicate.errors import CopyFailed, Refused
+from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Read, Runner
 from cpreplicate.storage import Copied, Sites, checksum

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate import replicate
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Absolute, rewrite
 from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn, UsageError
+from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.sync import Request
+from cpreplicate.operations.verify import ALL, Sample, verify
 from cpreplicate.protocol import lease, manifest
 from cpreplicate.protocol import replica as replica_module
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
-from cpreplicate.replicate import Request
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Site, Sites
-from cpreplicate.verify import ALL, Sample, verify
 from tests.support import corpus
 from tests.support.corpus import DataCentre
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
@@ -47,8 +47,8 @@ class Pair:
         source = f"file:{self.source.job_root(self.job)}/chk-{number}"
         return Request(source, f"file:{self.target}", remaps=(self.source.remap,), runner="inline", **options)
 
-    def sync(self, number: int, **options: object) -> replicate.Report:
-        return replicate.sync(self.request(number, **options), silent)
+    def sync(self, number: int, **options: object) -> sync_operation.Report:
+        return sync_operation.sync(self.request(number, **options), silent)
 
     @property
     def replica(self) -> Path:
@@ -125,7 +125,7 @@ def test_the_next_checkpoint_copies_only_what_is_new_and_deletes_what_only_the_o
 
 def test_diff_shows_the_plan_that_sync_executes_and_does_nothing(pair):
     number = pair.source.numbers(pair.job)[0]
-    shown = replicate.diff(pair.request(number)).plan
+    shown = sync_operation.diff(pair.request(number)).plan
     assert not pair.target.exists()
     assert pair.sync(number).plan == shown
 
@@ -133,7 +133,7 @@ def test_diff_shows_the_plan_that_sync_executes_and_does_nothing(pair):
 def test_a_delete_that_fails_is_a_warning_and_the_commit_stands(pair):
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
-    victim = pair.replica / replicate.diff(pair.request(second)).plan.deletes[0].target
+    victim = pair.replica / sync_operation.diff(pair.request(second)).plan.deletes[0].target
     victim.unlink()
     victim.mkdir()
     report = pair.sync(second)
@@ -214,7 +214,9 @@ def test_a_checkpoint_that_lacks_a_file_where_it_lies_is_told_broken_and_never_c
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
     before = corpus.tree(pair.replica)
-    lost = next(action.source for action in replicate.diff(pair.request(second)).plan.copies if "/shared/" in action.source)
+    lost = next(
+        action.source for action in sync_operation.diff(pair.request(second)).plan.copies if "/shared/" in action.source
+    )
     Path(lost.removeprefix("file:")).unlink()
     with pytest.raises(SourceBroken, match=lost):
         pair.sync(second)
@@ -225,14 +227,14 @@ def test_a_checkpoint_that_lacks_a_file_where_it_lies_is_told_broken_and_never_c
 def test_a_checkpoint_subsumed_during_the_copy_is_told_moved_on_and_the_next_run_uses_what_was_copied(pair, monkeypatch):
     first, second, third = pair.source.numbers(pair.job)
     pair.sync(first)
-    copy = replicate._copy
+    copy = sync_operation._copy
 
     def subsumed_meanwhile(made, *rest):
         shutil.rmtree(pair.source.job_root(pair.job) / f"chk-{second}")
         return copy(made, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(replicate, "_copy", subsumed_meanwhile)
+        patch.setattr(sync_operation, "_copy", subsumed_meanwhile)
         with pytest.raises(SourceMovedOn):
             pair.sync(second)
     assert pair.verified().checkpoint_id == first
@@ -245,7 +247,7 @@ def test_a_checkpoint_subsumed_during_the_copy_is_told_moved_on_and_the_next_run
 def test_a_failed_copy_commits_and_deletes_nothing_and_running_again_completes(pair):
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
-    blocked = pair.replica / replicate.diff(pair.request(second)).plan.copies[0].target
+    blocked = pair.replica / sync_operation.diff(pair.request(second)).plan.copies[0].target
     blocked.mkdir(parents=True)
     (blocked / "in the way").touch()
     with pytest.raises(CopyFailed, match=blocked.name):
@@ -261,13 +263,13 @@ def test_a_job_directory_means_its_newest_completed_checkpoint(pair):
     newest = pair.source.numbers(pair.job)[-1]
     (pair.source.job_root(pair.job) / f"chk-{newest + 1}").mkdir()
     request = Request(f"file:{pair.source.job_root(pair.job)}", f"file:{pair.target}", remaps=(pair.source.remap,))
-    assert replicate.diff(request).plan.checkpoint_id == newest
+    assert sync_operation.diff(request).plan.checkpoint_id == newest
 
 
 def test_a_savepoint_is_replicated_under_its_own_name(tmp_path):
     pair = Pair("2.3.0-sp-canonical", tmp_path)
     savepoint = next((pair.source.path / "sp").iterdir())
-    report = replicate.sync(Request(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent)
+    report = sync_operation.sync(Request(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent)
     assert report.plan.replica == f"file:{pair.target}/{savepoint.name}"
     assert verify(report.plan.replica, None, ALL, silent, Site()).restorable
 
@@ -276,7 +278,7 @@ def test_what_is_not_there_is_told(pair):
     with pytest.raises(NotThere):
         pair.sync(99)
     with pytest.raises(NotThere):
-        replicate.diff(Request("file:/no/such/job", "file:/no/such/root"))
+        sync_operation.diff(Request("file:/no/such/job", "file:/no/such/root"))
 
 
 def test_metadata_that_is_not_understood_names_its_file(pair):
@@ -291,13 +293,13 @@ def test_files_outside_the_source_roots_are_refused(pair):
     number = pair.source.numbers(pair.job)[0]
     request = Request(pair.request(number).source, f"file:{pair.target}", source_roots=("file:/elsewhere",))
     with pytest.raises(Refused, match="--source-root"):
-        replicate.sync(request, silent)
+        sync_operation.sync(request, silent)
 
 
 def test_a_replica_inside_its_source_is_refused(pair):
     request = Request(pair.request(6).source, f"file:{pair.source.path}/ckpt", remaps=(pair.source.remap,))
     with pytest.raises(Refused, match="own source"):
-        replicate.sync(request, silent)
+        sync_operation.sync(request, silent)
 
 
 def test_a_moved_replica_with_absolute_paths_is_refused_before_anything_is_deleted(pair):
@@ -344,10 +346,10 @@ def test_paths_of_a_tampered_manifest_are_not_believed(pair, monkeypatch):
 def test_a_large_metadata_is_known_by_its_manifest(pair, monkeypatch):
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
-    expected = replicate.diff(pair.request(second)).plan
+    expected = sync_operation.diff(pair.request(second)).plan
     monkeypatch.setattr(replica_module, "_MANIFEST_WORTH", 0)
     monkeypatch.setattr(replica_module, "decoded", None)
-    assert replicate.diff(pair.request(second)).plan == expected
+    assert sync_operation.diff(pair.request(second)).plan == expected
 
 
 def test_a_second_run_is_told_who_holds_the_lease(pair):
@@ -406,7 +408,7 @@ class TestASampleOfTheContent:
 
     def test_finds_a_flipped_bit_only_in_what_it_reads(self, tmp_path):
         write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number:03}": 50 for number in range(100)})
-        replicate.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), silent)
+        sync_operation.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), silent)
         replica = tmp_path / "dcB" / JOB
         for victim in (replica / "shared").iterdir():
             victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
@@ -436,7 +438,7 @@ def racing(tmp_path, handle):
     tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 1)
     (tmp_path / "dcA" / JOB / "chk-1" / "_metadata").write_bytes(encode(tree).data)
     request = Request(f"{root}/{JOB}/chk-1", f"file:{tmp_path}/dcB")
-    return replicate.sync(request, silent, shared=Racing(Sites()))
+    return sync_operation.sync(request, silent, shared=Racing(Sites()))
 
 
 def test_of_a_merged_file_at_which_two_attempts_raced_the_crc_counts_as_not_known(tmp_path):
@@ -452,7 +454,9 @@ def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
 
 
-@pytest.mark.parametrize("verb", [replicate.diff, lambda request: replicate.sync(request, silent), replicate.look])
+@pytest.mark.parametrize(
+    "verb", [sync_operation.diff, lambda request: sync_operation.sync(request, silent), sync_operation.look]
+)
 def test_a_target_root_that_is_a_replica_is_refused_and_the_right_one_named(pair, verb):
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number)
@@ -466,20 +470,20 @@ def test_a_target_root_that_is_a_replica_of_another_job_is_refused(pair):
     pair.sync(pair.source.numbers(pair.job)[-1])
     other = pair.replica.rename(pair.target / "another")
     with pytest.raises(UsageError, match=f"Give file:{pair.target} instead"):
-        replicate.diff(replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}"))
+        sync_operation.diff(replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}"))
 
 
 def test_a_target_root_that_is_the_job_directory_of_a_flink_is_refused(pair, tmp_path):
     flinks = shutil.copytree(pair.source.job_root(pair.job), tmp_path / "flink" / pair.job)
     number = pair.source.numbers(pair.job)[-1]
     with pytest.raises(UsageError, match=r"is the directory of this job.* Give a directory that only"):
-        replicate.diff(replace(pair.request(number), target_root=f"file:{flinks}"))
+        sync_operation.diff(replace(pair.request(number), target_root=f"file:{flinks}"))
 
 
 def test_a_target_root_that_is_only_called_like_the_job_is_no_mistake(pair):
     number = pair.source.numbers(pair.job)[-1]
     root = pair.target / pair.job
     root.mkdir(parents=True)
-    done = replicate.sync(replace(pair.request(number), target_root=f"file:{root}"), silent)
+    done = sync_operation.sync(replace(pair.request(number), target_root=f"file:{root}"), silent)
     assert done.committed
-    assert replicate.sync(replace(pair.request(number), target_root=f"file:{root}"), silent).plan.empty
+    assert sync_operation.sync(replace(pair.request(number), target_root=f"file:{root}"), silent).plan.empty

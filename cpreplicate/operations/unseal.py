@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cpreplicate import orphans
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_replica_path
-from cpreplicate.deleting import some
 from cpreplicate.errors import NotThere, Refused
+from cpreplicate.operations import orphans
+from cpreplicate.operations.deletion import some
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.seal import Seal

@@ -8,8 +8,8 @@ import pytest
 
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Misplaced, Refused, SourceBroken, SourceMovedOn
-from cpreplicate.planning import Request
-from cpreplicate.replicate import diff, sync
+from cpreplicate.operations.sync import diff, sync
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.runners import Copy
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Site, Sites

@@ -8,15 +8,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate import orphans
 from cpreplicate.core import restore as restore_rules
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, closure
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
 from cpreplicate.core.restore import PathsMode, Restore
-from cpreplicate.deleting import refuse_links, some
 from cpreplicate.errors import NotThere, Refused
+from cpreplicate.operations import orphans
+from cpreplicate.operations.deletion import refuse_links, some
 from cpreplicate.protocol import lease, ownership, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import Lease

@@ -15,10 +15,10 @@ from typing import Literal
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
-from cpreplicate.planning import Request
+from cpreplicate.operations.sync import Looked, Report, Say, look, sync
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.replicate import Looked, Report, Say, look, sync
 from cpreplicate.runners import Engine, Runner, SharedRunner, choose_runner, seconds_by_spark
 from cpreplicate.storage import Site, Sites
 

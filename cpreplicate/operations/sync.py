@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
-from cpreplicate import content_check, deleting, incomplete
-from cpreplicate.content_check import Compared
 from cpreplicate.core import plan, uri
 from cpreplicate.core import restore as restore_rules
 from cpreplicate.core.plan import Plan, Vouch
 from cpreplicate.core.restore import Restore
-from cpreplicate.deleting import some
 from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
-from cpreplicate.planning import (
+from cpreplicate.operations import content_check, deletion, incomplete
+from cpreplicate.operations.content_check import Compared
+from cpreplicate.operations.deletion import some
+from cpreplicate.operations.sync_plan import (
     Request,
     Wanted,
     copies,
@@ -29,6 +29,7 @@ from cpreplicate.planning import (
     target_replica,
     want,
 )
+from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import lease, manifest, ownership
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import Copied, JournalWriter
@@ -37,7 +38,6 @@ from cpreplicate.protocol.ownership import State, Vouched
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Site
-from cpreplicate.target_root import refuse_replica_as_root
 
 Say = Callable[[str], None]
 _SUBSUMPTION_SETTLES = 2.0  # seconds: Flink deletes a subsumed checkpoint's `_metadata` and files one after the other
@@ -378,7 +378,7 @@ def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     if made.deletes:
         run.say(f"deleting {len(made.deletes)} files that only {', '.join(made.dropped) or 'the former checkpoint'} needed")
-    failed = deleting.delete([each.target for each in made.deletes], run.replica, run.runner, run.hold)
+    failed = deletion.delete([each.target for each in made.deletes], run.replica, run.runner, run.hold)
     failed += _forget([*made.dropped, *run.state.stale], run.replica, made.checkpoint)
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",) if failed else ()
 

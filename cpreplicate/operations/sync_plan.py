@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from cpreplicate import incomplete
 from cpreplicate.core import plan, restore, uri
 from cpreplicate.core.closure import Closure, File, closure
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.placement import METADATA, Placement
 from cpreplicate.core.plan import Cap, Plan
 from cpreplicate.core.restore import PathsMode
-from cpreplicate.deleting import refuse_links
 from cpreplicate.errors import Refused
-from cpreplicate.incomplete import Search
+from cpreplicate.operations import incomplete
+from cpreplicate.operations.deletion import refuse_links
+from cpreplicate.operations.incomplete import Search
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import Held as HeldLease

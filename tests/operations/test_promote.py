@@ -5,11 +5,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate import promote, replicate
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
-from cpreplicate.planning import Request
-from cpreplicate.promote import PromoteRequest
+from cpreplicate.operations import promote, sync
+from cpreplicate.operations.promote import PromoteRequest
+from cpreplicate.operations.sync_plan import Request
 from cpreplicate.protocol.lease import held
 from cpreplicate.storage import Site
 from tests.support import checker
@@ -26,10 +26,10 @@ def run(replica, **options):
     return promote.promote(PromoteRequest(f"file:{replica}", **options), lambda _line: None)
 
 
-def sync_next(tmp_path, verb=replicate.sync):
+def sync_next(tmp_path, verb=sync.sync):
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline")
-    return verb(request, *([lambda _line: None] if verb is replicate.sync else []))
+    return verb(request, *([lambda _line: None] if verb is sync.sync else []))
 
 
 def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
@@ -45,7 +45,7 @@ def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
 @pytest.mark.parametrize("version", [3, 4])
 def test_an_older_flink_is_told_in_its_own_words(tmp_path, version):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, version)
-    replicate.sync(Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+    sync.sync(Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
     start = run(tmp_path / "dcB" / JOB).starting
     if version == 4:
         assert start.rest["restoreMode"] == "NO_CLAIM"
@@ -55,7 +55,7 @@ def test_an_older_flink_is_told_in_its_own_words(tmp_path, version):
         assert start.configuration == {}
 
 
-@pytest.mark.parametrize("verb", [replicate.sync, replicate.diff])
+@pytest.mark.parametrize("verb", [sync.sync, sync.diff])
 def test_a_promoted_replica_is_not_synced_until_it_is_unsealed(replica, tmp_path, verb):
     run(replica)
     before = paths(replica)
@@ -71,7 +71,7 @@ def test_a_promoted_replica_refuses_even_a_run_with_nothing_to_do(replica, tmp_p
     run(replica)
     request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline")
     with pytest.raises(Refused, match="sealed"):
-        replicate.sync(request, lambda _line: None)
+        sync.sync(request, lambda _line: None)
 
 
 def test_promoting_again_tells_the_same(replica):

@@ -1,0 +1,1 @@
+"""What a user can ask for, each a story read from top to bottom."""
