@@ -5,14 +5,14 @@ Each `show_…` returns the error if stdout cannot take the result, so that its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
-from cpreplicate.output import machine, text
+from cpreplicate.output import json as json_output
+from cpreplicate.output import text
 from cpreplicate.output.streams import write_message, write_messages, write_result
 from cpreplicate.runners import ShowProgress
 
@@ -51,9 +51,9 @@ def narrate(line: str) -> None:
 
 def show_fleet(done: FleetReport, form: Form) -> OSError | None:
     """The result of `fleet`."""
-    from cpreplicate.output import fleets
+    from cpreplicate.output import fleet
 
-    return _print({"text": fleets.fleet_text, "json": fleets.fleet_json, "ndjson": fleets.fleet_ndjson}[form](done))
+    return _print({"text": fleet.fleet_text, "json": fleet.fleet_json, "ndjson": fleet.fleet_ndjson}[form](done))
 
 
 def narrator(progress: str) -> Callable[[str], None]:
@@ -69,7 +69,9 @@ def show_progress(form: progress.Form) -> ShowProgress | None:
 
 
 def _narrate_as_event(line: str) -> None:
-    narrate(json.dumps({"event": "narration", "text": line}))
+    from cpreplicate.output import progress
+
+    narrate(progress.narration(line))
 
 
 def complain(line: str) -> None:
@@ -84,50 +86,50 @@ def warn(line: str) -> None:
 
 def show_inspection(inspection: Inspection, form: Form) -> OSError | None:
     """The result of `inspect`."""
-    return _print(text.inspection(inspection) if form == "text" else machine.inspection(inspection))
+    return _print(text.inspection(inspection) if form == "text" else json_output.inspection(inspection))
 
 
 def show_references(rows: list[ReferenceRow], form: Form) -> OSError | None:
     """The result of `inspect --refs`."""
-    return _print(text.references(rows) if form == "text" else machine.rows(rows, form))
+    return _print(text.references(rows) if form == "text" else json_output.rows(rows, form))
 
 
 def show_report(report: Report, form: Form, actions: bool) -> OSError | None:
     """The result of `diff` and `sync`; with `actions`, every file."""
     if form == "ndjson":
-        return _print(machine.rows(report.plan.actions, form))
-    return _print(text.report(report, actions) if form == "text" else machine.report(report, actions))
+        return _print(json_output.rows(report.plan.actions, form))
+    return _print(text.report(report, actions) if form == "text" else json_output.report(report, actions))
 
 
 def show_verifications(found: Sequence[Verification], form: Form) -> OSError | None:
     """The result of `verify`: of one checkpoint an object; of several an array, or an object a line."""
     if form == "text":
         return _print("\n\n".join(map(text.verification, found)))
-    objects = [machine.verification(each) for each in found]
+    objects = [json_output.verification(each) for each in found]
     return _print(f"[{', '.join(objects)}]" if form == "json" and len(objects) > 1 else "\n".join(objects))
 
 
 def show_sweep(found: Sweep, form: Form, actions: bool) -> OSError | None:
     """The result of `sweep`; with `actions`, every file."""
-    from cpreplicate.output import upkeep  # it and what it tells of take time that a sync with nothing to do has not
+    from cpreplicate.output import maintenance  # it and what it tells of take time that a sync with nothing to do has not
 
     if form == "ndjson":
-        return _print(machine.rows(found.deletes, form))
-    return _print(upkeep.sweep_text(found, actions) if form == "text" else upkeep.sweep_json(found, actions))
+        return _print(json_output.rows(found.deletes, form))
+    return _print(maintenance.sweep_text(found, actions) if form == "text" else maintenance.sweep_json(found, actions))
 
 
 def show_relocation(done: Relocation, form: Form) -> OSError | None:
     """The result of `relocate`."""
-    from cpreplicate.output import upkeep
+    from cpreplicate.output import maintenance
 
-    return _print(upkeep.relocation_text(done) if form == "text" else upkeep.relocation_json(done))
+    return _print(maintenance.relocation_text(done) if form == "text" else maintenance.relocation_json(done))
 
 
 def show_promotion(done: Promotion, form: Form) -> OSError | None:
     """The result of `promote`."""
-    from cpreplicate.output import upkeep
+    from cpreplicate.output import maintenance
 
-    return _print(upkeep.promotion_text(done) if form == "text" else upkeep.promotion_json(done))
+    return _print(maintenance.promotion_text(done) if form == "text" else maintenance.promotion_json(done))
 
 
 def _print(result: str) -> OSError | None:

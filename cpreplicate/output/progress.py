@@ -46,6 +46,11 @@ def event(now: Snapshot, last: bool) -> str:
     })  # fmt: skip
 
 
+def narration(text: str) -> str:
+    """A message as an object for machines."""
+    return json.dumps({"event": "narration", "text": text})
+
+
 class _Lines:
     """A line every ten seconds; none for a run that is shorter."""
 

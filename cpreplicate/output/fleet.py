@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cpreplicate.operations.fleet import FleetReport, JobResult, Status
-from cpreplicate.output import machine
+from cpreplicate.output import json as json_output
 from cpreplicate.output.text import columns, lines, size, table
 
 _STATUSES: tuple[Status, ...] = ("replicated", "current", "empty", "skipped", "planned", "failed")
@@ -48,7 +48,7 @@ def _job(job: JobResult) -> dict[str, Any]:
         "status": job.status, "exit_code": job.exit_code, "error": job.error,
     }  # fmt: skip
     if job.report is not None:
-        found["report"] = json.loads(machine.report(job.report, actions=False))
+        found["report"] = json.loads(json_output.report(job.report, actions=False))
     elif job.looked is not None:
         found["looked"] = job.looked._asdict()
     return found

@@ -10,7 +10,8 @@ from cpreplicate.core.plan import total
 from cpreplicate.operations.promote import Promotion, Starting
 from cpreplicate.operations.relocate import Relocation
 from cpreplicate.operations.sweep import Sweep
-from cpreplicate.output import machine, text
+from cpreplicate.output import json as json_output
+from cpreplicate.output import text
 from cpreplicate.output.streams import printable
 
 _SHOWN_LEFT = 12
@@ -118,5 +119,5 @@ def promotion_json(done: Promotion) -> str:
         "sealed": done.sealed,
         "restore": start and {"claim_mode": start.restore.claim_mode, "command": start.restore.command,
                               "rest": start.rest, "configuration": start.configuration},
-        "verification": json.loads(machine.verification(done.verification)),
+        "verification": json.loads(json_output.verification(done.verification)),
     })  # fmt: skip
