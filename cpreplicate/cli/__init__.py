@@ -14,8 +14,8 @@ from typing import NoReturn
 
 import click
 
-from cpreplicate.cli import fleets as fleets
-from cpreplicate.cli import upkeep as upkeep
+from cpreplicate.cli import fleet as fleet
+from cpreplicate.cli import maintenance as maintenance
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import CpreplicateError, exit_code_of
 

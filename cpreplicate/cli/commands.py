@@ -7,14 +7,15 @@ from typing import Any
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import params, sites
+from cpreplicate.cli import options as common_options
+from cpreplicate.cli import storage_options
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.core import uri
 
 
 @click.group(context_settings={"auto_envvar_prefix": "CPREPLICATE", "help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
-@click.option("--config", metavar="FILE", is_eager=True, expose_value=False, callback=params.config,
+@click.option("--config", metavar="FILE", is_eager=True, expose_value=False, callback=common_options.config,
               help="A TOML file with a table of options for each command.")  # fmt: skip
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def cli() -> None:
@@ -26,44 +27,44 @@ def cli() -> None:
     """
 
 
-@cli.command(epilog=params.READ_CODES)
-@click.argument("checkpoint", callback=params.place)
+@cli.command(epilog=common_options.READ_CODES)
+@click.argument("checkpoint", callback=common_options.place)
 @click.option("--refs", is_flag=True, help="Tell every state handle instead of the summary.")
-@params.remap_option
-@sites.source_conf
-@sites.access
-@params.output_option
+@common_options.remap_option
+@storage_options.source_conf
+@storage_options.access
+@common_options.output_option
 def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any) -> int:
     """What a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate.operations import inspect as verb
     from cpreplicate.output import show_inspection, show_references
 
-    site = params.site_of(options.pop("source_conf"), options)
+    site = common_options.site_of(options.pop("source_conf"), options)
     if refs:
         return read_code(show_references(list(verb.references(checkpoint, site, remap)), output))
     return read_code(show_inspection(verb.inspect(checkpoint, site, remap), output))
 
 
-@cli.command(epilog=params.REPLICATE_CODES + "\n  20  --exit-code: there are differences")
-@params.replicate_options
-@params.max_delete
+@cli.command(epilog=common_options.REPLICATE_CODES + "\n  20  --exit-code: there are differences")
+@common_options.replicate_options
+@common_options.max_delete
 @click.option("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
 def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
     """The plan of a sync, nothing done."""
     from cpreplicate.operations.sync import diff as verb
     from cpreplicate.output import show_report
 
-    with params.showing_what_was_refused(lambda report: show_report(report, output, actions)):
-        report = verb(params.request_of(options))
+    with common_options.showing_what_was_refused(lambda report: show_report(report, output, actions)):
+        report = verb(common_options.request_of(options))
     code = read_code(show_report(report, output, actions))
     return 20 if exit_code and not report.plan.empty else code
 
 
-@cli.command(epilog=params.REPLICATE_CODES + params.STOPPED_CODES)
-@params.replicate_options
-@params.runner_options
-@params.deletes_options
-@sites.writing
+@cli.command(epilog=common_options.REPLICATE_CODES + common_options.STOPPED_CODES)
+@common_options.replicate_options
+@common_options.runner_options
+@common_options.deletes_options
+@storage_options.writing
 @click.option("--check-content", is_flag=True, help="Read the files that are kept, and copy those whose content is not the"
               " recorded one.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
@@ -77,19 +78,20 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     from cpreplicate.output import narrator, show_report
 
     say = narrator(options["progress"])
-    request = params.request_of(options)
-    with params.showing_what_was_refused(lambda report: show_report(report, output, actions)):
+    request = common_options.request_of(options)
+    with common_options.showing_what_was_refused(lambda report: show_report(report, output, actions)):
         report = diff(request, say) if dry_run else sync(request, say)
     unwritten = show_report(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 
 
-@cli.command(epilog=params.REPLICATE_CODES + params.STOPPED_CODES)
-@params.replicate_options
-@params.runner_options
-@params.deletes_options
-@sites.writing
-@click.option("--interval", metavar="TIME", default="10s", show_default=True, callback=sites.parsed(sites.seconds),
+@cli.command(epilog=common_options.REPLICATE_CODES + common_options.STOPPED_CODES)
+@common_options.replicate_options
+@common_options.runner_options
+@common_options.deletes_options
+@storage_options.writing
+@click.option("--interval", metavar="TIME", default="10s", show_default=True,
+              callback=storage_options.parsed(storage_options.seconds),
               help="How often a new checkpoint is looked for.")  # fmt: skip
 @click.option("--wait-for-source", is_flag=True, help="Wait for the job's directory if it is not there yet, instead of"
               " ending with 10.")  # fmt: skip
@@ -104,7 +106,7 @@ def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **
 
     say = narrator(options["progress"])
     verb(
-        params.request_of(options),
+        common_options.request_of(options),
         interval,
         say,
         lambda report: change_code(show_report(report, output, actions)),
@@ -112,21 +114,21 @@ def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **
     )
 
 
-@cli.command(epilog=params.READ_CODES + "\n   4  the replica cannot be restored")
-@click.argument("replica", callback=params.place)
+@cli.command(epilog=common_options.READ_CODES + "\n   4  the replica cannot be restored")
+@click.argument("replica", callback=common_options.place)
 @click.option("--checkpoint", multiple=True, metavar="chk-N", help="Default: the newest committed one. Repeatable.")
 @click.option("--all", "every", is_flag=True, envvar="CPREPLICATE_VERIFY_ALL", help="Verify every committed checkpoint.")
-@params.content_options
-@sites.target_conf
-@sites.access
-@params.output_option
+@common_options.content_options
+@storage_options.target_conf
+@storage_options.access
+@common_options.output_option
 def verify(replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, **options: Any) -> int:
     """Prove that a replica can be restored: presence and extent of every file, nothing outside it."""
     from cpreplicate.operations.verify import committed
     from cpreplicate.operations.verify import verify as verb
     from cpreplicate.output import narrate, show_verifications
 
-    part, site = params.sample_of(options), params.site_of(options.pop("target_conf"), options)
+    part, site = common_options.sample_of(options), common_options.site_of(options.pop("target_conf"), options)
     names = committed(replica, site) if every else (checkpoint or (None,))
     found = [verb(replica, name, part, narrate, site) for name in names]
     code = read_code(show_verifications(found, output))

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import params, sites
+from cpreplicate.cli import options as common_options
+from cpreplicate.cli import storage_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.results import change_code, read_code
 
@@ -19,20 +20,21 @@ EXIT STATUS
   11  lease held by another run"""
 
 
-@cli.command(epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", "") + params.STOPPED_CODES)
-@click.argument("replica", callback=params.place)
-@click.option("--min-age", metavar="TIME", default="24h", show_default=True, callback=sites.parsed(sites.seconds),
+@cli.command(epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", "") + common_options.STOPPED_CODES)
+@click.argument("replica", callback=common_options.place)
+@click.option("--min-age", metavar="TIME", default="24h", show_default=True,
+              callback=storage_options.parsed(storage_options.seconds),
               help="Leave what was modified since: another run may have made it.")  # fmt: skip
-@click.option("--max-delete", metavar="N|P%", default="50%", show_default=True, callback=params.cap,
+@click.option("--max-delete", metavar="N|P%", default="50%", show_default=True, callback=common_options.cap,
               help="Do nothing, and exit with 6, if more are orphans, or a larger share of the files.")  # fmt: skip
 @click.option("--trash", is_flag=True, help="Move orphans to .cpreplicate/trash/ instead.")
 @click.option("--empty-trash", is_flag=True, help="Delete what has been in the trash for longer than --min-age.")
-@params.runner_options
-@sites.target_conf
-@sites.access
+@common_options.runner_options
+@storage_options.target_conf
+@storage_options.access
 @click.option("--actions", is_flag=True, help="Tell every file, not only sums.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and do nothing.")
-@params.output_option
+@common_options.output_option
 def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     """Remove orphans: files under a replica that no committed checkpoint there references."""
     from cpreplicate.operations.sweep import SweepRequest, look
@@ -40,65 +42,67 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     from cpreplicate.output import narrator, show_sweep
     from cpreplicate.storage import Sites
 
-    site = params.site_of(options.pop("target_conf"), options)
+    site = common_options.site_of(options.pop("target_conf"), options)
     say = narrator(options["progress"])
-    request = SweepRequest(sites=Sites(site, site), **params.engine_of(params.without_access(options)))
-    with params.showing_what_was_refused(lambda report: show_sweep(report, output, actions)):
+    request = SweepRequest(sites=Sites(site, site), **common_options.engine_of(common_options.without_access(options)))
+    with common_options.showing_what_was_refused(lambda report: show_sweep(report, output, actions)):
         report = look(request) if dry_run else verb(request, say)
     unwritten = show_sweep(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 
 
-@cli.command(epilog=_UPKEEP_CODES + params.STOPPED_CODES)
-@click.argument("replica", callback=params.place)
-@params.paths_option
-@click.option("--root", metavar="URI", callback=params.place_if_any,
+@cli.command(epilog=_UPKEEP_CODES + common_options.STOPPED_CODES)
+@click.argument("replica", callback=common_options.place)
+@common_options.paths_option
+@click.option("--root", metavar="URI", callback=common_options.place_if_any,
               help="Where Flink will find the replica. Default: where it lies.")  # fmt: skip
-@click.option("--moved-from", metavar="URI", callback=params.place_if_any,
+@click.option("--moved-from", metavar="URI", callback=common_options.place_if_any,
               help="Where the replica lay before. Default: told from its paths.")  # fmt: skip
-@params.lock_wait
-@sites.target_conf
-@sites.access
-@params.output_option
+@common_options.lock_wait
+@storage_options.target_conf
+@storage_options.access
+@common_options.output_option
 def relocate(output: Any, **options: Any) -> int:
     """Rewrite the _metadata of a replica where it lies, or after it was moved by other means. No source is needed."""
     from cpreplicate.operations.relocate import RelocateRequest
     from cpreplicate.operations.relocate import relocate as verb
     from cpreplicate.output import narrate, show_relocation
 
-    site = params.site_of(options.pop("target_conf"), options)
-    done = verb(RelocateRequest(site=site, **params.without_access(options)), narrate)
+    site = common_options.site_of(options.pop("target_conf"), options)
+    done = verb(RelocateRequest(site=site, **common_options.without_access(options)), narrate)
     return change_code(show_relocation(done, output))
 
 
-@cli.command(epilog=_UPKEEP_CODES + "\n   4  the replica cannot be restored; it was left as it was" + params.STOPPED_CODES)
-@click.argument("replica", callback=params.place)
+@cli.command(
+    epilog=_UPKEEP_CODES + "\n   4  the replica cannot be restored; it was left as it was" + common_options.STOPPED_CODES
+)
+@click.argument("replica", callback=common_options.place)
 @click.option("--checkpoint", metavar="chk-N", help="Default: the newest committed one.")
-@params.content_options
-@params.lock_wait
-@sites.target_conf
-@sites.access
-@params.output_option
+@common_options.content_options
+@common_options.lock_wait
+@storage_options.target_conf
+@storage_options.access
+@common_options.output_option
 def promote(output: Any, **options: Any) -> int:
     """Make a replica the one that the job runs from: verify it, make its paths absolute, seal it, tell how to start."""
     from cpreplicate.operations.promote import PromoteRequest
     from cpreplicate.operations.promote import promote as verb
     from cpreplicate.output import narrate, show_promotion
 
-    content, site = params.sample_of(options), params.site_of(options.pop("target_conf"), options)
-    done = verb(PromoteRequest(content=content, site=site, **params.without_access(options)), narrate)
+    content, site = common_options.sample_of(options), common_options.site_of(options.pop("target_conf"), options)
+    done = verb(PromoteRequest(content=content, site=site, **common_options.without_access(options)), narrate)
     code = change_code(show_promotion(done, output))
     return code if done.verification.restorable else 4
 
 
 @cli.command(epilog=_UPKEEP_CODES)
-@click.argument("replica", callback=params.place)
-@click.option("--job", metavar="DIR", callback=params.place_if_any,
+@click.argument("replica", callback=common_options.place)
+@click.option("--job", metavar="DIR", callback=common_options.place_if_any,
               help="The checkpoint directory of the job that was started from the replica. Refused (exit 6) while a"
               " checkpoint there references the replica, or none has completed.")  # fmt: skip
 @click.option("--no-job-uses-it", is_flag=True, help="Instead of --job: you know that no job needs the replica's files.")
-@sites.target_conf
-@sites.access
+@storage_options.target_conf
+@storage_options.access
 def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) -> None:
     """Remove the seal of a promoted replica, so that sync, watch and sweep may change it again.
 
@@ -112,5 +116,5 @@ def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) 
         raise click.UsageError(
             "give either --job DIR, the checkpoint directory of the job that was started from the replica, or --no-job-uses-it"
         )
-    sealed = verb(UnsealRequest(replica, job, params.site_of(options.pop("target_conf"), options)))
+    sealed = verb(UnsealRequest(replica, job, common_options.site_of(options.pop("target_conf"), options)))
     narrate(f"unsealed {replica}, which was sealed {sealed}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import sites
+from cpreplicate.cli import storage_options
 from cpreplicate.core import uri
 from cpreplicate.errors import TooManyDeletes
 from cpreplicate.storage.narration import narrate_with
@@ -102,9 +102,9 @@ def replicate_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      " nameservice, a moved checkpoint directory."),
         click.option("--allow-older", is_flag=True, help="Follow a job that was started from scratch and counts its checkpoints"
                      " anew: take the checkpoint that was completed last, and withdraw those with higher numbers."),
-        sites.source_conf,
-        sites.target_conf,
-        sites.access,
+        storage_options.source_conf,
+        storage_options.target_conf,
+        storage_options.access,
         click.option("--actions", is_flag=True, help="Tell every file, not only sums."),
         output_option,
     ])  # fmt: skip
@@ -123,7 +123,7 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--parallelism", type=click.IntRange(1), metavar="N",
                      help="Slots to fill with batches (spark), or files copied at once (inline). Default: what the cluster"
                      " offers, what the storages like."),
-        click.option("--batch-bytes", metavar="SIZE", callback=sites.parsed(sites.size),
+        click.option("--batch-bytes", metavar="SIZE", callback=storage_options.parsed(storage_options.size),
                      help="At most so many bytes a batch, unless it is one file. Default: 8GiB."),
         click.option("--batch-files", type=click.IntRange(1), metavar="N",
                      help="At most so many files a batch. Default: 2000."),
@@ -157,7 +157,7 @@ def engine_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 lock_wait = click.option(
-    "--lock-wait", metavar="TIME", default="0s", show_default=True, callback=sites.parsed(sites.seconds),
+    "--lock-wait", metavar="TIME", default="0s", show_default=True, callback=storage_options.parsed(storage_options.seconds),
     help="How long to wait for another run that holds the replica's lease, as in 5m.",
 )  # fmt: skip
 
@@ -171,7 +171,7 @@ def cap(_context: click.Context, _parameter: click.Parameter, value: str | None)
         return Cap(int(value))
     if not value.endswith("%"):
         raise click.BadParameter(f"{value}: expected a number of files or a share such as 20%")
-    return Cap(sites.share(value), is_share=True)
+    return Cap(storage_options.share(value), is_share=True)
 
 
 max_delete = click.option(
@@ -193,7 +193,8 @@ def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What of the files' content is read and compared."""
     return _all(command, [
         click.option("--content", is_flag=True, help="Read every file and compare the CRC32C recorded when it was copied."),
-        click.option("--sample", metavar="SHARE", callback=sites.parsed(sites.share), help="Read a part only, as in 5%."),
+        click.option("--sample", metavar="SHARE", callback=storage_options.parsed(storage_options.share),
+                     help="Read a part only, as in 5%."),
         click.option("--seed", type=int, default=0, show_default=True, help="Which part: another seed reads other files."),
     ])  # fmt: skip
 
@@ -234,7 +235,7 @@ def sites_of(options: dict[str, Any]) -> Sites:
     """Takes what tells how both sides are reached out of the options."""
     from cpreplicate.storage import Sites
 
-    limits = sites.limits_of(options)
+    limits = storage_options.limits_of(options)
     source = site_of(options.pop("source_conf"), options, limits)
     target = site_of(options.pop("target_conf"), options, limits)
     return Sites(source, target, options.pop("preserve", False))
@@ -258,7 +259,7 @@ def without_access(options: dict[str, Any]) -> dict[str, Any]:
 def site_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Site:
     _narrate_retries(options.get("progress", "auto"))
     storages = click.get_current_context().meta.get(STORAGES, {})
-    return sites.site(words, storages, options, limits or sites.limits_of(options))
+    return storage_options.site(words, storages, options, limits or storage_options.limits_of(options))
 
 
 def _narrate_retries(progress: str) -> None:

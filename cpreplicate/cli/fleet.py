@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import config, params, sites
+from cpreplicate.cli import config, storage_options
+from cpreplicate.cli import options as common_options
 from cpreplicate.cli.commands import cli, sync
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.tables import check_value, parameters_of, spelled
@@ -33,16 +34,16 @@ EXIT STATUS
    3  jobs failed, for different reasons; else the code that `sync` has for the reason"""
 
 
-@cli.command(epilog=_FLEET_CODES + params.STOPPED_CODES)
+@cli.command(epilog=_FLEET_CODES + common_options.STOPPED_CODES)
 @click.argument("configuration", metavar="CONFIG")
-@params.runner_options
-@sites.source_conf
-@sites.target_conf
-@sites.access
-@sites.writing
+@common_options.runner_options
+@storage_options.source_conf
+@storage_options.target_conf
+@storage_options.access
+@storage_options.writing
 @click.option("--allow-older", is_flag=True, help="For every job, as of sync.")
 @click.option("--dry-run", is_flag=True, help="Look at every job, and do nothing.")
-@params.output_option
+@common_options.output_option
 def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **options: Any) -> int:
     """Replicate many jobs in one run: those that CONFIG names, and those below the roots that it names.
 
@@ -57,10 +58,10 @@ def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **o
 
     file = TomlFile(configuration)
     _refuse_mistakes(file)
-    params.add_storages(file)
-    say, both = narrator(options["progress"]), params.sites_of(options)
+    common_options.add_storages(file)
+    say, both = narrator(options["progress"]), common_options.sites_of(options)
     lock_wait = options.pop("lock_wait")
-    engine = Engine(**params.engine_of(params.without_access(options)))
+    engine = Engine(**common_options.engine_of(common_options.without_access(options)))
     members = list(_members(file, both, lock_wait))
     if allow_older:
         members = [replace(member, request=replace(member.request, allow_older=True)) for member in members]
@@ -115,7 +116,7 @@ def _member(file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: 
     name = table.get("name") or uri.name(source)
     try:
         with sync.make_context(f"{file.path}: {name}", words, parent=click.get_current_context()) as context:
-            request = replace(params.request_of(context.params | {"progress": "none"}), sites=both)
+            request = replace(common_options.request_of(context.params | {"progress": "none"}), sites=both)
     except click.UsageError as error:
         raise file.error(f"job {name}: {error.format_message()}", kind, at) from error
     waits = request.lock_wait if "lock-wait" in table else lock_wait
