@@ -67,9 +67,9 @@ def test_properties_reach_the_session_and_the_later_ones_win(tmp_path):
 
 def test_an_executor_that_differs_is_told_as_the_reason_of_each_file_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"12345")
-    real = sys.modules["cpreplicate.runners.executors"].needs
+    real = sys.modules["cpreplicate.runners.spark.executors"].needs
     monkeypatch.setattr(
-        "cpreplicate.runners.executors.needs", lambda *words: real(*words)._replace(versions=(("pyarrow", "1"),))
+        "cpreplicate.runners.spark.executors.needs", lambda *words: real(*words)._replace(versions=(("pyarrow", "1"),))
     )
     with SparkRunner(Sites(), Engine(master="local[1,2]")) as runner:
         [outcome] = runner.run([Copy(f"file:{tmp_path}/a", f"file:{tmp_path}/b", 5)])
