@@ -52,7 +52,7 @@ def test_a_lease_of_another_host_is_respected_until_it_expires(replica):
 
 
 def test_a_lease_of_a_process_that_died_on_this_host_is_taken_over(replica):
-    code = "import json, cpreplicate.processes as p; print(json.dumps(p.own_process()))"
+    code = "import json, cpreplicate.protocol.processes as p; print(json.dumps(p.own_process()))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
     leave_behind(replica, **json.loads(told))
     with lease.held(f"file:{replica}", Site()) as hold:
@@ -100,7 +100,7 @@ def test_a_lease_of_a_process_that_proc_hides_is_respected(replica, hidden):
 
 IMPORT_AND_TRY = """
 import os, sys
-from cpreplicate import lease
+from cpreplicate.protocol import lease
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.storage import Site
 
@@ -117,7 +117,7 @@ print("visible" if os.path.exists(f"/proc/{sys.argv[2]}") else "hidden")
 """
 HOLD = """
 import os, subprocess, sys
-from cpreplicate import lease
+from cpreplicate.protocol import lease
 from cpreplicate.storage import Site
 
 with lease.held(f"file:{sys.argv[1]}", Site()):
@@ -144,7 +144,7 @@ def test_a_lease_is_respected_under_a_real_proc_with_hidepid():
 
 
 def test_a_lease_of_a_zombie_is_taken_over(replica):
-    code = "import json, cpreplicate.processes as p; print(json.dumps(p.own_process()))"
+    code = "import json, cpreplicate.protocol.processes as p; print(json.dumps(p.own_process()))"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     holder = json.loads(child.stdout.read())
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has collected it

@@ -157,7 +157,7 @@ def test_where_java_is_missing_the_error_says_so_before_anything_is_done(monkeyp
 
 def test_spark_says_nothing_of_its_own(copies):
     code = (
-        "from cpreplicate.runners.spark import SparkRunner; from cpreplicate.runners import Copy, Engine\n"
+        "from cpreplicate.runners.spark.runner import SparkRunner; from cpreplicate.runners import Copy, Engine\n"
         "from cpreplicate.storage import Sites\n"
         "with SparkRunner(Sites(), Engine(master='local[2]')) as r:\n"
         f"    r.run([Copy({copies[1].source!r}, {copies[1].target!r}, 1)])"
