@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo test cotenant lint bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes fuzz clean
+.PHONY: help setup java maven demo check test cotenant lint bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes fuzz clean
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ lint: setup ## ruff, mypy strict, the layers
 	$(BIN)/ruff format --check cpreplicate tests scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint ## lint, and every test that needs no server and is quick: before each commit
+	$(BIN)/python -m pytest -q -n 2 -m "not (hdfs or s3 or spark or flink or slow)"
 
 test: lint maven ## lint and every test, real Spark and real Flink included
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder

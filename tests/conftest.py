@@ -29,9 +29,34 @@ settings.load_profile("no deadline")
 _LONGEST_FIRST = ["hdfs", "flink", "kill", "spark"]  # the marks `xdist_group`
 
 
+_FIXTURES = {  # what starts a server, by the mark of the tests that need it
+    "hdfs": {"hdfs_cluster", "clusters", "ha_cluster"},
+    "flink": {"flink"},
+    "s3": {"s3"},
+}
+_SLOW = {  # modules of many seeds, and of processes that are killed
+    "test_crash_points", "test_races", "test_stateful", "test_fault_seeds", "test_cotenant", "test_kill", "test_kill_hdfs",
+    "test_fuzz", "test_cluster", "test_yarn", "test_protocol", "test_runners", "test_session", "test_spark_lost",
+    "test_spark_sync",
+}  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers take groups, and tests that are in none, in this order: with the longest at the end all would wait for it."""
+    """Mark what needs a server or is slow, and have the longest groups first: at the end all would wait for them."""
+    for item in items:
+        for name in _marks_of(item):
+            item.add_marker(name)
     items.sort(key=_turn)
+
+
+def _marks_of(item: pytest.Item) -> Iterator[str]:
+    groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
+    fixtures = set(getattr(item, "fixturenames", ()))
+    yield from (name for name, starting in _FIXTURES.items() if name in groups or starting & fixtures)
+    if "spark" in groups:
+        yield "spark"
+    if "kill" in groups or item.path.stem in _SLOW:
+        yield "slow"
 
 
 def _turn(item: pytest.Item) -> int:
