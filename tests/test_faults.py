@@ -233,7 +233,7 @@ class Ended(NamedTuple):
 # Eight tries of a call take 17 seconds else.
 _IMPATIENT = """
 from cpreplicate.cli import main
-from cpreplicate.storage import retry
+from cpreplicate.storage.wrappers import retry
 retry._LONGEST_PAUSE = 0.2
 main()
 """

@@ -73,6 +73,7 @@ def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code
     wait_for(lambda: shared.exists() and len(whole(shared)) >= 4)
     children = descendants(process.pid)
     process.send_signal(name)
+    stopped = time.time()
     narration = process.communicate(timeout=60)[1]
     assert process.returncode == code
     assert "Traceback" not in narration
@@ -80,8 +81,9 @@ def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code
     copied = {file.name: file.stat().st_mtime_ns for file in whole(shared)}
     assert not list((tmp_path / "dcB" / JOB).glob("chk-*/_metadata"))
     result = finished(sync(tmp_path, 1, "--runner", "inline"))
-    assert result["keep"]["files"] == len(copied) > 0
-    assert all((shared / name).stat().st_mtime_ns == modified for name, modified in copied.items())
+    earlier = {name: modified for name, modified in copied.items() if modified < (stopped - 2) * 1e9}
+    assert len(copied) >= result["keep"]["files"] >= max(1, len(earlier))  # tasks report what is complete once a second
+    assert all((shared / name).stat().st_mtime_ns == modified for name, modified in earlier.items())
     assert checker.faults(tmp_path / "dcB" / JOB) == []
 
 

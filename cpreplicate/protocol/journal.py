@@ -8,7 +8,6 @@ of the commit holds what it lists, and the rest is deleted.
 
 from __future__ import annotations
 
-import io
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -144,10 +143,11 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
 
 
 def _rows(data: bytes) -> list[tuple[str, int | None, int | None]]:
+    import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        columns = parquet.ParquetFile(io.BytesIO(data)).read(use_threads=False).to_pydict()
+        columns = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pydict()
         return list(zip(columns["path"], columns["length"], columns["crc32c"], strict=True))
     except DAMAGED:
         return []
@@ -162,6 +162,6 @@ def _encoded(rows: Sequence[tuple[str, int | None, int | None]]) -> bytes:
         "length": pa.array([length for _, length, _ in rows], pa.int64()),
         "crc32c": pa.array([crc32c for _, _, crc32c in rows], pa.uint32()),
     })  # fmt: skip
-    sink = io.BytesIO()
+    sink = pa.BufferOutputStream()
     parquet.write_table(table, sink)
-    return sink.getvalue()
+    return bytes(sink.getvalue())

@@ -7,7 +7,6 @@ and names the digest of the `_metadata` that it describes. It vouches for a file
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -50,6 +49,7 @@ def write(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -
 
 def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
     """Return the manifest, or None where there is none that can be read."""
+    import pyarrow as pa
     from pyarrow import parquet
 
     try:
@@ -58,7 +58,7 @@ def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
     except FileNotFoundError:
         return None
     try:
-        return _decoded(parquet.ParquetFile(io.BytesIO(data)).read(use_threads=False))
+        return _decoded(parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False))
     except DAMAGED:
         return None
 
@@ -84,9 +84,9 @@ def _encoded(manifest: Manifest) -> bytes:
         "metadata_length": str(manifest.metadata.length),
         "metadata_crc32c": str(manifest.metadata.crc32c),
     })  # fmt: skip
-    sink = io.BytesIO()
+    sink = pa.BufferOutputStream()
     parquet.write_table(table, sink)
-    return sink.getvalue()
+    return bytes(sink.getvalue())
 
 
 def _decoded(table: object) -> Manifest:

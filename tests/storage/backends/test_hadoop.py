@@ -186,7 +186,10 @@ def run():
     started = []
 
     def start(code):
-        source = "import os, signal, sys, time\nfrom cpreplicate.storage import gateway\n" + textwrap.dedent(code)
+        source = (
+            "import os, signal, sys, time\n"
+            "from cpreplicate.storage.backends import hadoop_jvm as gateway\n" + textwrap.dedent(code)
+        )
         process = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process, int(process.stdout.readline())
