@@ -15,7 +15,7 @@ from cpreplicate.protocol import lease, manifest, ownership, records
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.ownership import State, Vouched
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import TEMPORARY, FileStatus
+from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 
 TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
@@ -74,10 +74,13 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
 def examine(replica: Replica, is_alone: bool = False) -> State:
     """Return the state of a directory that upkeep may change: a replica in which nobody else keeps checkpoints.
 
-    Raises `Refused` otherwise, and where a `_metadata` there cannot be read; `NotThere` where nothing is there.
+    Raises `Refused` otherwise, and where a `_metadata` there cannot be read; `NotThere` where nothing is there; `Transient`
+    where the storage cannot be reached.
     """
     try:
         state = ownership.examine(replica, is_alone)
+    except Transient:
+        raise
     except (OSError, MetadataError) as error:
         raise Refused(f"what {replica.root} needs cannot be read, so nothing was changed: {error}") from error
     if state.is_empty:

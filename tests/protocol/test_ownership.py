@@ -1,5 +1,6 @@
 """cpreplicate changes only what its own records say it wrote; whoever else writes in a directory is respected."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
+from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError, exit_code_of
 from cpreplicate.operations import content_check, promote, relocate, sweep, unseal
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations.promote import PromoteRequest
@@ -19,10 +20,12 @@ from cpreplicate.operations.unseal import UnsealRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Site
+from cpreplicate.storage import Site, Transient
 from tests.support import checker
 from tests.support.encoder import File, Incremental, OperatorEntry, Subtask, Tree, encode
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB, pattern, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, aged, paths
 
 OTHER_JOB = "f" * 32
@@ -539,6 +542,15 @@ def test_a_file_where_a_directory_belongs_or_the_other_way_round_is_refused(job,
     with pytest.raises(CpreplicateError) as error:
         sync(job)
     assert error.value.exit_code in (3, 6)
+
+
+@pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
+def test_upkeep_of_a_replica_that_cannot_be_reached_says_so_and_is_no_refusal(job, upkeep):
+    sync(job)
+    lost = Faulty(Site().storage("file:/"), lambda _verb, _uri: Transient(errno.EIO, "the connection was lost"))
+    with serving("file", lost), pytest.raises(Transient) as error:
+        maintain(upkeep, job / "dcB" / JOB)
+    assert exit_code_of(error.value) == 7
 
 
 def test_the_directory_of_the_job_must_be_there_to_unseal(job):
