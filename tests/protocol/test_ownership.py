@@ -547,7 +547,11 @@ def test_a_file_where_a_directory_belongs_or_the_other_way_round_is_refused(job,
 @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
 def test_upkeep_of_a_replica_that_cannot_be_reached_says_so_and_is_no_refusal(job, upkeep):
     sync(job)
-    lost = Faulty(Site().storage("file:/"), lambda _verb, _uri: Transient(errno.EIO, "the connection was lost"))
+
+    def fault(verb, _uri):
+        return Transient(errno.EIO, "the connection was lost") if verb == "list" else None
+
+    lost = Faulty(Site().storage("file:/"), fault)
     with serving("file", lost), pytest.raises(Transient) as error:
         maintain(upkeep, job / "dcB" / JOB)
     assert exit_code_of(error.value) == 7
