@@ -295,7 +295,7 @@ def announce(replica: Replica, name: str, content: Content, state: State) -> Dig
 def announce_rewrite(replica: Replica, name: str, current: Digest, content: Content) -> None:
     """Record another spelling of the `_metadata` of `name`, which stays as old or new as it is."""
     record = read_record(replica, name)
-    sequence = record.sequence if record is not None else 0
+    sequence = record.sequence if record is not None else _UNKNOWN
     write_record(replica, name, Record(sequence, (current, digest_of(content()))))
 
 
@@ -408,7 +408,7 @@ def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
     here, there = storage.file_id(source), replica.storage.file_id(replica.root)
     around_target = {replica.storage.file_id(place) for place in uri.upwards(replica.storage.real(replica.root))}
     around_source = {storage.file_id(place) for place in uri.upwards(storage.real(source))}
-    if here is not None and there is None:  # a directory of the source may be mounted there
+    if here is not None and there is None and around_target != {None}:  # a directory of the source may be mounted there
         around_target &= {here, *(storage.file_id(place) for place in _directories_below(storage, source))}
         here = next(iter(around_target - {None}), here)
     if (here is not None and here in around_target) or (there is not None and there in around_source):

@@ -562,3 +562,13 @@ def test_the_directory_of_the_job_must_be_there_to_unseal(job):
     maintain("promote", job / "dcB" / JOB)
     with pytest.raises(NotThere, match="nowhere is not there"):
         unseal.unseal(UnsealRequest(f"file:{job}/dcB/{JOB}", f"file:{job}/nowhere"))
+
+
+def test_a_promoted_checkpoint_whose_record_was_lost_stays_the_newest(job):
+    write_checkpoint(job / "dcA", 2, NEXT)
+    for number in (1, 2):
+        named = Request(f"file:{job}/dcA/{JOB}/chk-{number}", f"file:{job}/dcB", runner="inline", keep=2, paths="relative")
+        sync_operation.sync(named, lambda _line: None)
+    (job / "dcB" / JOB / ".cpreplicate" / "chk-2.json").unlink()
+    assert maintain("promote", job / "dcB" / JOB).checkpoint == "chk-2"
+    assert verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Site()).checkpoint_id == 2
