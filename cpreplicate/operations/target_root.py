@@ -5,6 +5,7 @@ from __future__ import annotations
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import UsageError
+from cpreplicate.protocol.ownership import MARKER
 from cpreplicate.storage import Storage
 
 
@@ -26,7 +27,7 @@ def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None
 
 
 def _is_replica(place: str, storage: Storage) -> bool:
-    return storage.stat(uri.join(place, f"{OWN}/replica.json")) is not None
+    return storage.stat(uri.join(place, f"{OWN}/{MARKER}")) is not None
 
 
 def _holds_checkpoints(directory: str, storage: Storage) -> bool:

@@ -16,7 +16,8 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"
-DAMAGED = (OSError, ValueError, KeyError, TypeError, NotImplementedError)  # what pyarrow raises for a damaged file
+# What pyarrow raises for a damaged file.
+DAMAGED = (OSError, ValueError, LookupError, TypeError, NotImplementedError, ArithmeticError, MemoryError)
 
 
 class Entry(NamedTuple):
