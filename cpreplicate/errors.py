@@ -1,6 +1,7 @@
 """One class a failure, each with the exit code that a script may rely on.
 
-A message says what happened, to which path, and what the operator can do. The codes are those of `docs/json.md`.
+A message says what happened, to which path, and what the operator can do. The codes are those of
+`docs/json.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ class CopyFailed(CpreplicateError):
 
 
 class MetadataError(CpreplicateError):
-    """Bytes that are not a `_metadata` this tool understands; names the version or the byte offset."""
+    """Bytes that are not a `_metadata` this tool understands.
+
+    Names the version or the byte offset.
+    """
 
     exit_code = 5
 
@@ -51,11 +55,15 @@ class NotThere(CpreplicateError):
 
 
 class SourceBroken(NotThere):
-    """The source checkpoint has its `_metadata`, but files that it references are missing or shorter than it needs."""
+    """The source checkpoint has its `_metadata`, but files that it references are missing or
+    shorter than it needs.
+    """
 
 
 class Misplaced(SourceBroken):
-    """Referenced files are missing where they are recorded, and exist where a `--remap` would read them from."""
+    """Referenced files are missing where they are recorded, and exist where a `--remap` would read
+    them from.
+    """
 
 
 class LeaseHeld(CpreplicateError):
@@ -71,5 +79,7 @@ class SourceMovedOn(CpreplicateError):
 
 
 def exit_code_of(error: Exception) -> int:
-    """Return the exit code of a run that an exception ended: its own, or 1 where none is foreseen for it."""
+    """Return the exit code of a run that an exception ended: its own, or 1 where none is foreseen
+    for it.
+    """
     return int(getattr(error, "exit_code", 1))

@@ -1,4 +1,7 @@
-"""Decoding against Flink's own loader, in one run: `make bench`. Prints the table of docs/performance.md."""
+"""Decoding against Flink's own loader, in one run: `make bench`.
+
+Prints the table of docs/performance.md.
+"""
 
 from __future__ import annotations
 
@@ -56,19 +59,25 @@ def measure(path: str, through: str) -> None:
 def measured(path: Path, through: str) -> dict[str, float]:
     """`measure` in a process of its own."""
     command = [sys.executable, __file__, str(path), through]
-    return dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    return dict(
+        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    )
 
 
 def main() -> None:
     """Write the files, let Flink and cpreplicate read them, print the table."""
     with tempfile.TemporaryDirectory() as directory:
-        paths = {case: Path(directory) / f"{number}" / "_metadata" for number, case in enumerate(CASES)}
+        paths = {
+            case: Path(directory) / f"{number}" / "_metadata" for number, case in enumerate(CASES)
+        }
         for case, path in paths.items():
             path.parent.mkdir()
             with open(path, "wb") as file:
                 file.writelines(synthetic(case.references, case.subtasks, case.inline))
         flink = Flink("2").load_bench(list(paths.values()))
-        print("| file | MB | read as | seconds | MB/s | peak memory, MiB | Flink's loader, s | times as fast |")
+        print(
+            "| file | MB | read as | seconds | MB/s | peak memory, MiB | Flink's loader, s | times as fast |"
+        )
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         for case, path in paths.items():
             for through in ("bytes", "stream"):

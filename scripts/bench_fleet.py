@@ -1,6 +1,8 @@
-"""A fleet of small jobs of which few changed: one run against a `sync` a job and a DistCp a job. `make bench-fleet`.
+"""A fleet of small jobs of which few changed: one run against a `sync` a job and a DistCp a job.
+`make bench-fleet`.
 
-A `sync` and a DistCp a job are run for a sample of the jobs, as many of them changed as in the fleet, and multiplied.
+A `sync` and a DistCp a job are run for a sample of the jobs, as many of them changed as in the
+fleet, and multiplied.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ def job_id(number: int) -> str:
 
 
 def write(root: Path, numbers: Sequence[int], checkpoint: int, files: dict[str, int]) -> None:
-    """A checkpoint of each of some jobs; files that it no longer needs go, as Flink deletes them."""
+    """A checkpoint of each of some jobs.
+
+    Files that it no longer needs go, as Flink deletes them.
+    """
     for number in numbers:
         jobs.JOB = job_id(number)  # whose directory `write_checkpoint` writes
         jobs.write_checkpoint(root, checkpoint, files)
@@ -58,7 +63,16 @@ def fleet(place: Path, target: str, *words: str, only: Sequence[int] = ()) -> li
     named = [f'[[job]]\nsource = "{place}/dcA/{job_id(number)}"\n' for number in only]
     jobs_ = "".join(named) or f'[[root]]\nsource = "{place}/dcA"\n'
     config.write_text(f'[defaults]\ntarget = "{place}/{target}"\n{jobs_}')
-    return [str(_BIN / "cpreplicate"), "fleet", str(config), "--output", "json", "--progress", "none", *words]
+    return [
+        str(_BIN / "cpreplicate"),
+        "fleet",
+        str(config),
+        "--output",
+        "json",
+        "--progress",
+        "none",
+        *words,
+    ]
 
 
 def in_turn(commands: Iterator[list[str]]) -> Took:
@@ -80,9 +94,15 @@ def rows(place: Path, count: int, sample: int, changed: list[int]) -> Iterator[R
         took = run(fleet(place, target, "--runner", target, *words), _SECONDS)
         yield Row(f"cpreplicate fleet, {' '.join((target, *words[1:]))}", took.seconds, count, took)
         wait_until_quiet(60)
-        took = run(fleet(place, f"{target}-few", "--runner", target, *words, only=changed), _SECONDS)
-        yield Row(f"the same, of the {len(changed)} that changed alone", took.seconds, len(changed), took)
-    chosen = [*changed[: max(1, sample * len(changed) // count)], *range(count - sample, count)][:sample]
+        took = run(
+            fleet(place, f"{target}-few", "--runner", target, *words, only=changed), _SECONDS
+        )
+        yield Row(
+            f"the same, of the {len(changed)} that changed alone", took.seconds, len(changed), took
+        )
+    chosen = [*changed[: max(1, sample * len(changed) // count)], *range(count - sample, count)][
+        :sample
+    ]
     took = in_turn(sync(place, number) for number in chosen)
     yield Row("cpreplicate sync, a run a job", took.seconds * count / sample, sample, took)
     few = chosen[:_DISTCPS]
@@ -92,17 +112,29 @@ def rows(place: Path, count: int, sample: int, changed: list[int]) -> Iterator[R
 
 def sync(place: Path, number: int) -> list[str]:
     """One job by itself."""
-    return [str(_BIN / "cpreplicate"), "sync", f"{place}/dcA/{job_id(number)}", f"{place}/syncs", "--output", "json"]
+    return [
+        str(_BIN / "cpreplicate"),
+        "sync",
+        f"{place}/dcA/{job_id(number)}",
+        f"{place}/syncs",
+        "--output",
+        "json",
+    ]
 
 
 def copy(place: Path, number: int) -> list[str]:
     """The same by DistCp, which copies what is new and deletes nothing."""
     job = job_id(number)
-    return distcp.command(f"file:{place}/dcA/{job}", f"file:{place}/distcp/{job}", place / "scratch", 2)
+    return distcp.command(
+        f"file:{place}/dcA/{job}", f"file:{place}/distcp/{job}", place / "scratch", 2
+    )
 
 
 def prepare(place: Path, count: int, changed: list[int]) -> float:
-    """Jobs and replicas of their first checkpoint, then the next one of some. What the first run of the fleet took."""
+    """Jobs and replicas of their first checkpoint, then the next one of some.
+
+    What the first run of the fleet took.
+    """
     write(place / "dcA", range(count), 1, _FILES)
     first = run(fleet(place, "inline", "--runner", "inline"), _SECONDS)
     for target in ("inline-few", "spark", "spark-few", "syncs", "distcp"):
@@ -116,7 +148,9 @@ def main() -> None:
     end_tidily()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--sample", type=int, default=50, help="jobs that are run one by one; default: %(default)s")
+    parser.add_argument(
+        "--sample", type=int, default=50, help="jobs that are run one by one; default: %(default)s"
+    )
     options = parser.parse_args()
     distcp.build()
     changed = list(range(0, options.jobs, 50))
@@ -125,7 +159,9 @@ def main() -> None:
         first = prepare(place, options.jobs, changed)
         what = f"{options.jobs} jobs of {len(_FILES)} files, {len(changed)} of them changed"
         print(f"{what}; the first run of all took {first:.1f} s\n")
-        print("| | seconds for the fleet | measured with jobs | CPU s of those | peak MiB | times as long as the quickest |")
+        print(
+            "| | seconds for the fleet | measured with jobs | CPU s of those | peak MiB | times as long as the quickest |"
+        )
         print("| --- " * 6 + "|")
         found = list(rows(place, options.jobs, options.sample, changed))
         best = min(row.seconds for row in found)

@@ -1,6 +1,8 @@
-"""HDFS to HDFS against Hadoop's DistCp and the limits, in one run: `make bench-hdfs`. Prints tables of docs/performance.md.
+"""HDFS to HDFS against Hadoop's DistCp and the limits, in one run: `make bench-hdfs`. Prints tables
+of docs/performance.md.
 
-Competitors take turns, each into a directory of its own; each is told by its best round. All of it is gone at the end.
+Competitors take turns, each into a directory of its own; each is told by its best round. All of it
+is gone at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ _WARM_ROUNDS = 3  # after them, a file costs the servers no more CPU than after 
 
 
 class Place(NamedTuple):
-    """Where a competitor copies from and to, the tree at its state, and a directory for what it needs besides."""
+    """Where a competitor copies from and to, the tree at its state, and a directory for what it
+    needs besides.
+    """
 
     source: str
     target: str
@@ -46,7 +50,9 @@ class Place(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """What everybody has to do in turn: the source's checkpoint, its files, and what happens to it before."""
+    """What everybody has to do in turn: the source's checkpoint, its files, and what happens to it
+    before.
+    """
 
     name: str
     checkpoint: int
@@ -56,7 +62,10 @@ class Phase(NamedTuple):
 
 @dataclass
 class Result:
-    """What the rounds of a competitor took; `calls` of the best round, at the source and at the target."""
+    """What the rounds of a competitor took.
+
+    `calls` of the best round, at the source and at the target.
+    """
 
     name: str
     rounds: list[Took] = field(default_factory=list)
@@ -89,11 +98,19 @@ def _cpreplicate(place: Place, words: tuple[str, ...]) -> list[str]:
 
 def _raw(place: Place) -> list[str]:
     names = trees.write_names(place.scratch / "names", place.sizes)
-    return [sys.executable, raw.__file__, f"{place.source}/{JOB}", f"{place.target}/{JOB}", str(names)]
+    return [
+        sys.executable,
+        raw.__file__,
+        f"{place.source}/{JOB}",
+        f"{place.target}/{JOB}",
+        str(names),
+    ]
 
 
 def _distcp(place: Place, maps: int, settings: tuple[str, ...] = ()) -> list[str]:
-    return distcp.command(f"{place.source}/{JOB}", f"{place.target}/{JOB}", place.scratch, maps, settings)
+    return distcp.command(
+        f"{place.source}/{JOB}", f"{place.target}/{JOB}", place.scratch, maps, settings
+    )
 
 
 NATIVE = "hdfs-native alone"
@@ -114,14 +131,22 @@ COMPETITORS = [
 class Bench:
     """Two clusters, a directory, and the rounds on them."""
 
-    def __init__(self, clusters: tuple[BenchCluster, BenchCluster], directory: Path, rounds: int, patience: float) -> None:
+    def __init__(
+        self,
+        clusters: tuple[BenchCluster, BenchCluster],
+        directory: Path,
+        rounds: int,
+        patience: float,
+    ) -> None:
         self._a, self._b = clusters
         self._directory = directory
         self._rounds = rounds
         self._patience = patience
 
     def warm_up(self) -> None:
-        """Let the servers' JVMs compile what they need, so that who comes first does not pay for it."""
+        """Let the servers' JVMs compile what they need, so that who comes first does not pay for
+        it.
+        """
         source, target = f"{self._a.uri}/warm", f"{self._b.uri}/warm"
         trees.write_checkpoint(source, 1, _WARM.sizes)
         for _ in range(_WARM_ROUNDS):
@@ -130,10 +155,14 @@ class Bench:
         trees.remove(source)
 
     def tree(self, tree: Files) -> dict[str, list[Result]]:
-        """What a tree's phases took: one of copying all, and for an incremental tree the next checkpoint and nothing."""
+        """What a tree's phases took: one of copying all, and for an incremental tree the next
+        checkpoint and nothing.
+        """
         source = f"{self._a.uri}/{tree.name}"
         trees.write_checkpoint(source, 1, tree.sizes)
-        results = {phase.name: self._phase(phase, tree, source) for phase in self._phases(tree, source)}
+        results = {
+            phase.name: self._phase(phase, tree, source) for phase in self._phases(tree, source)
+        }
         results[_COPYING[0]] += self._local(tree)
         self._drop(self._b, f"/{tree.name}")
         self._drop(self._a, f"/{tree.name}")
@@ -148,7 +177,11 @@ class Bench:
             trees.delete(source, [*gone, "chk-1"])
 
         first = Phase(_COPYING[0], 1, dict(tree.sizes))
-        return [first, Phase(_COPYING[1], 2, sizes, change), Phase(_NOTHING, 2, sizes)] if tree.incremental else [first]
+        return (
+            [first, Phase(_COPYING[1], 2, sizes, change), Phase(_NOTHING, 2, sizes)]
+            if tree.incremental
+            else [first]
+        )
 
     def _phase(self, phase: Phase, tree: Files, source: str) -> list[Result]:
         phase.prepare()
@@ -159,13 +192,18 @@ class Bench:
                 path = f"/{tree.name}/{number}-{COMPETITORS.index(competitor)}"
                 scratch = self._directory / f"scratch-{index}"
                 scratch.mkdir(exist_ok=True)
-                place = Place(source, f"{self._b.uri}{path}", phase.checkpoint, phase.sizes, scratch)
+                place = Place(
+                    source, f"{self._b.uri}{path}", phase.checkpoint, phase.sizes, scratch
+                )
                 results[competitor.name].add(*self._measured(competitor, place))
                 self._check(place, competitor)
                 shutil.rmtree(scratch)
                 if not tree.incremental:
                     self._drop(self._b, path)
-                _tell(f"{tree.name}, {phase.name}, round {number + 1}: {competitor.name}", results[competitor.name].rounds[-1])
+                _tell(
+                    f"{tree.name}, {phase.name}, round {number + 1}: {competitor.name}",
+                    results[competitor.name].rounds[-1],
+                )
         return list(results.values())
 
     def _measured(self, competitor: Competitor, place: Place) -> tuple[Took, tuple[int, int]]:
@@ -258,21 +296,36 @@ def _small_targets(first: dict[str, Result], ours: str) -> Iterator[tuple[str, s
     yield f"small: {ours}: at most half of its calls", f"{calls:.2f}", calls <= 0.5
 
 
-def _incremental_targets(phases: dict[str, list[Result]], ours: str) -> Iterator[tuple[str, str, bool]]:
-    changed, nothing = ({each.name: each for each in phases[phase]} for phase in (_COPYING[1], _NOTHING))
+def _incremental_targets(
+    phases: dict[str, list[Result]], ours: str
+) -> Iterator[tuple[str, str, bool]]:
+    changed, nothing = (
+        {each.name: each for each in phases[phase]} for phase in (_COPYING[1], _NOTHING)
+    )
     times = _best_distcp(changed).best.seconds / changed[ours].best.seconds
-    yield f"5 % changed: {ours}: ≥ 10 times as fast as the better DistCp", f"{times:.1f}", times >= 10
+    yield (
+        f"5 % changed: {ours}: ≥ 10 times as fast as the better DistCp",
+        f"{times:.1f}",
+        times >= 10,
+    )
     took = nothing[ours].best
     found = f"{took.seconds:.2f} s, {'a' if took.jvm else 'no'} JVM"
     yield f"nothing to do: {ours}: under 1 s, no JVM", found, took.seconds < 1 and not took.jvm
 
 
 def _tell(what: str, took: Took) -> None:
-    print(f"{what}: {took.seconds:.2f} s, CPU {took.cpu:.1f} s, others {took.others:.0%}", file=sys.stderr, flush=True)
+    print(
+        f"{what}: {took.seconds:.2f} s, CPU {took.cpu:.1f} s, others {took.others:.0%}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _best_distcp(results: dict[str, Result]) -> Result:
-    return min((each for each in results.values() if each.name.startswith("DistCp")), key=lambda each: each.best)
+    return min(
+        (each for each in results.values() if each.name.startswith("DistCp")),
+        key=lambda each: each.best,
+    )
 
 
 def show(tree: Files, phases: dict[str, list[Result]]) -> None:
@@ -288,7 +341,11 @@ def show(tree: Files, phases: dict[str, list[Result]]) -> None:
 
 
 def _as_json(result: Result) -> dict[str, object]:
-    return {"name": result.name, "calls": result.calls, "rounds": [took._asdict() for took in result.rounds]}
+    return {
+        "name": result.name,
+        "calls": result.calls,
+        "rounds": [took._asdict() for took in result.rounds],
+    }
 
 
 def show_targets(found: list[tuple[str, str, bool]]) -> None:
@@ -309,9 +366,19 @@ def clusters() -> Iterator[tuple[BenchCluster, BenchCluster]]:
 
 def arguments() -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small trees, one round: for trying it, not for its numbers")
-    parser.add_argument("--trees", default="small,large,mix", help="which, separated by commas; default: %(default)s")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small trees, one round: for trying it, not for its numbers",
+    )
+    parser.add_argument(
+        "--trees",
+        default="small,large,mix",
+        help="which, separated by commas; default: %(default)s",
+    )
     parser.add_argument("--rounds", type=int, help="default: 2, with --quick 1")
     parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
                         help="how long to wait for a quiet machine before each run; default: %(default)s")  # fmt: skip
@@ -323,16 +390,22 @@ def main() -> None:
     """Build, start, measure, print."""
     end_tidily()
     options = arguments()
-    chosen = [(trees.QUICK if options.quick else trees.FULL)[name] for name in options.trees.split(",")]
+    chosen = [
+        (trees.QUICK if options.quick else trees.FULL)[name] for name in options.trees.split(",")
+    ]
     distcp.build()
     found: list[tuple[str, str, bool]] = []
     measured: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="cpreplicate-bench-") as directory, clusters() as both:
-        bench = Bench(both, Path(directory), options.rounds or (1 if options.quick else 2), options.patience)
+        bench = Bench(
+            both, Path(directory), options.rounds or (1 if options.quick else 2), options.patience
+        )
         bench.warm_up()
         for tree in chosen:
             phases = bench.tree(tree)
-            measured[tree.name] = {phase: [_as_json(each) for each in results] for phase, results in phases.items()}
+            measured[tree.name] = {
+                phase: [_as_json(each) for each in results] for phase, results in phases.items()
+            }
             show(tree, phases)
             found += targets(tree.name, phases)
     show_targets(found)

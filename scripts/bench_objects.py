@@ -1,7 +1,7 @@
 """Compare s3fs, as `storage/objects.py` uses it, with obstore on the S3 server of the tests.
 
-Run it by `.venv/bin/pip install obstore && .venv/bin/python scripts/bench_objects.py`. It prints the tables of
-docs/adr/0009-s3fs-and-not-obstore.md. obstore is not a dependency of the project.
+Run it by `.venv/bin/pip install obstore && .venv/bin/python scripts/bench_objects.py`. It prints
+the tables of docs/adr/0009-s3fs-and-not-obstore.md. obstore is not a dependency of the project.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def through_obstore(endpoint: str) -> Client:
             return obstore.put(store, key, b"".join(chunks(size)), use_multipart=False)
         return obstore.put(store, key, chunks(size), chunk_size=PART, max_concurrency=1)
 
-    return Client(put, lambda key: sum(map(len, obstore.get(store, key).stream(min_chunk_size=CHUNK))))
+    return Client(
+        put, lambda key: sum(map(len, obstore.get(store, key).stream(min_chunk_size=CHUNK)))
+    )
 
 
 CLIENTS = {"s3fs": through_s3fs, "obstore": through_obstore}
@@ -91,7 +93,9 @@ def obstore_store(endpoint: str) -> Any:
 def chunks(size: int) -> Iterator[bytes]:
     """Return the bytes of a file as a copy passes them on."""
     for start in range(0, size, CHUNK):
-        yield b"x" * min(CHUNK, size - start)  # not zeros, which take no memory until they are written
+        yield b"x" * min(
+            CHUNK, size - start
+        )  # not zeros, which take no memory until they are written
 
 
 def pieces(read: Callable[[int], Any]) -> Iterator[Any]:
@@ -109,11 +113,24 @@ def measure(client: str, tree: str, endpoint: str) -> None:
     with ThreadPoolExecutor(streams) as pool:
         put = timed(lambda: list(pool.map(lambda key: verbs.put(key, size), keys)))
         read = timed(lambda: check(pool.map(verbs.read, keys), size))
-    print(json.dumps({"put": put[0], "put cpu": put[1], "get": read[0], "get cpu": read[1], "peak": peak_memory()}))
+    print(
+        json.dumps(
+            {
+                "put": put[0],
+                "put cpu": put[1],
+                "get": read[0],
+                "get cpu": read[1],
+                "peak": peak_memory(),
+            }
+        )
+    )
 
 
 def peak_memory() -> int:
-    """Return the KiB that this process has had in memory. `ru_maxrss` counts what its parent had, too."""
+    """Return the KiB that this process has had in memory.
+
+    `ru_maxrss` counts what its parent had, too.
+    """
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
 
@@ -132,17 +149,33 @@ def timed(call: Callable[[], object]) -> tuple[float, float]:
 
 def compare(endpoint: str) -> None:
     """Print the best of some rounds for each client and tree, in turns."""
-    print("| tree | client | put, s | CPU s | get, s | CPU s | peak memory, MiB |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "| tree | client | put, s | CPU s | get, s | CPU s | peak memory, MiB |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
     for tree in TREES:
         rounds: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
         for _ in range(ROUNDS):
             for client, results in rounds.items():
                 command = [sys.executable, __file__, client, tree, endpoint]
-                results.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
+                results.append(
+                    json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+                )
         for client, results in rounds.items():
-            best = [min(result[name] for result in results) for name in ("put", "put cpu", "get", "get cpu")]
+            best = [
+                min(result[name] for result in results)
+                for name in ("put", "put cpu", "get", "get cpu")
+            ]
             memory = min(result["peak"] for result in results) / 1024
-            print("|", tree, "|", client, "|", " | ".join(f"{value:.2f}" for value in best), f"| {memory:.0f} |", flush=True)
+            print(
+                "|",
+                tree,
+                "|",
+                client,
+                "|",
+                " | ".join(f"{value:.2f}" for value in best),
+                f"| {memory:.0f} |",
+                flush=True,
+            )
 
 
 def obstore_semantics(endpoint: str) -> None:
@@ -152,9 +185,17 @@ def obstore_semantics(endpoint: str) -> None:
     store = obstore_store(endpoint)
     tag = obstore.put(store, "there", b"old", use_multipart=False)["e_tag"]
     report("create where an object is", lambda: obstore.put(store, "there", b"new", mode="create"))
-    report("create by multipart where an object is", lambda: put_parts(store, "there", mode="create", use_multipart=True))
-    report("If-Match with another tag", lambda: obstore.put(store, "there", b"new", mode={"e_tag": '"0"'}))
-    report("If-Match with the tag", lambda: obstore.put(store, "there", b"new", mode={"e_tag": tag}))
+    report(
+        "create by multipart where an object is",
+        lambda: put_parts(store, "there", mode="create", use_multipart=True),
+    )
+    report(
+        "If-Match with another tag",
+        lambda: obstore.put(store, "there", b"new", mode={"e_tag": '"0"'}),
+    )
+    report(
+        "If-Match with the tag", lambda: obstore.put(store, "there", b"new", mode={"e_tag": tag})
+    )
     report("length after that", lambda: obstore.head(store, "there")["size"])
     report("content that fails in the middle", lambda: put_parts(store, "torn", fail=True))
     report("is it there", lambda: obstore.head(store, "torn"))
@@ -162,7 +203,10 @@ def obstore_semantics(endpoint: str) -> None:
     report("get of what is missing", lambda: obstore.get(store, "missing"))
     report("delete of what is missing", lambda: obstore.delete(store, "missing"))
     obstore.put(store, "50%/a?b#c+ü", b"")
-    report("literal names", lambda: [found["path"] for found in obstore.list_with_delimiter(store, "50%")["objects"]])
+    report(
+        "literal names",
+        lambda: [found["path"] for found in obstore.list_with_delimiter(store, "50%")["objects"]],
+    )
     report("no server", lambda: obstore.head(obstore_store("http://127.0.0.1:1"), "x"))
 
 
@@ -185,7 +229,9 @@ def unfinished_uploads(endpoint: str) -> list[str]:
 
     from tests.support.s3 import s3fs_options
 
-    found = s3fs.S3FileSystem(**s3fs_options(endpoint)).call_s3("list_multipart_uploads", Bucket=BUCKET)
+    found = s3fs.S3FileSystem(**s3fs_options(endpoint)).call_s3(
+        "list_multipart_uploads", Bucket=BUCKET
+    )
     return [upload["Key"] for upload in found.get("Uploads", [])]
 
 

@@ -1,4 +1,6 @@
-"""What a plan costs the driver, from `_metadata` to batches for executors, in CPU seconds: part of `make bench`."""
+"""What a plan costs the driver, from `_metadata` to batches for executors, in CPU seconds: part of
+`make bench`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SECONDS, PEAK = 10.0, 1 << 30  # at most, for the last of them
 
 
 def measure(root: str) -> None:
-    """In a process of its own: the seconds of a plan into an empty replica and of its batches, and the memory at most."""
+    """In a process of its own: the seconds of a plan into an empty replica and of its batches, and
+    the memory at most.
+    """
     from cpreplicate.operations.sync_plan import Request, copies, make_plan, target_replica, want
     from cpreplicate.protocol.lease import Held
     from cpreplicate.protocol.ownership import Vouched, examine
@@ -38,17 +42,27 @@ def measure(root: str) -> None:
     state = examine(replica)
     made = make_plan(wanted, replica, state, Vouched(replica, state), request)
     planned = time.process_time()
-    packed = batches(copies(made, wanted, replica, Held("", "")), SLOTS, batch_bytes=1 << 60)  # the file's sizes are not real
+    packed = batches(
+        copies(made, wanted, replica, Held("", "")), SLOTS, batch_bytes=1 << 60
+    )  # the file's sizes are not real
     sent = sum(len(encode(batch)) for batch in packed)
     ended = time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert len(made.copies) == len(wanted.needed), "the replica is empty"
-    print(json.dumps({"plan": planned - began, "batches": ended - planned, "sent": sent, "peak": peak}))
+    print(
+        json.dumps(
+            {"plan": planned - began, "batches": ended - planned, "sent": sent, "peak": peak}
+        )
+    )
 
 
 def main() -> None:
     """One size after the other."""
-    print("| references | plan, s | batches, s | together, s | sent, MB | peak memory, MiB |\n" + "| --- " * 6 + "|")
+    print(
+        "| references | plan, s | batches, s | together, s | sent, MB | peak memory, MiB |\n"
+        + "| --- " * 6
+        + "|"
+    )
     for references in REFERENCES:
         found = measured(references)
         seconds = found["plan"] + found["batches"]
@@ -56,7 +70,9 @@ def main() -> None:
                  f"{found['sent'] / 1e6:.0f}", f"{found['peak'] / 2**20:.0f}")  # fmt: skip
         print(f"| {' | '.join(cells)} |", flush=True)
     met = seconds <= SECONDS and found["peak"] <= PEAK
-    print(f"\nAt most {SECONDS:.0f} s and {PEAK >> 20} MiB for {references:,} references: {'met' if met else '**not met**'}")
+    print(
+        f"\nAt most {SECONDS:.0f} s and {PEAK >> 20} MiB for {references:,} references: {'met' if met else '**not met**'}"
+    )
 
 
 def measured(references: int) -> dict[str, float]:

@@ -1,8 +1,10 @@
-"""How copying scales with executors, and beside other tools that copy in parallel: `make bench-scale`.
+"""How copying scales with executors, and beside other tools that copy in parallel: `make
+bench-scale`.
 
 Prints tables of docs/performance.md: 1 to 8 executors with a line of their own each on this machine
-(`scripts/bench/scaling.py`), the batches of a plan of 10 TB on up to 200 executors, simulated (`planned.py`), and cpreplicate,
-DistCp's dynamic strategy and spark-distcp over the same trees (`competing.py`).
+(`scripts/bench/scaling.py`), the batches of a plan of 10 TB on up to 200 executors, simulated
+(`planned.py`), and cpreplicate, DistCp's dynamic strategy and spark-distcp over the same trees
+(`competing.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +24,17 @@ _PARTS = ("scaling", "plan", "others")
 
 def arguments() -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little work, one round: for trying it, not for its numbers")
-    parser.add_argument("--parts", default=",".join(_PARTS), help="which, separated by commas; default: %(default)s")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="little work, one round: for trying it, not for its numbers",
+    )
+    parser.add_argument(
+        "--parts", default=",".join(_PARTS), help="which, separated by commas; default: %(default)s"
+    )
     parser.add_argument("--rounds", type=int, help="of the others; default: 2, with --quick 1")
     parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
                         help="how long to wait for a quiet machine before each run; default: %(default)s")  # fmt: skip
@@ -37,12 +47,22 @@ def main() -> None:
     options = arguments()
     parts = options.parts.split(",")
     if "scaling" in parts:
-        show_targets(list(scaling.targets(scaling.table(scaling.QUICK if options.quick else scaling.FULL, options.patience))))
+        show_targets(
+            list(
+                scaling.targets(
+                    scaling.table(
+                        scaling.QUICK if options.quick else scaling.FULL, options.patience
+                    )
+                )
+            )
+        )
     if "plan" in parts:
         planned.table(planned.plan(planned.FILES // (10 if options.quick else 1)), planned.MODEL)
     if "others" in parts:
         rounds = options.rounds or (1 if options.quick else 2)
-        competing.table(competing.QUICK if options.quick else competing.FULL, rounds, options.patience)
+        competing.table(
+            competing.QUICK if options.quick else competing.FULL, rounds, options.patience
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """HDFS to HDFS over a line of 40 ms round trip at 200 Mbit/s and 2 Gbit/s: `make bench-wan`.
 
-Prints the table of docs/performance.md. The line is emulated, see `scripts/bench/link.py`: the source and the copying process
-are at one end of it, the target's NameNode and DataNodes at the other. Whatever the line itself carries on this machine, from
-plain connections, is printed beside it. Needs root, as namespaces and TUN devices do.
+Prints the table of docs/performance.md. The line is emulated, see `scripts/bench/link.py`: the
+source and the copying process are at one end of it, the target's NameNode and DataNodes at the
+other. Whatever the line itself carries on this machine, from plain connections, is printed beside
+it. Needs root, as namespaces and TUN devices do.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ COMPETITORS = [
 class Bench:
     """A cluster at each end of the line; this process is at the near end."""
 
-    def __init__(self, link: Link, near: BenchCluster, far: FarCluster, directory: Path, patience: float) -> None:
+    def __init__(
+        self, link: Link, near: BenchCluster, far: FarCluster, directory: Path, patience: float
+    ) -> None:
         self._link, self._near, self._far = link, near, far
         self._directory = directory
         self._patience = patience
@@ -118,13 +121,21 @@ class Bench:
         """The line itself, then everybody."""
         self._link.set_rate(case.rate)
         wait_until_quiet(self._patience)
-        yield Row(case, f"the line itself, {_STREAMS} plain connections", self._plain(case.tree.bytes))
+        yield Row(
+            case, f"the line itself, {_STREAMS} plain connections", self._plain(case.tree.bytes)
+        )
         source = f"{self._near.uri}/{case.tree.name}"
         trees.write_checkpoint(source, 1, case.tree.sizes)
         for number, competitor in enumerate(COMPETITORS):
-            place = Place(source, f"{self._far.uri}/{number}", trees.write_names(self._directory / "names", case.tree.sizes))
+            place = Place(
+                source,
+                f"{self._far.uri}/{number}",
+                trees.write_names(self._directory / "names", case.tree.sizes),
+            )
             wait_until_quiet(self._patience)
-            took = run(competitor.command(place), _SECONDS, [self._near.pid, self._far.pid, self._link.pid])
+            took = run(
+                competitor.command(place), _SECONDS, [self._near.pid, self._far.pid, self._link.pid]
+            )
             self._check(place, case.tree)
             yield Row(case, competitor.name, took.seconds, took)
         trees.remove(source)
@@ -138,7 +149,10 @@ class Bench:
             done = []
             for _ in range(_STREAMS):
                 sender = socket.create_connection(server.getsockname())
-                done += [pool.submit(_send, sender, size // _STREAMS), pool.submit(_receive, server.accept()[0])]
+                done += [
+                    pool.submit(_send, sender, size // _STREAMS),
+                    pool.submit(_receive, server.accept()[0]),
+                ]
             for each in done:
                 each.result()
             return time.perf_counter() - started
@@ -199,7 +213,9 @@ def show_targets(rows: list[Row]) -> None:
         if row.name in ours:
             least = _LEAST[row.case.tree.name]
             promise = f"{row.case.rate / _MBIT:.0f} Mbit/s, {row.case.tree}: {row.name}: ≥ {least:.0%} of the line"
-            print(f"| {promise} | {row.share:.0%} | {'met' if row.share >= least else '**not met**'} |")
+            print(
+                f"| {promise} | {row.share:.0%} | {'met' if row.share >= least else '**not met**'} |"
+            )
 
 
 @contextlib.contextmanager
@@ -208,7 +224,9 @@ def bench(patience: float) -> Iterator[Bench]:
     hdfs.build()
     near, far = BenchCluster(), FarCluster(ADDRESSES[1])
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-bench-")))
+        directory = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-bench-"))
+        )
         link = stack.enter_context(Link(_ROUND_TRIP))
         stack.callback(near.close)
         stack.callback(far.close)
@@ -223,8 +241,12 @@ def bench(patience: float) -> Iterator[Bench]:
 def main() -> None:
     """Start, measure, print."""
     end_tidily()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small trees: for trying it, not for its numbers")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small trees: for trying it, not for its numbers"
+    )
     parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
                         help="how long to wait for a quiet machine before each run; default: %(default)s")  # fmt: skip
     options = parser.parse_args()
@@ -233,7 +255,9 @@ def main() -> None:
     show_targets(rows)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     line = f"{_ROUND_TRIP * 1000:.0f} ms round trip, emulated between two network namespaces by a program on two TUN devices"
-    print(f"\nThe line: {line}, a queue of 100 ms; TCP is the kernel's, {congestion}. All of it shares this machine.")
+    print(
+        f"\nThe line: {line}, a queue of 100 ms; TCP is the kernel's, {congestion}. All of it shares this machine."
+    )
 
 
 if __name__ == "__main__":

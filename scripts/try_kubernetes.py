@@ -1,7 +1,9 @@
-"""Runs cpreplicate on a real Kubernetes of this machine: API server and kubelet, etcd and containerd. `make try-kubernetes`.
+"""Runs cpreplicate on a real Kubernetes of this machine: API server and kubelet, etcd and
+containerd. `make try-kubernetes`.
 
-A sync over two pods, one during which a pod is deleted, and one that is interrupted. Needs root, Go, and Debian's packages
-(installed where they are missing). Kubernetes' servers are built from their Go modules: ten minutes the first time.
+A sync over two pods, one during which a pod is deleted, and one that is interrupted. Needs root,
+Go, and Debian's packages (installed where they are missing). Kubernetes' servers are built from
+their Go modules: ten minutes the first time.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.kube.build import build
-from scripts.kube.node import API, DRIVER, IMAGE, SECONDS, TOKEN, delete, kubernetes, pods, wait_until
+from scripts.kube.node import (
+    API,
+    DRIVER,
+    IMAGE,
+    SECONDS,
+    TOKEN,
+    delete,
+    kubernetes,
+    pods,
+    wait_until,
+)
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 
@@ -37,13 +49,31 @@ def sync(place: Path, number: int, *words: str) -> subprocess.Popen[str]:
     }  # fmt: skip
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     places = (f"{place}/data/dcA/{JOB}", f"{place}/data/{number}")
-    command = [sys.executable, "-m", "cpreplicate", "sync", *places, "--runner", "spark", "--master", f"k8s://{API}"]
-    return subprocess.Popen([*command, *options, *words, "--progress", "none"], text=True, stdout=subprocess.PIPE)
+    command = [
+        sys.executable,
+        "-m",
+        "cpreplicate",
+        "sync",
+        *places,
+        "--runner",
+        "spark",
+        "--master",
+        f"k8s://{API}",
+    ]
+    return subprocess.Popen(
+        [*command, *options, *words, "--progress", "none"], text=True, stdout=subprocess.PIPE
+    )
 
 
 def copied(place: Path, number: int) -> int:
     """How many files are whole at a target."""
-    return len([file for file in (place / "data" / str(number)).glob("*/shared/*") if not file.name.startswith(".")])
+    return len(
+        [
+            file
+            for file in (place / "data" / str(number)).glob("*/shared/*")
+            if not file.name.startswith(".")
+        ]
+    )
 
 
 def ended(run: subprocess.Popen[str], code: int, what: str) -> None:
@@ -67,8 +97,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cpreplicate-kubernetes-") as directory:
         place = Path(directory)
         write_checkpoint(place / "data" / "dcA", 1, _FILES)
-        archive = ["sh", Path(__file__).parent / "executor_archive.sh", place / "environment.tar.gz"]
-        subprocess.run(archive, env={**os.environ, "PYTHON": sys.executable}, stdout=subprocess.DEVNULL, check=True)
+        archive = [
+            "sh",
+            Path(__file__).parent / "executor_archive.sh",
+            place / "environment.tar.gz",
+        ]
+        subprocess.run(
+            archive,
+            env={**os.environ, "PYTHON": sys.executable},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
         with kubernetes(place):
             ended(sync(place, 1), 0, "a sync")
             replicated(place, 1)

@@ -11,18 +11,19 @@ from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
 from tests.support.s3 import s3
 
-# A shell that starts the tests in the background has them ignore SIGINT, and every process that they start inherits that.
+# A shell that starts the tests in the background has them ignore SIGINT, and every process that
+# they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
 
-# JVMs of Spark that start quickly: they take most of the time of the tests that start them. Not for measuring.
-_QUICKLY = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
+# JVMs of Spark that start quickly: they take most of the time of the tests that start them. Not for
+# measuring.
+_QUICKLY = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = _QUICKLY
 
-# Time by the clock, which other work on this machine takes from an example; each test has its own time limit.
+# Time by the clock, which other work on this machine takes from an example; each test has its own
+# time limit.
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
 
@@ -42,7 +43,9 @@ _SLOW = {  # modules of many seeds, and of processes that are killed
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a server or is slow, and have the longest groups first: at the end all would wait for them."""
+    """Mark what needs a server or is slow, and have the longest groups first: at the end all would
+    wait for them.
+    """
     for item in items:
         for name in _marks_of(item):
             item.add_marker(name)
@@ -52,7 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _marks_of(item: pytest.Item) -> Iterator[str]:
     groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
     fixtures = set(getattr(item, "fixturenames", ()))
-    yield from (name for name, starting in _FIXTURES.items() if name in groups or starting & fixtures)
+    yield from (
+        name for name, starting in _FIXTURES.items() if name in groups or starting & fixtures
+    )
     if "spark" in groups:
         yield "spark"
     if "kill" in groups or item.path.stem in _SLOW:
@@ -66,7 +71,9 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture(autouse=True, scope="module")
 def _same_hadoop_user() -> Iterator[None]:
-    """hdfs-native takes the user from the environment only, so tests that are another user would leave that to the next."""
+    """hdfs-native takes the user from the environment only, so tests that are another user would
+    leave that to the next.
+    """
     before = os.environ.get("HADOOP_USER_NAME")
     yield
     os.environ.pop("HADOOP_USER_NAME", None)

@@ -25,7 +25,9 @@ main()
         ("py4j.java_gateway", "pyspark", ("--hdfs-client", "hadoop")),
     ],
 )
-def test_without_a_client_of_hdfs_the_message_names_a_package_that_brings_it(module, package, words):
+def test_without_a_client_of_hdfs_the_message_names_a_package_that_brings_it(
+    module, package, words
+):
     command = [sys.executable, "-c", WITHOUT, module, "inspect", "hdfs://dcA/ckpt/chk-1", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -34,8 +36,22 @@ def test_without_a_client_of_hdfs_the_message_names_a_package_that_brings_it(mod
 
 
 def test_every_extra_that_is_advised_exists():
-    places = [*(ROOT / "cpreplicate").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
-    advised = {name for place in places for name in re.findall(r"(?:cpreplicate|'\.)\[(\w+)\]", place.read_text())}
-    extras = set(re.findall(r"^(\w+) = \[", PROJECT.partition("[project.optional-dependencies]")[2].partition("\n[")[0], re.M))
+    places = [
+        *(ROOT / "cpreplicate").rglob("*.py"),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "README.md",
+    ]
+    advised = {
+        name
+        for place in places
+        for name in re.findall(r"(?:cpreplicate|'\.)\[(\w+)\]", place.read_text())
+    }
+    extras = set(
+        re.findall(
+            r"^(\w+) = \[",
+            PROJECT.partition("[project.optional-dependencies]")[2].partition("\n[")[0],
+            re.M,
+        )
+    )
     assert advised <= extras
     assert "s3" in advised

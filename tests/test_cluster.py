@@ -1,4 +1,5 @@
-"""Syncs over a real Spark cluster of two workers: what dies, fails or is raced there costs time, never the replica.
+"""Syncs over a real Spark cluster of two workers: what dies, fails or is raced there costs time,
+never the replica.
 
 Copying is slowed down by `--bandwidth`, so that there is a middle in which something can happen.
 """
@@ -21,7 +22,10 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 FILES = {f"shared/{number:04}": 20_000 + number for number in range(300)}
 LARGER = {f"shared/{number:04}": 1_100_000 + number for number in range(16)}
-ONE_LONG = {"shared/long": 12_000_000, **{f"shared/{number:04}": 20_000 + number for number in range(15)}}
+ONE_LONG = {
+    "shared/long": 12_000_000,
+    **{f"shared/{number:04}": 20_000 + number for number in range(15)},
+}
 STEADY = {f"shared/{number:04}": 50_000 for number in range(1800)}
 LIMIT = 1 << 20
 CALLS = 40  # a second
@@ -54,13 +58,18 @@ def cluster(standing, monkeypatch):
 
 @pytest.fixture
 def copying(cluster, tmp_path):
-    """Starts a sync of a checkpoint with these files; returns once so many are whole at the target."""
+    """Starts a sync of a checkpoint with these files.
+
+    Returns once so many are whole at the target.
+    """
     with contextlib.ExitStack() as stack:
 
         def start(files, whole, *words):
             checkpoint = write_checkpoint(tmp_path / "dcA", 1, files)
             places = (checkpoint, tmp_path / "dcB", "--output", "json")
-            sync = stack.enter_context(started("sync", *places, "--runner", "spark", "--master", cluster.master, *words))
+            sync = stack.enter_context(
+                started("sync", *places, "--runner", "spark", "--master", cluster.master, *words)
+            )
             while_it_runs(sync, lambda: len(identities(tmp_path)) >= whole)
             return sync
 
@@ -69,12 +78,16 @@ def copying(cluster, tmp_path):
 
 def test_two_workers_copy_at_the_same_time_and_the_replica_is_whole(cluster, copying, tmp_path):
     sync = copying(FILES, 1, *SLOWLY)
-    while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
+    while_it_runs(
+        sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers)
+    )
     assert sync.ended() == 0, sync.said()
     assert_replicated(tmp_path, FILES)
 
 
-def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_completes(cluster, copying, tmp_path):
+def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_completes(
+    cluster, copying, tmp_path
+):
     sync = copying(FILES, 60, *SLOWLY)
     assert sync.kill()
     wait_until(lambda: not at_work(cluster), AT_ONCE, PAUSE)
@@ -107,25 +120,43 @@ def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, cop
     assert_replicated(tmp_path, ONE_LONG)
 
 
-def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_another_comes(cluster, copying, tmp_path):
+def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_another_comes(
+    cluster, copying, tmp_path
+):
     few = ("--streams", 4)  # the fewer, the less has a worker that dies moved in vain
     sync = copying(STEADY, 20, "--bandwidth", "2MB/s", "--batch-files", 30, *few)
-    while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
+    while_it_runs(
+        sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers)
+    )
     undisturbed = rate(tmp_path, lambda: None)
     with Moved(cluster) as moved:
         disturbed = rate(tmp_path, lambda: replace_a_worker(cluster))
-    while_it_runs(sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers))
+    while_it_runs(
+        sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers)
+    )
     assert undisturbed == pytest.approx(2e6, rel=0.1)
     assert 1.7e6 <= moved.rate <= 2.2e6  # 1.89 to 1.95 on a quiet machine
-    assert 1.4e6 <= disturbed <= 2.2e6  # what a worker had half copied when it died was moved in vain, and counted
+    assert (
+        1.4e6 <= disturbed <= 2.2e6
+    )  # what a worker had half copied when it died was moved in vain, and counted
 
 
-def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_another_comes(cluster, tmp_path):
+def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_another_comes(
+    cluster, tmp_path
+):
     with S3Server() as server, FaultyProxy(server.endpoint) as proxy:
-        bucket, checkpoint = server.make_bucket("dcb"), write_checkpoint(tmp_path / "dcA", 1, STEADY)
+        bucket, checkpoint = (
+            server.make_bucket("dcb"),
+            write_checkpoint(tmp_path / "dcA", 1, STEADY),
+        )
         options = [f"{name}={value}" for name, value in site_options(proxy.endpoint).items()]
         conf = [word for option in options for word in ("--target-conf", option)]
-        few = ("--batch-files", 30, "--streams", 8)  # each stream of a worker that dies has reserved a call, which is lost
+        few = (
+            "--batch-files",
+            30,
+            "--streams",
+            8,
+        )  # each stream of a worker that dies has reserved a call, which is lost
         words = ("--runner", "spark", "--master", cluster.master, "--max-rps", CALLS, *few, *conf)
         with started("sync", checkpoint, bucket, *words) as sync:
             while_it_runs(sync, lambda: len(proxy.requests) > CALLS)
@@ -146,8 +177,13 @@ def test_a_worker_on_which_every_write_fails_does_not_fail_the_run(cluster, copy
     assert_replicated(tmp_path, LARGER)
 
 
-def test_a_worker_that_dies_costs_a_second_copy_of_its_last_seconds_at_most(cluster, copying, tmp_path):
-    """Tasks report once a second; what is not reported is copied again, for whoever wrote it is not known."""
+def test_a_worker_that_dies_costs_a_second_copy_of_its_last_seconds_at_most(
+    cluster, copying, tmp_path
+):
+    """Tasks report once a second.
+
+    What is not reported is copied again, for whoever wrote it is not known.
+    """
     sync = copying(FILES, 60, *SLOWLY)
     dying = cluster.workers[0]
     while_it_runs(sync, lambda: cluster.opened(dying, tmp_path / "dcB"))
@@ -162,7 +198,9 @@ def test_a_worker_that_dies_costs_a_second_copy_of_its_last_seconds_at_most(clus
 
 
 class Moved:
-    """What all Python workers wrote while the block ran, those that were killed too, in bytes a second."""
+    """What all Python workers wrote while the block ran, those that were killed too, in bytes a
+    second.
+    """
 
     def __init__(self, cluster):
         self._cluster, self._ended, self._known = cluster, threading.Event(), {}
@@ -215,7 +253,10 @@ def replace_a_worker(cluster):
 def identities(tmp_path):
     """Each file that is whole at the target, with what is another once it is written again."""
     found = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir(tmp_path / "dcB" / JOB / "shared") as entries:
+    with (
+        contextlib.suppress(FileNotFoundError),
+        os.scandir(tmp_path / "dcB" / JOB / "shared") as entries,
+    ):
         for entry in entries:
             if not entry.name.startswith("."):
                 found[entry.name] = (entry.stat().st_mtime_ns, entry.inode())
@@ -223,7 +264,9 @@ def identities(tmp_path):
 
 
 def readers(cluster, file):
-    return [worker for worker in cluster.workers if str(file) in cluster.opened(worker, file.parent)]
+    return [
+        worker for worker in cluster.workers if str(file) in cluster.opened(worker, file.parent)
+    ]
 
 
 def at_work(cluster):
@@ -244,9 +287,14 @@ def assert_kept(before, after):
 
 
 def assert_replicated(tmp_path, files):
-    """Committed, and every file has the source's bytes; nothing else looks like a file of the checkpoint."""
+    """Committed, and every file has the source's bytes.
+
+    Nothing else looks like a file of the checkpoint.
+    """
     source, replica = tmp_path / "dcA" / JOB, tmp_path / "dcB" / JOB
     assert (replica / "chk-1" / "_metadata").exists()
     assert checker.faults(replica) == []
     assert set(identities(tmp_path)) == {name.removeprefix("shared/") for name in files}
-    assert [name for name in files if (replica / name).read_bytes() != (source / name).read_bytes()] == []
+    assert [
+        name for name in files if (replica / name).read_bytes() != (source / name).read_bytes()
+    ] == []

@@ -1,6 +1,8 @@
-"""`fleet` runs every second in both directions while real Flink jobs run, retain, are cancelled and restarted in both clusters.
+"""`fleet` runs every second in both directions while real Flink jobs run, retain, are cancelled and
+restarted in both clusters.
 
-Whatever Flink retains is left alone, also where TARGET_ROOT is its own directory; and what can be replicated is.
+Whatever Flink retains is left alone, also where TARGET_ROOT is its own directory; and what can be
+replicated is.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def test_jobs_with_new_ids_are_replicated_in_both_directions_into_flinks_own_dir
         runs = [*clusters.run(), *clusters.run()]
         fleet.next_round()  # takes the last checkpoints, if they were not replicated yet
         last = fleet.next_round().jobs
-        replicas = [there.checkpoints / run.job_id for run, there in zip(runs, (b, a, b, a), strict=True)]
+        replicas = [
+            there.checkpoints / run.job_id for run, there in zip(runs, (b, a, b, a), strict=True)
+        ]
         assert {job["source"]: job["status"] for job in last} == {
             **{f"file:{run.directory}": "current" for run in runs},
             **{f"file:{replica}": "skipped" for replica in replicas},
@@ -85,8 +89,12 @@ def test_one_fixed_id_in_both_clusters_is_refused_in_flinks_own_directories_and_
     assert not [path for _, to in shared for path in to.rglob("*cpreplicate*")]
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")], ids=["missing", "changed"])
-def test_the_guard_finds_out_a_file_that_a_retained_checkpoint_lost(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: path.write_bytes(b"other")], ids=["missing", "changed"]
+)
+def test_the_guard_finds_out_a_file_that_a_retained_checkpoint_lost(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     write_checkpoint(tmp_path, 1, {"shared/a": 10, "shared/b": 10})
     guard = Guard(patience=0.0)
     guard.follow(tmp_path / SYNTHETIC)
@@ -100,7 +108,9 @@ def test_the_guard_finds_out_a_file_that_a_retained_checkpoint_lost(tmp_path: Pa
 class Clusters:
     """A job of each data centre; both run at once, from what they retained before."""
 
-    def __init__(self, flink: Flink, a: DataCentre, b: DataCentre, job: Job, guard: Guard, fleet: Fleet) -> None:
+    def __init__(
+        self, flink: Flink, a: DataCentre, b: DataCentre, job: Job, guard: Guard, fleet: Fleet
+    ) -> None:
         self._flink, self._job, self._guard, self._fleet = flink, job, guard, fleet
         self._directories = (a.checkpoints, b.checkpoints)
         self._retained: list[Path | None] = [None, None]
@@ -109,7 +119,9 @@ class Clusters:
         """Run both until each was replicated three times, and cancel them."""
         with ExitStack() as stack:
             started = [
-                stack.enter_context(self._flink.start(root, self._job, interval_ms=1000, restore=restore))
+                stack.enter_context(
+                    self._flink.start(root, self._job, interval_ms=1000, restore=restore)
+                )
                 for root, restore in zip(self._directories, self._retained, strict=True)
             ]
             for running in started:
@@ -133,7 +145,9 @@ def errors(jobs: Sequence[Report]) -> list[str]:
     return [job["error"] for job in jobs if job["exit_code"] not in (0, 12)]
 
 
-def assert_nothing_is_lost(flink: Flink, scratch: Path, guard: Guard, runs: Sequence[RunResult]) -> None:
+def assert_nothing_is_lost(
+    flink: Flink, scratch: Path, guard: Guard, runs: Sequence[RunResult]
+) -> None:
     """What Flink retained is there, as it was when it was completed, and restores."""
     kept = [checkpoint for run in runs for checkpoint in run.checkpoints[-JOB.retained :]]
     assert set(kept) <= set(guard.retained())

@@ -1,6 +1,8 @@
-"""Flink keeps its checkpoints beside cpreplicate's replicas, and everything happens to both: no byte of Flink's is lost.
+"""Flink keeps its checkpoints beside cpreplicate's replicas, and everything happens to both: no
+byte of Flink's is lost.
 
-`make cotenant` plays 20,000 histories. A failure prints its seed and the history; `World(seed).play(STEPS)` plays it again.
+`make cotenant` plays 20,000 histories. A failure prints its seed and the history;
+`World(seed).play(STEPS)` plays it again.
 """
 
 from __future__ import annotations
@@ -72,7 +74,11 @@ class Everything(set):  # type: ignore[type-arg]
 def without_reason(words: str) -> Mutate:
     def mutate(patch: pytest.MonkeyPatch) -> None:
         foreign = ownership.foreign
-        patch.setattr(ownership, "foreign", lambda *args: (each for each in foreign(*args) if words not in each))
+        patch.setattr(
+            ownership,
+            "foreign",
+            lambda *args: (each for each in foreign(*args) if words not in each),
+        )
 
     return mutate
 
@@ -83,12 +89,18 @@ def without(owner: object, name: str, instead: object = None) -> Mutate:
 
 def publish_replaces(patch: pytest.MonkeyPatch) -> None:
     publish = Replica.publish
-    patch.setattr(Replica, "publish", lambda self, name, content, check, replace: publish(self, name, content, check, True))  # noqa: ARG005
+    patch.setattr(
+        Replica,
+        "publish",
+        lambda self, name, content, check, replace: publish(self, name, content, check, True),
+    )  # noqa: ARG005
 
 
 def sweep_takes_everything(patch: pytest.MonkeyPatch) -> None:
     why = orphan._why_orphan
-    patch.setattr(orphan, "_why_orphan", lambda path, committed, _written: why(path, committed, Everything()))
+    patch.setattr(
+        orphan, "_why_orphan", lambda path, committed, _written: why(path, committed, Everything())
+    )
 
 
 def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
@@ -131,21 +143,32 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "a directory needs no marker": Mutant(
-        without_reason("is not a replica of cpreplicate's making"), "must not succeed: the directory is not a replica"
+        without_reason("is not a replica of cpreplicate's making"),
+        "must not succeed: the directory is not a replica",
     ),
-    "any source may be replicated": Mutant(without(ownership, "other_source", ()), "must not succeed: the replica is of"),
-    "a checkpoint needs no record": Mutant(without_reason("was not written by cpreplicate"), "must not succeed: a job keeps"),
+    "any source may be replicated": Mutant(
+        without(ownership, "other_source", ()), "must not succeed: the replica is of"
+    ),
+    "a checkpoint needs no record": Mutant(
+        without_reason("was not written by cpreplicate"), "must not succeed: a job keeps"
+    ),
     "a commit replaces what is there": Mutant(publish_replaces, "changed Flink's"),
-    "the lease is not looked for at the source": Mutant(without(ownership, "refuse_same_place"), "the source was written to"),
+    "the lease is not looked for at the source": Mutant(
+        without(ownership, "refuse_same_place"), "the source was written to"
+    ),
     "sweep takes what nobody recorded": Mutant(sweep_takes_everything, "changed Flink's", True),
-    "newer files of others are no reason": Mutant(without(orphan, "_refuse_newer"), "must not succeed: a job wrote"),
+    "newer files of others are no reason": Mutant(
+        without(orphan, "_refuse_newer"), "must not succeed: a job wrote"
+    ),
     "unseal asks for no job": Mutant(without(unseal, "_refuse_used"), "needs the replica"),
     "the highest number is the newest": Mutant(highest_number_is_newest, "which completed last"),
     "what is present is done": Mutant(present_is_done, "not as at the source"),
     "adopted files are overwritten": Mutant(adopted_files_are_overwritten, "changed Flink's", True),
     "adopted files are deleted": Mutant(adopted_files_are_deleted, "changed Flink's", True),
     "a seal is no reason": Mutant(without(seal, "refuse_sealed"), "a sealed replica was changed"),
-    "what was put off is not recorded": Mutant(without(ownership.Vouched, "left_over", frozenset()), "no record of"),
+    "what was put off is not recorded": Mutant(
+        without(ownership.Vouched, "left_over", frozenset()), "no record of"
+    ),
 }
 ENOUGH = 1000  # histories, of which few are played until it is found
 
@@ -166,9 +189,13 @@ def test_the_histories_find_a_check_that_is_left_out(name):
 
 
 def replaced_before_it_is_withdrawn(_root: Path) -> list[str]:
-    """A job deletes the replica's old checkpoint and writes its own of that name while the new one is published."""
+    """A job deletes the replica's old checkpoint and writes its own of that name while the new one
+    is published.
+    """
     stage = Stage(Random(0)).complete().sync().complete()
-    old, new = (f"{stage.replica}/chk-{number}/_metadata" for number in sorted(stage.job.references))
+    old, new = (
+        f"{stage.replica}/chk-{number}/_metadata" for number in sorted(stage.job.references)
+    )
 
     def replace(moment: str, verb: str, place: str) -> None:
         if (moment, verb, place) == ("after", "rename", new):
@@ -185,10 +212,16 @@ def copied_replica_as_source(_root: Path) -> list[str]:
     before = files(stage.disk.snapshot())
     for place, data in files(stage.disk.snapshot(), stage.replica).items():
         stage.disk.place(place.replace("/dcB/", "/dcC/"), data)
-    request = Request(f"file:/dcC/{stage.job.job}", TARGET_ROOT, same_source=True, runner="inline", parallelism=1)
+    request = Request(
+        f"file:/dcC/{stage.job.job}", TARGET_ROOT, same_source=True, runner="inline", parallelism=1
+    )
     with running_on(stage.disk), suppress(Refused):
         sync.sync(request, silent)
-    return [] if before.items() <= files(stage.disk.snapshot()).items() else ["the replica was changed"]
+    return (
+        []
+        if before.items() <= files(stage.disk.snapshot()).items()
+        else ["the replica was changed"]
+    )
 
 
 def interrupted_copy(_root: Path) -> list[str]:
@@ -219,7 +252,11 @@ def linked_to_the_source(root: Path) -> list[str]:
     (replica / "shared").symlink_to(root / "dcA" / JOB / "shared")
     with suppress(Refused):
         synced(root, {2: NEXT})
-    return [f"deleted at the source: {path}" for path in FILES if not (root / "dcA" / JOB / path).exists()]
+    return [
+        f"deleted at the source: {path}"
+        for path in FILES
+        if not (root / "dcA" / JOB / path).exists()
+    ]
 
 
 def links_are_followed(patch: pytest.MonkeyPatch) -> None:
@@ -230,9 +267,14 @@ def links_are_followed(patch: pytest.MonkeyPatch) -> None:
 SCENARIOS = {
     "the record is looked at before a withdrawal": (
         replaced_before_it_is_withdrawn,
-        lambda patch: patch.setattr(ownership, "withdraw", lambda replica, name: replica.withdraw(name)),
+        lambda patch: patch.setattr(
+            ownership, "withdraw", lambda replica, name: replica.withdraw(name)
+        ),
     ),
-    "a copy of the replica is no source": (copied_replica_as_source, without(ownership, "same_replica", ())),
+    "a copy of the replica is no source": (
+        copied_replica_as_source,
+        without(ownership, "same_replica", ()),
+    ),
     "the journal resumes a copy": (interrupted_copy, without(JournalWriter, "done")),
     "links are not followed": (linked_to_the_source, links_are_followed),
 }

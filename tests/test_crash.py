@@ -1,4 +1,6 @@
-"""A run that is interrupted leaves nothing behind, and the checker that judges replicas finds what is wrong with one."""
+"""A run that is interrupted leaves nothing behind, and the checker that judges replicas finds what
+is wrong with one.
+"""
 
 import signal
 import subprocess
@@ -20,16 +22,41 @@ def source(tmp_path):
 
 
 def run(source, target, number):
-    command = [sys.executable, "-m", "cpreplicate", "sync", f"{source.job_root(JOB)}/chk-{number}", str(target)]
+    command = [
+        sys.executable,
+        "-m",
+        "cpreplicate",
+        "sync",
+        f"{source.job_root(JOB)}/chk-{number}",
+        str(target),
+    ]
     remap = f"{source.remap.recorded}={source.path}"
-    done = subprocess.run([*command, "--remap", remap, "--runner", "inline"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--remap", remap, "--runner", "inline"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
 def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, code, tmp_path):
-    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 16 << 20 for number in range(24)})
-    command = [sys.executable, "-m", "cpreplicate", "sync", str(checkpoint), str(tmp_path / "dcB"), "--runner", "inline"]
+    checkpoint = write_checkpoint(
+        tmp_path / "dcA", 1, {f"shared/{number}": 16 << 20 for number in range(24)}
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "cpreplicate",
+        "sync",
+        str(checkpoint),
+        str(tmp_path / "dcB"),
+        "--runner",
+        "inline",
+    ]
     process = subprocess.Popen([*command, "--parallelism", "1"], stderr=subprocess.PIPE, text=True)
     replica = tmp_path / "dcB" / jobs.JOB
     while not list(replica.glob("shared/[0-9]*")):

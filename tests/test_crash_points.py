@@ -1,7 +1,8 @@
 """A run dies before, after and in the midst of every step that it takes on a filesystem.
 
-The steps of one run are recorded with the state that a death would leave between them, so every point is looked at: each
-distinct state is judged by the independent checker, and from each the same run is made again, and must complete.
+The steps of one run are recorded with the state that a death would leave between them, so every
+point is looked at: each distinct state is judged by the independent checker, and from each the same
+run is made again, and must complete.
 """
 
 from __future__ import annotations
@@ -46,14 +47,25 @@ def keeping_two(draw: Random) -> Scenario:
 
 
 def died_before(draw: Random) -> Scenario:
-    """A run died and left its lease, temporary files and what it had copied; the next one is interrupted too."""
+    """A run died and left its lease, temporary files and what it had copied.
+
+    The next one is interrupted too.
+    """
     stage = Stage(draw, merged=draw.random() < 0.5, foreign=draw.random() < 0.5)
     return stage.complete().sync().complete().die().sync_scenario()
 
 
 def moved_on(draw: Random) -> Scenario:
     """A run died, and the source has completed another checkpoint since."""
-    return Stage(draw, merged=draw.random() < 0.5).complete().sync().complete().die().complete().sync_scenario()
+    return (
+        Stage(draw, merged=draw.random() < 0.5)
+        .complete()
+        .sync()
+        .complete()
+        .die()
+        .complete()
+        .sync_scenario()
+    )
 
 
 def without_manifest(draw: Random) -> Scenario:
@@ -75,7 +87,9 @@ def taking_over(draw: Random) -> Scenario:
 
 def any_stage(draw: Random) -> Stage:
     """Any replica of some checkpoints with relative paths."""
-    stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5)
+    stage = Stage(
+        draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5
+    )
     return stage.complete().sync(paths="relative").complete().sync(paths="relative")
 
 
@@ -86,7 +100,11 @@ def sweeping(draw: Random) -> Scenario:
     options = {"trash": draw.random() < 0.5, "max_delete": plan.Cap(1, is_share=True)}
     request = sweep.SweepRequest(stage.replica, runner="inline", parallelism=1, **options)  # type: ignore[arg-type]
     own = re.compile(r"\.cpreplicate/.*")
-    return stage.scenario(lambda: sweep.sweep(request, silent), is_idle=lambda report: not report.deletes, leftover=own)
+    return stage.scenario(
+        lambda: sweep.sweep(request, silent),
+        is_idle=lambda report: not report.deletes,
+        leftover=own,
+    )
 
 
 def relocating(draw: Random) -> Scenario:
@@ -99,7 +117,9 @@ def relocating(draw: Random) -> Scenario:
 def promoting(draw: Random) -> Scenario:
     stage = any_stage(draw)
     request = promote.PromoteRequest(stage.replica)
-    return stage.scenario(lambda: promote.promote(request, silent), is_idle=lambda report: report.sealed is not None)
+    return stage.scenario(
+        lambda: promote.promote(request, silent), is_idle=lambda report: report.sealed is not None
+    )
 
 
 KINDS = [
@@ -109,7 +129,9 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_running_again_completes(kind):
+def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_running_again_completes(
+    kind,
+):
     points = seed = 0
     while points < POINTS / len(KINDS):
         findings = examine(kind(Random(f"{kind.__name__} {seed}")))
@@ -120,7 +142,9 @@ def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_runnin
 
 
 @contextlib.contextmanager
-def replacing(owner: object, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]) -> Iterator[None]:
+def replacing(
+    owner: object, name: str, make: Callable[[Callable[..., object]], Callable[..., object]]
+) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, make(getattr(owner, name)))
         yield
@@ -160,7 +184,9 @@ def non_atomic_put() -> contextlib.AbstractContextManager[None]:
 
 def extents_ignored() -> contextlib.AbstractContextManager[None]:
     def broken(compare):
-        return lambda needed, *rest: compare({path: each._replace(extent=0) for path, each in needed.items()}, *rest)
+        return lambda needed, *rest: compare(
+            {path: each._replace(extent=0) for path, each in needed.items()}, *rest
+        )
 
     return replacing(plan, "copies_and_keeps", broken)
 
@@ -190,7 +216,9 @@ def test_a_broken_protocol_is_found_out(name):
         with broken.breaking():
             found += examine(scenario, again=False).wrong
     assert any(broken.found in each for each in found)
-    assert not any("verify says" in each for each in found)  # it is not fooled where the checker is not
+    assert not any(
+        "verify says" in each for each in found
+    )  # it is not fooled where the checker is not
 
 
 def test_the_simulated_disk_does_what_a_local_filesystem_does(tmp_path):
@@ -201,10 +229,26 @@ def test_the_simulated_disk_does_what_a_local_filesystem_does(tmp_path):
 
 
 def _any_call(draw: Random, root: str) -> tuple[object, ...]:
-    verb = draw.choice(["put", "create_exclusive", "take_over", "rename", "delete", "rmdir", "stat", "list", "open"])
+    verb = draw.choice(
+        [
+            "put",
+            "create_exclusive",
+            "take_over",
+            "rename",
+            "delete",
+            "rmdir",
+            "stat",
+            "list",
+            "open",
+        ]
+    )
     names = [f"{root}/{path}" for path in ("x/a", "x/b", "x/y/c", "x/y/d", "x/z/e")]
     place, data = draw.choice(names), draw.choice([b"", b"1", b"12345"])
-    more = {"put": [lambda: [data, data]], "create_exclusive": [data], "take_over": [draw.choice([data, data * 2]), b"new"]}
+    more = {
+        "put": [lambda: [data, data]],
+        "create_exclusive": [data],
+        "take_over": [draw.choice([data, data * 2]), b"new"],
+    }
     more["rename"] = [draw.choice([name for name in names if name != place]), draw.random() < 0.5]
     if verb not in more and draw.random() < 0.5:
         return verb, draw.choice([f"{root}/x", f"{root}/x/y", f"{root}/x/z"])
@@ -224,5 +268,8 @@ def _outcome(storage: RenamingStorage, verb: str, words: list[object]) -> object
     return (
         found
         if statuses is None
-        else sorted((each.name, each.is_directory, not each.is_directory and each.length) for each in statuses)
+        else sorted(
+            (each.name, each.is_directory, not each.is_directory and each.length)
+            for each in statuses
+        )
     )

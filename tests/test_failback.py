@@ -1,6 +1,8 @@
-"""A job goes to the other data centre and back, twice in a row, as docs/failback.md describes, with real Flink.
+"""A job goes to the other data centre and back, twice in a row, as docs/failback.md describes, with
+real Flink.
 
-Each data centre has Flink's own directory and, beside it, a TARGET_ROOT that only cpreplicate writes.
+Each data centre has Flink's own directory and, beside it, a TARGET_ROOT that only cpreplicate
+writes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from tests.support.flink import Flink, Job
 pytestmark = pytest.mark.xdist_group("flink")
 
 FIXED = Job(job_id="0" * 32)  # as in application mode with high availability
-CASES = {"new-ids": ("2", Job(), 2), "fixed-id": ("2", FIXED, 2), "fixed-id-once-flink-1.20": ("1", FIXED, 1)}
+CASES = {
+    "new-ids": ("2", Job(), 2),
+    "fixed-id": ("2", FIXED, 2),
+    "fixed-id-once-flink-1.20": ("1", FIXED, 1),
+}
 
 
 @pytest.mark.parametrize(("flink", "job", "times"), CASES.values(), ids=CASES, indirect=["flink"])
@@ -45,7 +51,9 @@ def test_a_replica_that_its_job_claimed_stays_sealed_and_another_target_root_tak
     cli("sync", at_a.directory, b.replicas, "--runner", "inline")
     replica = b.replicas / at_a.job_id
     cli("promote", replica)
-    at_b = flink.run(b.checkpoints, FIXED, restore=replica / at_a.newest.name, claim_mode="CLAIM", checkpoints=2)
+    at_b = flink.run(
+        b.checkpoints, FIXED, restore=replica / at_a.newest.name, claim_mode="CLAIM", checkpoints=2
+    )
     assert at_b.exact, at_b.failure
     refused = cli("unseal", replica, "--job", at_b.directory, codes=(6,))
     assert f"files of file:{replica}: the job needs them" in refused.stderr
@@ -74,8 +82,12 @@ def test_a_job_of_a_fixed_id_that_was_started_from_scratch_is_followed_only_with
         refused = cli("sync", former.directory, b.replicas, "--runner", "inline", codes=(6,))
         assert f"{new} was completed after {old}" in refused.stderr
         cli("sync", former.directory, b.replicas, "--runner", "inline", "--allow-older")
-        assert [path.parent.name for path in (b.replicas / anew.job_id).glob("chk-*/_metadata")] == [new]
-        restored = flink.run(b.checkpoints, FIXED, restore=b.replicas / anew.job_id / new, checkpoints=0)
+        assert [
+            path.parent.name for path in (b.replicas / anew.job_id).glob("chk-*/_metadata")
+        ] == [new]
+        restored = flink.run(
+            b.checkpoints, FIXED, restore=b.replicas / anew.job_id / new, checkpoints=0
+        )
         assert restored.exact, restored.failure
         assert {*kept, anew.newest} <= set(guard.retained())
     assert guard.faults == []
@@ -94,14 +106,18 @@ class Trip:
         self._promoted: list[Report] = []
 
     def switch(self, here: DataCentre, there: DataCentre) -> None:
-        """Run the job here, follow it with `watch` to there, stop it, and promote the replica there."""
+        """Run the job here, follow it with `watch` to there, stop it, and promote the replica
+        there.
+        """
         with self._flink.start(here.checkpoints, self._job, **self.restoring()) as running:
             source = running.so_far.directory
             self._guard.follow(source)
             replica = there.replicas / source.name
             if replica.exists():
                 unseal(source, replica, there)
-            with watching(source, there.replicas, self._scratch / f"watch-{len(self._promoted)}") as watch:
+            with watching(
+                source, there.replicas, self._scratch / f"watch-{len(self._promoted)}"
+            ) as watch:
                 running.take_checkpoints(3)
                 stopped = running.stop()
                 watch.wait_for(stopped.newest.name)
@@ -113,7 +129,9 @@ class Trip:
         found = json.loads(cli("promote", replica, "--content", "--output", "json").stdout)
         assert found["promoted"]
         assert found["checkpoint"].endswith(checkpoint)
-        paths = [str(row["path"]) for row in self._flink.refs(replica / checkpoint) if "path" in row]
+        paths = [
+            str(row["path"]) for row in self._flink.refs(replica / checkpoint) if "path" in row
+        ]
         assert [path for path in paths if not path.startswith(f"file:{replica}/")] == []
         self._promoted.append(found)
 
@@ -126,7 +144,10 @@ class Trip:
 
 
 def unseal(source: Path, replica: Path, there: DataCentre) -> None:
-    """The replica of the round before is sealed. The job that was started from it has checkpoints of its own by now."""
+    """The replica of the round before is sealed.
+
+    The job that was started from it has checkpoints of its own by now.
+    """
     refused = cli("sync", source, there.replicas, "--runner", "inline", codes=(6,))
     assert "is sealed by" in refused.stderr
     assert f"unseal file:{replica} --job" in refused.stderr

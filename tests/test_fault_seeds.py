@@ -1,4 +1,6 @@
-"""Any call to a storage may fail: passing faults are outlived, a lasting one ends in its exit code and deletes nothing."""
+"""Any call to a storage may fail: passing faults are outlived, a lasting one ends in its exit code
+and deletes nothing.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def _any_run(uri: str) -> str:
 @functools.cache
 def _set_up(number: int) -> tuple[Scenario, Judge]:
     draw = Random(f"faults {number}")
-    stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5).complete()
+    stage = Stage(
+        draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5
+    ).complete()
     if draw.random() < 0.8:
         stage.sync().complete()
     scenario = stage.sync_scenario()
@@ -177,17 +181,27 @@ def _run(scenario: Scenario) -> int:
 
 
 def _allowed(call: tuple[str, str], error: OSError, scenario: Scenario) -> set[int]:
-    """The exit codes for a call that fails; 0 where it is made after the commit, or what it tells can be done without."""
+    """The exit codes for a call that fails.
+
+    0 where it is made after the commit, or what it tells can be done without.
+    """
     verb, uri = call
     is_gone = isinstance(error, FileNotFoundError)
     failed = exit_code_of(error)
     is_own, is_metadata = "/.cpreplicate/" in uri, uri.endswith("/_metadata")
     if not uri.startswith(scenario.replica):
-        if is_own:  # the marker that the source would have were it a replica, and our lease were it the same directory
+        # the marker that the source would have were it a replica, and our lease were it the same
+        # directory
+        if is_own:
             return {0} if is_gone else {failed}
         return {10, 12} if is_gone else {3} if verb == "open" and not is_metadata else {failed}
     if uri.endswith("/lease"):
-        return {0, failed, 3, 11}  # by when it is looked at: for a copy of a merged file, the commit, or after it
+        return {
+            0,
+            failed,
+            3,
+            11,
+        }  # by when it is looked at: for a copy of a merged file, the commit, or after it
     if verb in ("delete", "rmdir", "move"):
         return {0, failed}
     if verb == "put" and not is_own and not is_metadata:

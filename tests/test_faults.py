@@ -1,4 +1,5 @@
-"""What faults of real HDFS clusters make of a sync: it completes, or ends with a documented exit code and one clear line.
+"""What faults of real HDFS clusters make of a sync: it completes, or ends with a documented exit
+code and one clear line.
 
 Where it ended, the old replica is whole, and running again, once the fault is over, completes.
 """
@@ -42,7 +43,10 @@ RETRIES = "; trying again for up to "
 
 def new(count: int, size: int) -> dict[str, int]:
     """The files of a checkpoint that shares one with the old."""
-    return {"shared/old-3": OLD["shared/old-3"], **{f"shared/new-{number:03}": size for number in range(count)}}
+    return {
+        "shared/old-3": OLD["shared/old-3"],
+        **{f"shared/new-{number:03}": size for number in range(count)},
+    }
 
 
 FILES = new(12, 256 * KIB)
@@ -123,7 +127,11 @@ class Job:
     def new_names(self) -> list[str]:
         """The files of the new checkpoint that the replica has."""
         directory = f"{self.replica}/shared"
-        return [each.name for each in self.sites.target.storage(directory).list(directory) if each.name.startswith("new-")]
+        return [
+            each.name
+            for each in self.sites.target.storage(directory).list(directory)
+            if each.name.startswith("new-")
+        ]
 
 
 def silent(_line: str) -> None:
@@ -146,7 +154,9 @@ def assert_completes(job: Job) -> None:
 
 
 def assert_ends(job: Job, kind: type[CpreplicateError], code: int, *words: str) -> None:
-    """A sync of the second checkpoint ends so, with one line that has these words, and the old replica is whole."""
+    """A sync of the second checkpoint ends so, with one line that has these words, and the old
+    replica is whole.
+    """
     with pytest.raises(kind) as ended:
         job.sync()
     assert ended.value.exit_code == code
@@ -162,9 +172,14 @@ def assert_clear(line: str, *words: str) -> None:
 
 
 class Halfway(Wrapped):
-    """Does something once, when `count` new files were read to their half; their readers wait until it is done."""
+    """Does something once, when `count` new files were read to their half.
 
-    def __init__(self, inner: Storage, files: Mapping[str, int], action: Callable[[], None]) -> None:
+    Their readers wait until it is done.
+    """
+
+    def __init__(
+        self, inner: Storage, files: Mapping[str, int], action: Callable[[], None]
+    ) -> None:
         super().__init__(inner)
         sizes = [size for name, size in files.items() if "/new-" in name]
         self._piece = sizes[0] // 4
@@ -204,7 +219,9 @@ class _Halting(io.RawIOBase):
 
 @contextlib.contextmanager
 def halfway(job: Job, files: Mapping[str, int], action: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, `action` is done in the middle of reading the new files from the source."""
+    """While the block runs, `action` is done in the middle of reading the new files from the
+    source.
+    """
     storage = Halfway(job.sites.source.storage(job.source), files, action)
     with serving(job.source.partition(":")[0], storage):
         yield
@@ -239,14 +256,36 @@ main()
 """
 
 
-def run(job: Job, cluster: HdfsCluster, scratch: Path, *words: str, meanwhile: Callable[[], None] = lambda: None) -> Ended:
+def run(
+    job: Job,
+    cluster: HdfsCluster,
+    scratch: Path,
+    *words: str,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Ended:
     """`cpreplicate sync` to a cluster."""
-    return run_sync(job, "--target-conf", str(cluster.write_conf_dir(scratch / "conf")), *words, meanwhile=meanwhile)
+    return run_sync(
+        job,
+        "--target-conf",
+        str(cluster.write_conf_dir(scratch / "conf")),
+        *words,
+        meanwhile=meanwhile,
+    )
 
 
 def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None) -> Ended:
     """`cpreplicate sync`, patient for three seconds with what may pass."""
-    command = ["sync", f"{job.source}/{JOB}", job.target, "--retry-for", "3s", "--runner", "inline", "--progress", "none"]
+    command = [
+        "sync",
+        f"{job.source}/{JOB}",
+        job.target,
+        "--retry-for",
+        "3s",
+        "--runner",
+        "inline",
+        "--progress",
+        "none",
+    ]
     with subprocess.Popen(
         [sys.executable, "-c", _IMPATIENT, *command, *words],
         stdout=subprocess.DEVNULL,
@@ -259,7 +298,9 @@ def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None
             _, said = process.communicate(timeout=150)
         finally:
             process.kill()
-    *lines, last = [line for line in said.splitlines() if not line.startswith(NARRATION) and RETRIES not in line] or [""]
+    *lines, last = [
+        line for line in said.splitlines() if not line.startswith(NARRATION) and RETRIES not in line
+    ] or [""]
     assert lines == [], said
     assert last == "" or last.startswith("cpreplicate: error: "), said
     return Ended(process.returncode, last)
@@ -289,7 +330,9 @@ class TestADatanodeThatDied:
     def test_while_files_were_written_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes, client: str
     ) -> None:
-        sites = Sites(Site(), site_of(cluster, hdfs_client=client, write=WriteSettings(replication=2)))
+        sites = Sites(
+            Site(), site_of(cluster, hdfs_client=client, write=WriteSettings(replication=2))
+        )
         files = new(12, MIB)
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites, files)
         with halfway(job, files, lambda: datanodes.stop(0)):
@@ -299,7 +342,12 @@ class TestADatanodeThatDied:
     def test_while_files_were_read_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes, client: str
     ) -> None:
-        sites = Sites(site_of(cluster, hdfs_client=client, write=WriteSettings(replication=2, block_size=MIB)), Site())
+        sites = Sites(
+            site_of(
+                cluster, hdfs_client=client, write=WriteSettings(replication=2, block_size=MIB)
+            ),
+            Site(),
+        )
         files = new(8, 4 * MIB)
         job = synced(cluster.uri + here, f"file:{tmp_path}/target", sites, files)
         with halfway(job, files, lambda: datanodes.stop(0)):
@@ -308,7 +356,10 @@ class TestADatanodeThatDied:
     def test_with_the_only_replica_of_a_file_is_told_until_it_is_back(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes
     ) -> None:
-        everywhere, once = (site_of(cluster, retry_for=1, write=WriteSettings(replication=count)) for count in (4, 1))
+        everywhere, once = (
+            site_of(cluster, retry_for=1, write=WriteSettings(replication=count))
+            for count in (4, 1)
+        )
         job = synced(cluster.uri + here, f"file:{tmp_path}/target", Sites(everywhere, Site()), OLD)
         for number in range(8):
             place = f"{job.source}/{JOB}/shared/new-{number:03}"
@@ -324,7 +375,13 @@ class TestADatanodeThatDied:
     @pytest.mark.parametrize("replication", [1, 2])
     @pytest.mark.parametrize("client", CLIENTS)
     def test_does_not_keep_200_files_from_being_written(
-        self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes, client: str, replication: int
+        self,
+        cluster: HdfsCluster,
+        here: str,
+        tmp_path: Path,
+        datanodes: Datanodes,
+        client: str,
+        replication: int,
     ) -> None:
         """With Hadoop's client from HDFS, as no byte passes through Python then."""
         everywhere = site_of(cluster, hdfs_client=client, write=WriteSettings(replication=3))
@@ -337,15 +394,21 @@ class TestADatanodeThatDied:
         datanodes.stop(0)
         with cluster.counted() as calls:
             assert_completes(job)
-        assert calls["addBlock"] > 220  # one a file, and one more each time that the dead one was among those named
+        assert (
+            calls["addBlock"] > 220
+        )  # one a file, and one more each time that the dead one was among those named
         written = cluster.status(f"{here}/target/{JOB}/shared/new-000")
         assert written["replication"] == replication
 
     def test_and_is_offered_for_every_block_is_left_out_by_hadoops_client(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes
     ) -> None:
-        """As many replicas as DataNodes. hdfs-native cannot write here: docs/adr/0002-a-jvm-client-beside-it.md."""
-        sites = Sites(Site(), site_of(cluster, hdfs_client="hadoop", write=WriteSettings(replication=4)))
+        """As many replicas as DataNodes. hdfs-native cannot write here:
+        docs/adr/0002-a-jvm-client-beside-it.md.
+        """
+        sites = Sites(
+            Site(), site_of(cluster, hdfs_client="hadoop", write=WriteSettings(replication=4))
+        )
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites)
         datanodes.stop(0)
         assert_completes(job)
@@ -379,7 +442,9 @@ class TestANamenode:
         assert ended.code == 3
 
     @pytest.mark.parametrize("client", CLIENTS)
-    def test_that_hands_over_during_a_sync_is_not_noticed(self, ha_cluster: HdfsCluster, tmp_path: Path, client: str) -> None:
+    def test_that_hands_over_during_a_sync_is_not_noticed(
+        self, ha_cluster: HdfsCluster, tmp_path: Path, client: str
+    ) -> None:
         job = self.on_the_pair(ha_cluster, tmp_path, client)
         with halfway(job, FILES, lambda: cast(None, ha_cluster.failover())):
             assert_completes(job)
@@ -414,7 +479,9 @@ class TestSafeMode:
         finally:
             cluster.safemode(False)
         assert ended.code == 7
-        assert_clear(ended.line, f"{job.replica}/.cpreplicate/", "safe mode", "wait until it leaves it")
+        assert_clear(
+            ended.line, f"{job.replica}/.cpreplicate/", "safe mode", "wait until it leaves it"
+        )
         job.assert_restorable(1)
         assert_completes(job)
 
@@ -434,7 +501,9 @@ class TestSafeMode:
         assert ended.code == 3
 
     @pytest.mark.parametrize("client", CLIENTS)
-    def test_that_ends_soon_costs_time_only(self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str) -> None:
+    def test_that_ends_soon_costs_time_only(
+        self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
+    ) -> None:
         sites = Sites(Site(), site_of(cluster, hdfs_client=client))
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites)
         ends = threading.Timer(2, cluster.safemode, [False])
@@ -453,16 +522,22 @@ class TestSafeMode:
 class TestASpaceQuota:
     """HDFS counts a block as full while it is written."""
 
-    def test_that_is_used_up_during_a_sync_ends_it(self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path) -> None:
+    def test_that_is_used_up_during_a_sync_ends_it(
+        self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
+    ) -> None:
         self.leave(2 * MIB, job, cluster, here)
         ended = run(job, cluster, tmp_path, "--block-size", "1MiB")
         assert ended.code == 3
-        assert_clear(ended.line, f"{job.replica}/shared/new-", "quota is used up", "nothing was deleted")
+        assert_clear(
+            ended.line, f"{job.replica}/shared/new-", "quota is used up", "nothing was deleted"
+        )
         job.assert_restorable(1)
         cluster.quota(here, None)
         assert_completes(job)
 
-    def test_that_has_no_room_for_the_lease_is_named(self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path) -> None:
+    def test_that_has_no_room_for_the_lease_is_named(
+        self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
+    ) -> None:
         self.leave(1, job, cluster, here)
         ended = run(job, cluster, tmp_path)
         assert ended.code == 1
@@ -472,7 +547,9 @@ class TestASpaceQuota:
         assert_completes(job)
 
     @pytest.mark.parametrize("client", CLIENTS)
-    def test_is_told_by_each_client(self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str) -> None:
+    def test_is_told_by_each_client(
+        self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
+    ) -> None:
         site = site_of(cluster, hdfs_client=client, write=WriteSettings(block_size=MIB))
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, Sites(Site(), site))
         self.leave(2 * MIB, job, cluster, here)
@@ -491,35 +568,56 @@ class TestASpaceQuota:
     def leave(left: int, job: Job, cluster: HdfsCluster, here: str) -> None:
         """So many bytes beyond those that the replica has."""
         storage = job.sites.target.storage(job.replica)
-        directories = [job.replica, *(f"{job.replica}/{name}" for name in ("shared", "chk-1", ".cpreplicate"))]
+        directories = [
+            job.replica,
+            *(f"{job.replica}/{name}" for name in ("shared", "chk-1", ".cpreplicate")),
+        ]
         used = sum(each.length for directory in directories for each in storage.list(directory))
         cluster.quota(here, used + left)
 
 
 class TestPermissionDenied:
-    def test_where_files_are_written_ends_the_sync(self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path) -> None:
+    def test_where_files_are_written_ends_the_sync(
+        self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
+    ) -> None:
         shared = f"{here}/{JOB}/shared"
         cluster.chown(shared, cluster.superuser)
         ended = run(job, cluster, tmp_path)
         assert ended.code == 3
-        assert_clear(ended.line, f"{job.replica}/shared/", "permission denied", f"user={USER}", "nothing was deleted")
+        assert_clear(
+            ended.line,
+            f"{job.replica}/shared/",
+            "permission denied",
+            f"user={USER}",
+            "nothing was deleted",
+        )
         job.assert_restorable(1)
         cluster.chown(shared, USER)
         assert_completes(job)
 
-    def test_where_the_lease_is_written_is_named(self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path) -> None:
+    def test_where_the_lease_is_written_is_named(
+        self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
+    ) -> None:
         own = f"{here}/{JOB}/.cpreplicate"
         cluster.chown(own, cluster.superuser)
         ended = run(job, cluster, tmp_path)
         assert ended.code == 1
-        assert_clear(ended.line, f"{job.replica}/.cpreplicate/", "permission denied", f"user={USER}")
+        assert_clear(
+            ended.line, f"{job.replica}/.cpreplicate/", "permission denied", f"user={USER}"
+        )
         job.assert_restorable(1)
         cluster.chown(own, USER)
         assert_completes(job)
 
     @pytest.mark.parametrize("client", CLIENTS)
-    def test_where_a_file_is_read_ends_the_sync(self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str) -> None:
-        job = synced(cluster.uri + here, f"file:{tmp_path}/target", Sites(site_of(cluster, hdfs_client=client), Site()))
+    def test_where_a_file_is_read_ends_the_sync(
+        self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
+    ) -> None:
+        job = synced(
+            cluster.uri + here,
+            f"file:{tmp_path}/target",
+            Sites(site_of(cluster, hdfs_client=client), Site()),
+        )
         file = f"{here}/{JOB}/shared/new-003"
         cluster.chown(file, cluster.superuser)
         cluster.chmod(file, 0o600)
@@ -534,13 +632,23 @@ class TestASourceFileThatVanishesWhileItIsRead:
     FILES = new(6, 4 * MIB)
 
     @pytest.fixture(params=CLIENTS)
-    def job(self, request: pytest.FixtureRequest, cluster: HdfsCluster, here: str, tmp_path: Path) -> Job:
+    def job(
+        self, request: pytest.FixtureRequest, cluster: HdfsCluster, here: str, tmp_path: Path
+    ) -> Job:
         source = site_of(cluster, hdfs_client=request.param, write=WriteSettings(block_size=MIB))
-        return synced(cluster.uri + here, f"file:{tmp_path}/target", Sites(source, Site()), self.FILES)
+        return synced(
+            cluster.uri + here, f"file:{tmp_path}/target", Sites(source, Site()), self.FILES
+        )
 
     def test_with_its_checkpoint_was_subsumed(self, job: Job, cluster: HdfsCluster) -> None:
         with self.vanishing(job, cluster, "chk-2/_metadata", "shared/new-000"):
-            assert_ends(job, SourceMovedOn, 12, f"{job.source}/{JOB}/chk-2 was subsumed", "Run again with the job's directory")
+            assert_ends(
+                job,
+                SourceMovedOn,
+                12,
+                f"{job.source}/{JOB}/chk-2 was subsumed",
+                "Run again with the job's directory",
+            )
         self.assert_the_next_completes(job)
 
     def test_alone_leaves_a_broken_checkpoint(self, job: Job, cluster: HdfsCluster) -> None:
@@ -561,7 +669,10 @@ class TestASourceFileThatVanishesWhileItIsRead:
         job.assert_restorable(3)
 
     def vanishing(self, job: Job, cluster: HdfsCluster, *names: str) -> Any:
-        """While the block runs, these are deleted in the middle of reading; the last one's blocks go as well."""
+        """While the block runs, these are deleted in the middle of reading.
+
+        The last one's blocks go as well.
+        """
         places = [f"{job.source}/{JOB}/{name}" for name in names]
         storage = site_of(cluster).storage(job.source)
 

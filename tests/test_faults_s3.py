@@ -1,4 +1,6 @@
-"""What an S3 that is busy, slow or cuts connections makes of a sync: `test_faults.py`, with a proxy before a real server."""
+"""What an S3 that is busy, slow or cuts connections makes of a sync: `test_faults.py`, with a proxy
+before a real server.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ class TestWhatPassesCostsTimeOnly:
         assert_completes(from_s3)
         assert proxy.pending == 0
 
-    def test_connections_cut_at_the_lease_and_the_commit(self, to_s3: Job, proxy: FaultyProxy) -> None:
+    def test_connections_cut_at_the_lease_and_the_commit(
+        self, to_s3: Job, proxy: FaultyProxy
+    ) -> None:
         for name in ("/.cpreplicate/lease", "/chk-2/_metadata"):
             proxy.cut_request(2, 10, f"{name} HTTP")
             proxy.slow_down(2, f"{name} HTTP")
@@ -123,7 +127,12 @@ class TestWhatLastsIsToldInOneLine:
         proxy.slow_down(EVER, f"{SHARED}new-")
         ended = run(to_s3, proxy)
         assert ended.code == 3
-        assert_clear(ended.line, "12 of 12 copies failed", f"{to_s3.replica}/shared/new-", "Please reduce your request rate")
+        assert_clear(
+            ended.line,
+            "12 of 12 copies failed",
+            f"{to_s3.replica}/shared/new-",
+            "Please reduce your request rate",
+        )
         to_s3.assert_restorable(1)
         proxy.heal()
         assert_completes(to_s3)
@@ -132,16 +141,22 @@ class TestWhatLastsIsToldInOneLine:
         proxy.slow_down(EVER, "/.cpreplicate/lease HTTP")
         ended = run(to_s3, proxy)
         assert ended.code == 7
-        assert_clear(ended.line, f"{to_s3.replica}/.cpreplicate/lease", "Please reduce your request rate")
+        assert_clear(
+            ended.line, f"{to_s3.replica}/.cpreplicate/lease", "Please reduce your request rate"
+        )
         proxy.heal()
         to_s3.assert_restorable(1)
         assert_completes(to_s3)
 
     def test_a_target_that_refuses_the_commit(self, to_s3: Job, proxy: FaultyProxy) -> None:
-        proxy.slow_down(EVER, "PUT /faults" + to_s3.replica.removeprefix("s3://faults") + "/chk-2/_metadata")
+        proxy.slow_down(
+            EVER, "PUT /faults" + to_s3.replica.removeprefix("s3://faults") + "/chk-2/_metadata"
+        )
         ended = run(to_s3, proxy)
         assert ended.code == 7
-        assert_clear(ended.line, f"{to_s3.replica}/chk-2/_metadata", "Please reduce your request rate")
+        assert_clear(
+            ended.line, f"{to_s3.replica}/chk-2/_metadata", "Please reduce your request rate"
+        )
         to_s3.assert_restorable(1)
         proxy.heal()
         assert to_s3.sync().plan.copies == ()
@@ -157,7 +172,9 @@ class TestWhatLastsIsToldInOneLine:
         proxy.heal()
         assert_completes(to_s3)
 
-    def test_a_target_that_is_gone_during_the_copies(self, to_s3: Job, proxy: FaultyProxy, s3: S3Server) -> None:
+    def test_a_target_that_is_gone_during_the_copies(
+        self, to_s3: Job, proxy: FaultyProxy, s3: S3Server
+    ) -> None:
         job = Job(to_s3.source, to_s3.target, Sites(Site(), site_of(proxy.endpoint, retry_for=1)))
         direct = Job(job.source, job.target, Sites(Site(), site_of(s3.endpoint)))
         with pytest.raises(CopyFailed) as ended, halfway(job, FILES, proxy.close):
@@ -166,8 +183,12 @@ class TestWhatLastsIsToldInOneLine:
         direct.assert_restorable(1)
 
     def test_a_source_that_cuts_every_download(self, from_s3: Job, proxy: FaultyProxy) -> None:
-        job = Job(from_s3.source, from_s3.target, Sites(site_of(proxy.endpoint, retry_for=1), Site()))
-        proxy.cut_response(EVER, 100 * KIB, f"GET /faults{job.source.removeprefix('s3://faults')}{SHARED}new-003")
+        job = Job(
+            from_s3.source, from_s3.target, Sites(site_of(proxy.endpoint, retry_for=1), Site())
+        )
+        proxy.cut_response(
+            EVER, 100 * KIB, f"GET /faults{job.source.removeprefix('s3://faults')}{SHARED}new-003"
+        )
         assert_ends(job, CopyFailed, 3, "1 of 12 copies failed", f"{job.source}{SHARED}new-003")
         proxy.heal()
         assert_completes(job)
@@ -178,7 +199,9 @@ class TestASourceFileThatVanishesWhileItIsRead:
 
     @pytest.fixture
     def job(self, proxy: FaultyProxy, place: str, tmp_path: Path) -> Job:
-        return synced(place, f"file:{tmp_path}/target", Sites(site_of(proxy.endpoint), Site()), self.FILES)
+        return synced(
+            place, f"file:{tmp_path}/target", Sites(site_of(proxy.endpoint), Site()), self.FILES
+        )
 
     def test_with_its_checkpoint_was_subsumed(self, job: Job, s3: S3Server) -> None:
         with halfway(job, self.FILES, lambda: vanish(job, s3, "chk-2/_metadata", "shared/new-000")):
@@ -188,7 +211,11 @@ class TestASourceFileThatVanishesWhileItIsRead:
     def test_alone_leaves_a_broken_checkpoint(self, job: Job, s3: S3Server) -> None:
         with halfway(job, self.FILES, lambda: vanish(job, s3, "shared/new-000")):
             assert_ends(
-                job, SourceBroken, 10, f"{job.source}/{JOB}/chk-2 is incomplete at the source", f"{job.source}{SHARED}new-000"
+                job,
+                SourceBroken,
+                10,
+                f"{job.source}/{JOB}/chk-2 is incomplete at the source",
+                f"{job.source}{SHARED}new-000",
             )
         assert_the_next_completes(job)
 

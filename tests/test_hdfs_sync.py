@@ -1,4 +1,6 @@
-"""Replication between real HDFS clusters: what it asks of the NameNodes, and how each cluster is reached."""
+"""Replication between real HDFS clusters: what it asks of the NameNodes, and how each cluster is
+reached.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ from tests.support.tracing import READING, Tracing
 pytestmark = pytest.mark.xdist_group("hdfs")
 
 FILES = {f"shared/{number:03}": 3000 + number for number in range(60)}
-NEXT = {**dict(list(FILES.items())[20:]), **{f"shared/new-{number:03}": 2000 + number for number in range(40)}}
+NEXT = {
+    **dict(list(FILES.items())[20:]),
+    **{f"shared/new-{number:03}": 2000 + number for number in range(40)},
+}
 COPIED, DELETED = 40, 20
 
 
@@ -52,7 +57,9 @@ def two(clusters: Clusters) -> Clusters:
 
 
 def sync(source: str, target: str, sites: Sites, **options: Any) -> sync_operation.Report:
-    return sync_operation.sync(Request(source, target, sites=sites, runner="inline", **options), silent)
+    return sync_operation.sync(
+        Request(source, target, sites=sites, runner="inline", **options), silent
+    )
 
 
 def assert_restorable(replica: str, site: Site) -> None:
@@ -74,14 +81,17 @@ def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[s
 
 
 class TestTheCallsOfAnIncrementalSync:
-    """The budget: the source one open a copied file; the target four calls a copied and one a deleted file; a constant.
+    """The budget: the source one open a copied file; the target four calls a copied and one a
+    deleted file; a constant.
 
     The constant holds four calls each for lease, journal, record, `_metadata` and manifest.
     """
 
     CONSTANT = 48
 
-    def test_ask_the_source_once_for_each_copied_file(self, calls: tuple[Counter[str], Counter[str]]) -> None:
+    def test_ask_the_source_once_for_each_copied_file(
+        self, calls: tuple[Counter[str], Counter[str]]
+    ) -> None:
         at_source, _ = calls
         assert COPIED <= at_source["getBlockLocations"] <= COPIED + 4
         assert sum(at_source.values()) <= COPIED + self.CONSTANT
@@ -94,16 +104,23 @@ class TestTheCallsOfAnIncrementalSync:
         assert COPIED <= at_target["addBlock"] <= COPIED + 8
         assert COPIED <= at_target["rename2"] <= COPIED + 8
         assert DELETED <= at_target["delete"] <= DELETED + 8
-        again = at_target["complete"] - COPIED  # HDFS answers "not yet" where a DataNode's report is still under way
+        again = (
+            at_target["complete"] - COPIED
+        )  # HDFS answers "not yet" where a DataNode's report is still under way
         assert sum(at_target.values()) - max(0, again) <= 4 * COPIED + DELETED + self.CONSTANT
 
-    def test_list_and_ask_only_for_directories_and_never_recursively(self, calls: tuple[Counter[str], Counter[str]]) -> None:
+    def test_list_and_ask_only_for_directories_and_never_recursively(
+        self, calls: tuple[Counter[str], Counter[str]]
+    ) -> None:
         at_source, at_target = calls
         assert at_source["getListing"] + at_source["getFileInfo"] <= 4
         assert at_target["getListing"] + at_target["getFileInfo"] <= 20
         assert at_target["mkdirs"] == 0
         asked = {"getBlockLocations", "getFileInfo", "getListing", "getServerDefaults"}
-        assert set(at_source) <= {*asked, "fileNotFoundException"}  # the source is no replica: it has no marker
+        assert set(at_source) <= {
+            *asked,
+            "fileNotFoundException",
+        }  # the source is no replica: it has no marker
 
 
 def test_a_sync_with_nothing_to_do_costs_a_constant(two: Clusters, here: str) -> None:
@@ -126,19 +143,38 @@ def test_the_source_is_never_written_to(two: Clusters, here: str) -> None:
     assert {verb for verb, _ in tracing.calls} <= READING
     with two.a.counted() as at_source:
         sync(checkpoint, two.b.uri + here, sites)
-    assert not {"create", "delete", "rename", "rename2", "mkdirs", "setTimes", "append", "complete"} & set(at_source)
+    assert not {
+        "create",
+        "delete",
+        "rename",
+        "rename2",
+        "mkdirs",
+        "setTimes",
+        "append",
+        "complete",
+    } & set(at_source)
 
 
 @pytest.mark.parametrize("client", ["native", "hadoop"])
-def test_files_are_written_with_the_replication_and_block_size_asked_for(two: Clusters, here: str, client: str) -> None:
-    target = site_of(two.b, hdfs_client=client, write=WriteSettings(replication=2, block_size=1 << 20))
+def test_files_are_written_with_the_replication_and_block_size_asked_for(
+    two: Clusters, here: str, client: str
+) -> None:
+    target = site_of(
+        two.b, hdfs_client=client, write=WriteSettings(replication=2, block_size=1 << 20)
+    )
     sites = Sites(site_of(two.a, hdfs_client=client), target)
-    sync(put_checkpoint(sites.source, two.a.uri + here, 1, {"shared/a": 100}), two.b.uri + here, sites)
+    sync(
+        put_checkpoint(sites.source, two.a.uri + here, 1, {"shared/a": 100}),
+        two.b.uri + here,
+        sites,
+    )
     written = two.b.status(f"{here}/{JOB}/shared/a")
     assert (written["replication"], written["blockSize"]) == (2, 1 << 20)
 
 
-def test_by_default_the_target_clusters_own_defaults_hold(two: Clusters, here: str, tmp_path: Path) -> None:
+def test_by_default_the_target_clusters_own_defaults_hold(
+    two: Clusters, here: str, tmp_path: Path
+) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 100})
     (source.parent / "shared" / "a").chmod(0o600)
     sync(f"file:{source}", two.b.uri + here, Sites(Site(), site_of(two.b)))
@@ -146,7 +182,9 @@ def test_by_default_the_target_clusters_own_defaults_hold(two: Clusters, here: s
     assert (written["replication"], written["permission"]) == (1, "644")
 
 
-def test_permission_bits_and_times_are_carried_over_on_request(two: Clusters, here: str, tmp_path: Path) -> None:
+def test_permission_bits_and_times_are_carried_over_on_request(
+    two: Clusters, here: str, tmp_path: Path
+) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 100})
     file = source.parent / "shared" / "a"
     file.chmod(0o640)
@@ -156,7 +194,9 @@ def test_permission_bits_and_times_are_carried_over_on_request(two: Clusters, he
     assert (written["permission"], written["modificationTime"]) == ("640", 1_500_000_000_000)
 
 
-def test_a_replica_on_hdfs_goes_back_to_local_disk_and_to_s3(two: Clusters, here: str, tmp_path: Path, s3: Any) -> None:
+def test_a_replica_on_hdfs_goes_back_to_local_disk_and_to_s3(
+    two: Clusters, here: str, tmp_path: Path, s3: Any
+) -> None:
     s3.make_bucket("replicas")
     given = {"key": "test", "secret": "test", "endpoint_url": s3.endpoint, "region": "us-east-1"}
     object_store = Site((("s3:", tuple(given.items())),))
@@ -165,17 +205,28 @@ def test_a_replica_on_hdfs_goes_back_to_local_disk_and_to_s3(two: Clusters, here
     sync(f"file:{source}", on_hdfs, Sites(Site(), site_of(two.b)))
     sync(f"{on_hdfs}/{JOB}", on_s3, Sites(site_of(two.b), object_store))
     sync(f"{on_s3}/{JOB}/chk-1", f"file:{tmp_path}/dcB", Sites(object_store, Site()))
-    for replica, site in ((on_hdfs, site_of(two.b)), (on_s3, object_store), (f"file:{tmp_path}/dcB", Site())):
+    for replica, site in (
+        (on_hdfs, site_of(two.b)),
+        (on_s3, object_store),
+        (f"file:{tmp_path}/dcB", Site()),
+    ):
         assert_restorable(f"{replica}/{JOB}", site)
     for name in FILES:
         assert (tmp_path / "dcB" / JOB / name).read_bytes() == (source.parent / name).read_bytes()
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, tuple[HdfsCluster, Path]]]:
-    made = HdfsCluster.start_many([HdfsCluster(datanodes=1, nameservice="nameservice1") for _ in "ab"])
+def pairs(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Mapping[str, tuple[HdfsCluster, Path]]]:
+    made = HdfsCluster.start_many(
+        [HdfsCluster(datanodes=1, nameservice="nameservice1") for _ in "ab"]
+    )
     directory = tmp_path_factory.mktemp("conf")
-    yield {name: (cluster, cluster.write_conf_dir(directory / name)) for name, cluster in zip("ab", made, strict=True)}
+    yield {
+        name: (cluster, cluster.write_conf_dir(directory / name))
+        for name, cluster in zip("ab", made, strict=True)
+    }
     for cluster in made:
         cluster.close()
 
@@ -188,21 +239,51 @@ class TestTwoClustersOfOneName:
     def test_are_told_apart_by_their_configuration(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str, client: str, runner: str
     ) -> None:
-        """The environment names another default filesystem, which nothing asks; executors get what they need with the batch."""
+        """The environment names another default filesystem, which nothing asks.
+
+        Executors get what they need with the batch.
+        """
         (a, conf_a), (b, conf_b) = pairs["a"], pairs["b"]
-        checkpoint = put_checkpoint(site_of(a), f"hdfs://nameservice1{here}", 1, {"shared/a": 100, "shared/b": 9})
-        words = ["--source-conf", conf_a, "--target-conf", conf_b, "--hdfs-client", client, "--runner", runner]
-        report = cli("sync", checkpoint, f"hdfs://nameservice1{here}", *words, environment=self.misleading(conf_b))
+        checkpoint = put_checkpoint(
+            site_of(a), f"hdfs://nameservice1{here}", 1, {"shared/a": 100, "shared/b": 9}
+        )
+        words = [
+            "--source-conf",
+            conf_a,
+            "--target-conf",
+            conf_b,
+            "--hdfs-client",
+            client,
+            "--runner",
+            runner,
+        ]
+        report = cli(
+            "sync",
+            checkpoint,
+            f"hdfs://nameservice1{here}",
+            *words,
+            environment=self.misleading(conf_b),
+        )
         assert report["replica"] == f"hdfs://nameservice1{here}/{JOB}"
         assert (report["copy"]["files"], report["runner"]) == (2, runner)
         assert b.names(f"{here}/{JOB}/shared") == ["a", "b"]
         assert ".cpreplicate" not in a.names(f"{here}/{JOB}")
-        verified = cli("verify", report["replica"], "--content", "--target-conf", conf_b, "--hdfs-client", client)
+        verified = cli(
+            "verify",
+            report["replica"],
+            "--content",
+            "--target-conf",
+            conf_b,
+            "--hdfs-client",
+            client,
+        )
         assert verified["restorable"]
 
     @staticmethod
     def misleading(directory: Path) -> dict[str, str]:
-        """An environment such as a gateway node has: its own cluster, and a default filesystem that is not there."""
+        """An environment such as a gateway node has: its own cluster, and a default filesystem that
+        is not there.
+        """
         core = directory.parent / "environment"
         core.mkdir(exist_ok=True)
         (core / "core-site.xml").write_text(
@@ -213,11 +294,20 @@ class TestTwoClustersOfOneName:
     def test_are_two_sources_of_one_archive_unless_the_operator_says_that_they_are_one(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
     ) -> None:
-        """The text of both sources is the same, so the message shows the addresses of their NameNodes."""
+        """The text of both sources is the same, so the message shows the addresses of their
+        NameNodes.
+        """
         (a, conf_a), (b, conf_b) = pairs["a"], pairs["b"]
         root, archive = f"hdfs://nameservice1{here}", f"hdfs://nameservice1{here}/archive"
         into = ("--target-conf", conf_b, "--runner", "inline")
-        cli("sync", put_checkpoint(site_of(a), root, 1, {"shared/a": 100}), archive, "--source-conf", conf_a, *into)
+        cli(
+            "sync",
+            put_checkpoint(site_of(a), root, 1, {"shared/a": 100}),
+            archive,
+            "--source-conf",
+            conf_a,
+            *into,
+        )
         second = put_checkpoint(site_of(b), root, 2, {"shared/a": 100, "shared/b": 9})
         before = b.tree(here)
         failed = run_cli("sync", second, archive, "--source-conf", conf_b, *into)
@@ -243,13 +333,25 @@ class TestTwoClustersOfOneName:
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
     ) -> None:
         conf = pairs["a"][1]
-        checkpoint = put_checkpoint(site_of(pairs["a"][0]), f"hdfs://nameservice1{here}", 1, {"shared/a": 100})
-        failed = run_cli("sync", checkpoint, f"hdfs://nameservice1{here}", "--source-conf", conf, "--target-conf", conf)
+        checkpoint = put_checkpoint(
+            site_of(pairs["a"][0]), f"hdfs://nameservice1{here}", 1, {"shared/a": 100}
+        )
+        failed = run_cli(
+            "sync",
+            checkpoint,
+            f"hdfs://nameservice1{here}",
+            "--source-conf",
+            conf,
+            "--target-conf",
+            conf,
+        )
         assert failed.returncode == 6
         assert "would lie in its own source" in failed.stderr
 
 
-def test_the_configuration_file_tells_how_each_cluster_is_reached(two: Clusters, here: str, tmp_path: Path) -> None:
+def test_the_configuration_file_tells_how_each_cluster_is_reached(
+    two: Clusters, here: str, tmp_path: Path
+) -> None:
     checkpoint = put_checkpoint(site_of(two.a), two.a.uri + here, 1, {"shared/a": 100})
     two.b.write_conf_dir(tmp_path / "b")
     config = tmp_path / "cpreplicate.toml"
@@ -267,7 +369,9 @@ def test_the_configuration_file_tells_how_each_cluster_is_reached(two: Clusters,
     assert two.b.status(f"{here}/{JOB}/shared/a")["replication"] == 2
 
 
-def test_a_cluster_that_is_not_known_is_told_before_anything_is_touched(here: str, tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_known_is_told_before_anything_is_touched(
+    here: str, tmp_path: Path
+) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 1})
     failed = run_cli("sync", source, f"hdfs://unknown{here}")
     assert failed.returncode == 2
@@ -282,17 +386,23 @@ def test_hdfs3_is_explained(here: str) -> None:
     assert "3.10" in failed.stderr
 
 
-def test_a_namenode_that_does_not_answer_is_told_within_the_time_given(here: str, tmp_path: Path) -> None:
+def test_a_namenode_that_does_not_answer_is_told_within_the_time_given(
+    here: str, tmp_path: Path
+) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 1})
     site = Site(retry_for=0.5)
     with pytest.raises(Transient, match="hdfs://localhost:1/"):
         sync(f"file:{source}", f"hdfs://localhost:1{here}", Sites(Site(), site))
 
 
-def run_cli(*words: Any, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_cli(
+    *words: Any, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
     env = {**os.environ, **(environment or {})}
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=env, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=200, env=env, check=False
+    )
 
 
 def cli(*words: Any, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -301,7 +411,9 @@ def cli(*words: Any, environment: Mapping[str, str] | None = None) -> dict[str, 
     return dict(json.loads(done.stdout))
 
 
-def test_the_calls_to_a_cluster_stay_below_their_limit_also_from_several_executors(two: Clusters, here: str) -> None:
+def test_the_calls_to_a_cluster_stay_below_their_limit_also_from_several_executors(
+    two: Clusters, here: str
+) -> None:
     limit = 80.0
     checkpoint = put_checkpoint(site_of(two.a), two.a.uri + here, 1, FILES)
     limits = new_limits(limit, None)
@@ -309,10 +421,13 @@ def test_the_calls_to_a_cluster_stay_below_their_limit_also_from_several_executo
     started = time.monotonic()
     with two.b.counted() as at_target:
         report = sync_operation.sync(
-            Request(checkpoint, two.b.uri + here, sites=sites, runner="spark", master="local[2]"), silent
+            Request(checkpoint, two.b.uri + here, sites=sites, runner="spark", master="local[2]"),
+            silent,
         )
     took = time.monotonic() - started
-    planned = sum(at_target.values()) - max(0, at_target["complete"] - at_target["create"])  # "not yet" is not ours to plan
+    planned = sum(at_target.values()) - max(
+        0, at_target["complete"] - at_target["create"]
+    )  # "not yet" is not ours to plan
     assert report.runner == "spark"
     assert len(report.plan.copies) == len(FILES)
     assert planned <= limit * took * 1.1

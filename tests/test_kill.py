@@ -1,4 +1,7 @@
-"""kill -9 of real runs at random times, beside a job that completes checkpoints. The part on HDFS: `test_kill_hdfs.py`."""
+"""kill -9 of real runs at random times, beside a job that completes checkpoints.
+
+The part on HDFS: `test_kill_hdfs.py`.
+"""
 
 import contextlib
 import signal
@@ -50,19 +53,27 @@ def places(tmp_path):
     return tmp_path / "dcA" / JOB, tmp_path / "dcB"
 
 
-def test_a_sync_killed_until_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(standby_of, places):
+def test_a_sync_killed_until_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(
+    standby_of, places
+):
     moments = (Moment("start", 0.6), Moment("lease", 0.2), Moment("copy", 0.4), Moment("copy", 0.1))
-    died = standby_of(FEW_LARGE).kill_runs(18, moments, "sync", *places, "--runner", "inline", *SLOWLY)
+    died = standby_of(FEW_LARGE).kill_runs(
+        18, moments, "sync", *places, "--runner", "inline", *SLOWLY
+    )
     assert died["copying"] >= 18 / 4
 
 
-def test_a_sync_killed_after_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(standby_of, places):
+def test_a_sync_killed_after_its_commit_leaves_whole_checkpoints_and_the_next_run_completes(
+    standby_of, places
+):
     moments = (Moment("commit", 0.02), Moment("commit", 0.05))
     died = standby_of(MANY_SMALL).kill_runs(10, moments, "sync", *places, "--runner", "inline")
     assert died["committed"] + died["deleting"] >= 10 / 3
 
 
-def test_a_sync_of_a_real_checkpoint_killed_at_any_time_leaves_the_old_one_whole_and_the_next_one_completes(tmp_path):
+def test_a_sync_of_a_real_checkpoint_killed_at_any_time_leaves_the_old_one_whole_and_the_next_one_completes(
+    tmp_path,
+):
     source, draw, killed = DataCentre("2.3.0-rocks-incr", tmp_path), Random(20261121), 0
     first, second, third = source.numbers(CORPUS_JOB)
     for attempt in range(4):
@@ -86,10 +97,20 @@ def synced(source, number, replica):
 
 def words_of(source, number, replica):
     remap = f"{source.remap.recorded}={source.path}"
-    return ("sync", source.job_root(CORPUS_JOB) / f"chk-{number}", replica.parent, "--remap", remap, "--runner", "inline")
+    return (
+        "sync",
+        source.job_root(CORPUS_JOB) / f"chk-{number}",
+        replica.parent,
+        "--remap",
+        remap,
+        "--runner",
+        "inline",
+    )
 
 
-def test_a_watch_killed_again_and_again_beside_sweeps_that_are_leaves_whole_checkpoints(standby_of, places):
+def test_a_watch_killed_again_and_again_beside_sweeps_that_are_leaves_whole_checkpoints(
+    standby_of, places
+):
     standby, died = standby_of(FEW_LARGE), Counter()
     for _ in range(4):
         for moment in (Moment("start", 1.5), Moment("copy", 0.3), Moment("commit", 0.1)):
@@ -138,9 +159,13 @@ def sweep(places):
     return started("sweep", places[1] / JOB, "--min-age", "0s", "--max-delete", "100%")
 
 
-def test_a_spark_driver_killed_at_any_time_leaves_whole_checkpoints_and_no_process(standby_of, places):
+def test_a_spark_driver_killed_at_any_time_leaves_whole_checkpoints_and_no_process(
+    standby_of, places
+):
     moments = (Moment("copy", 0.3), Moment("commit", 0.2))
-    died = standby_of(FOR_SPARK).kill_runs(2, moments, *SPARK, "3MB/s", "--master", "local[2]", *places)
+    died = standby_of(FOR_SPARK).kill_runs(
+        2, moments, *SPARK, "3MB/s", "--master", "local[2]", *places
+    )
     assert died["copying"]
 
 
@@ -159,10 +184,17 @@ def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standb
 def test_a_run_completes_though_its_executors_and_their_workers_are_killed(standby_of, places):
     standby, draw, killed = standby_of(TO_COMPLETE), Random(20261121), Counter()
     standby.wait_for_work()
-    with started(*SPARK, "300KB/s", "--master", "local-cluster[2,1,1024]", "--parallelism", 8, *places) as victim:
+    with started(
+        *SPARK, "300KB/s", "--master", "local-cluster[2,1,1024]", "--parallelism", 8, *places
+    ) as victim:
         before = standby.newest
         standby.wait_for("copy", victim)
-        for kind in ["pyspark.daemon", "CoarseGrainedExecutorBackend", "pyspark.daemon", "pyspark.daemon"] * 2:
+        for kind in [
+            "pyspark.daemon",
+            "CoarseGrainedExecutorBackend",
+            "pyspark.daemon",
+            "pyspark.daemon",
+        ] * 2:
             time.sleep(draw.uniform(0.2, 0.8))
             standby.looked_at()
             if standby.newest == before and (found := victim.processes(kind)):

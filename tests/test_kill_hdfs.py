@@ -1,4 +1,6 @@
-"""kill -9 of real runs from one HDFS to another at random times, beside a job that completes checkpoints on the first."""
+"""kill -9 of real runs from one HDFS to another at random times, beside a job that completes
+checkpoints on the first.
+"""
 
 import uuid
 from collections import Counter
@@ -22,15 +24,25 @@ SLOWLY = ("--max-rps", 60)
 @pytest.fixture
 def conf(clusters, tmp_path):
     """The words that tell a run how both clusters are reached."""
-    a, b = (cluster.write_conf_dir(tmp_path / name) for name, cluster in zip("ab", clusters, strict=True))
+    a, b = (
+        cluster.write_conf_dir(tmp_path / name)
+        for name, cluster in zip("ab", clusters, strict=True)
+    )
     return "--source-conf", a, "--target-conf", b
 
 
-def test_a_sync_killed_at_any_time_leaves_whole_checkpoints_and_the_next_run_completes(clusters, conf):
+def test_a_sync_killed_at_any_time_leaves_whole_checkpoints_and_the_next_run_completes(
+    clusters, conf
+):
     """Several jobs at once: HDFS has a run wait much more than compute."""
     with ThreadPoolExecutor(len(CAMPAIGNS)) as pool:
-        died = sum(pool.map(lambda campaign: killed(clusters, conf, *campaign), CAMPAIGNS), Counter())
-    assert sum(died[where] for where in ("copying", "committing", "committed", "deleting")) >= died.total() / 3
+        died = sum(
+            pool.map(lambda campaign: killed(clusters, conf, *campaign), CAMPAIGNS), Counter()
+        )
+    assert (
+        sum(died[where] for where in ("copying", "committing", "committed", "deleting"))
+        >= died.total() / 3
+    )
 
 
 def killed(clusters, conf, client, kills, seed):
@@ -42,4 +54,6 @@ def killed(clusters, conf, client, kills, seed):
         standby = Standby(job, HdfsPlace(clusters.b, here), request, Random(seed))
         standby.converge()
         options = (*conf, "--hdfs-client", client, "--runner", "inline", *SLOWLY)
-        return standby.kill_runs(kills, MOMENTS, "sync", request.source, request.target_root, *options)
+        return standby.kill_runs(
+            kills, MOMENTS, "sync", request.source, request.target_root, *options
+        )

@@ -1,4 +1,6 @@
-"""On real HDFS, what Flink or another replication keeps is refused and left as it is, and a replica's own upkeep works."""
+"""On real HDFS, what Flink or another replication keeps is refused and left as it is, and a
+replica's own upkeep works.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,16 @@ class Standby:
         return run(verb, *words, "--hdfs-client", self._client)
 
     def sync(self, *words: object, source: str = "", root: str = "") -> Ended:
-        return self.run("sync", source or self.source, root or self.root, "--runner", "inline", "--output", "json", *words)
+        return self.run(
+            "sync",
+            source or self.source,
+            root or self.root,
+            "--runner",
+            "inline",
+            "--output",
+            "json",
+            *words,
+        )
 
     def trees(self) -> list[Mapping[str, bytes | None]]:
         """Every path and byte in both clusters."""
@@ -58,7 +69,9 @@ class Standby:
 
 
 @pytest.fixture(params=["native", "hadoop"])
-def standby(request: pytest.FixtureRequest, clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> Standby:
+def standby(
+    request: pytest.FixtureRequest, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> Standby:
     monkeypatch.setenv("HADOOP_USER_NAME", clusters.a.superuser)
     return Standby(clusters, request.param)
 
@@ -108,8 +121,14 @@ class TestWhatAJobKeepsInTheTarget:
 
     @staticmethod
     def upkeep(standby: Standby, replica: str) -> list[Ended]:
-        sweep = standby.run("sweep", replica, "--min-age", "0s", "--max-delete", "100%", "--runner", "inline")
-        return [sweep, standby.run("relocate", replica, "--paths", "absolute"), standby.run("promote", replica)]
+        sweep = standby.run(
+            "sweep", replica, "--min-age", "0s", "--max-delete", "100%", "--runner", "inline"
+        )
+        return [
+            sweep,
+            standby.run("relocate", replica, "--paths", "absolute"),
+            standby.run("promote", replica),
+        ]
 
 
 def test_a_replica_is_kept_synced_swept_relocated_promoted_and_unsealed(standby: Standby) -> None:
@@ -130,7 +149,11 @@ def test_a_replica_is_kept_synced_swept_relocated_promoted_and_unsealed(standby:
     assert standby.run("verify", standby.replica, "--content").code == 0
     cluster = standby.clusters.b
     assert cluster.names(f"{standby.here}/replicas/{JOB}") == [".cpreplicate", "chk-3", "shared"]
-    assert cluster.names(f"{standby.here}/replicas/{JOB}/.cpreplicate") == ["chk-3.json", "chk-3.parquet", "replica.json"]
+    assert cluster.names(f"{standby.here}/replicas/{JOB}/.cpreplicate") == [
+        "chk-3.json",
+        "chk-3.parquet",
+        "replica.json",
+    ]
 
 
 class TestAnAdoptedDirectory:
@@ -162,7 +185,9 @@ class TestAnAdoptedDirectory:
         assert f"{directory}/{JOB}/chk-1" not in found
 
 
-def test_a_copy_that_was_killed_is_resumed_from_its_journal(clusters: Clusters, tmp_path: Path) -> None:
+def test_a_copy_that_was_killed_is_resumed_from_its_journal(
+    clusters: Clusters, tmp_path: Path
+) -> None:
     """A part of the journal is written after 2,000 files: those are not copied again."""
     cluster, here = clusters.b, f"/test/{uuid.uuid4().hex}"
     files = {f"shared/{number:05}": 100 for number in range(2600)}

@@ -1,4 +1,6 @@
-"""On a real S3 server: the source under another name is no target, what others keep is left as it is, upkeep works."""
+"""On a real S3 server: the source under another name is no target, what others keep is left as it
+is, upkeep works.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +20,54 @@ BUCKET = "ownership"
 FILES = {"shared/a": 1000, "shared/b": 2000, "chk-1/own": 30}
 NEXT = {"shared/b": 2000, "shared/c": 500, "chk-2/own": 40}
 FOREIGN = {"shared/z": 700, "chk-7/own": 50}
-NAMES = {  # scheme and endpoint of the source, those of the target; None stands for what the environment names
-    "the endpoint of the environment beside one spelled out": (("s3", None), ("s3", "http://127.0.0.1:{port}")),
-    "one spelled out beside that of the environment": (("s3", "http://127.0.0.1:{port}"), ("s3", None)),
+# scheme and endpoint of the source, those of the target; None stands for what the environment names
+NAMES = {
+    "the endpoint of the environment beside one spelled out": (
+        ("s3", None),
+        ("s3", "http://127.0.0.1:{port}"),
+    ),
+    "one spelled out beside that of the environment": (
+        ("s3", "http://127.0.0.1:{port}"),
+        ("s3", None),
+    ),
     "s3a beside s3": (("s3a", None), ("s3", None)),
-    "s3 beside s3a with the endpoint spelled out": (("s3", None), ("s3a", "http://127.0.0.1:{port}")),
+    "s3 beside s3a with the endpoint spelled out": (
+        ("s3", None),
+        ("s3a", "http://127.0.0.1:{port}"),
+    ),
     "an endpoint with a slash at its end": (("s3", None), ("s3", "http://127.0.0.1:{port}/")),
     "a host beside an IP address": (("s3", None), ("s3", "http://localhost:{port}")),
 }
 
 
 class Store:
-    """Objects of the test's own in one bucket, and the words of a command for a source and a target in it."""
+    """Objects of the test's own in one bucket, and the words of a command for a source and a target
+    in it.
+    """
 
     def __init__(self, server: S3Server, names: str) -> None:
         self.prefix = f"{BUCKET}/{uuid.uuid4().hex}"
         (self._source, source), (self._target, target) = NAMES[names]
-        self._words = {"source": self._conf("source", source, server), "target": self._conf("target", target, server)}
-        self._client = s3fs.S3FileSystem(**server.options, use_listings_cache=False, skip_instance_cache=True)
-        self._site = Site(tuple((f"{each}:", tuple(site_options(server.endpoint).items())) for each in ("s3", "s3a")))
+        self._words = {
+            "source": self._conf("source", source, server),
+            "target": self._conf("target", target, server),
+        }
+        self._client = s3fs.S3FileSystem(
+            **server.options, use_listings_cache=False, skip_instance_cache=True
+        )
+        self._site = Site(
+            tuple(
+                (f"{each}:", tuple(site_options(server.endpoint).items())) for each in ("s3", "s3a")
+            )
+        )
 
     @staticmethod
     def _conf(side: str, endpoint: str | None, server: S3Server) -> tuple[str, ...]:
-        return () if endpoint is None else (f"--{side}-conf", f"endpoint_url={endpoint.format(port=server.port)}")
+        return (
+            ()
+            if endpoint is None
+            else (f"--{side}-conf", f"endpoint_url={endpoint.format(port=server.port)}")
+        )
 
     def at_source(self, path: str) -> str:
         return f"{self._source}://{self.prefix}/{path}"
@@ -62,7 +89,9 @@ class Store:
 
     def objects(self) -> dict[str, bytes]:
         """Every object, and what it holds."""
-        return {str(key): bytes(self._client.cat_file(key)) for key in self._client.find(self.prefix)}
+        return {
+            str(key): bytes(self._client.cat_file(key)) for key in self._client.find(self.prefix)
+        }
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +122,10 @@ class TestASourceUnderTwoNames:
         source = store.complete(store.at_source("src"), 1, FILES)
         before = store.objects()
         assert_refused(store.sync(source, store.at_target("src")), store.at_target(f"src/{JOB}"))
-        assert_refused(store.sync(source, store.at_target("src"), "--adopt", "--same-source"), store.at_target(f"src/{JOB}"))
+        assert_refused(
+            store.sync(source, store.at_target("src"), "--adopt", "--same-source"),
+            store.at_target(f"src/{JOB}"),
+        )
         assert store.objects() == before
 
     @pytest.mark.parametrize("inner", ["/new", "/new/deeper"])
@@ -117,7 +149,9 @@ class TestASourceUnderTwoNames:
         assert store.sync(source, store.at_target("dst")).code == 0
         store.complete(store.at_source("src"), 2, NEXT)
         before = store.objects()
-        assert_refused(store.sync(store.at_source(f"dst/{JOB}"), store.at_target("src")), f"src/{JOB}", "chk-2")
+        assert_refused(
+            store.sync(store.at_source(f"dst/{JOB}"), store.at_target("src")), f"src/{JOB}", "chk-2"
+        )
         assert store.objects() == before
 
 
@@ -148,12 +182,24 @@ def test_a_second_source_of_one_replica_is_refused_unless_it_is_the_same(plain: 
 
 
 @pytest.mark.parametrize("again", [name for name in NAMES if "host" not in name])
-def test_another_spelling_of_the_same_source_is_the_same_source(plain: Store, again: str, s3: S3Server) -> None:
+def test_another_spelling_of_the_same_source_is_the_same_source(
+    plain: Store, again: str, s3: S3Server
+) -> None:
     source = plain.complete(plain.at_source("src"), 1, FILES)
     assert plain.sync(source, plain.at_target("dst")).json()["committed"]
     (scheme, _), (_, endpoint) = NAMES[again]
-    conf = () if endpoint is None else ("--source-conf", f"endpoint_url={endpoint.format(port=s3.port)}")
-    done = plain.sync(f"{scheme}://{plain.prefix}/src/{JOB}", plain.at_target("dst"), *conf, "--remap", f"s3a={scheme}")
+    conf = (
+        ()
+        if endpoint is None
+        else ("--source-conf", f"endpoint_url={endpoint.format(port=s3.port)}")
+    )
+    done = plain.sync(
+        f"{scheme}://{plain.prefix}/src/{JOB}",
+        plain.at_target("dst"),
+        *conf,
+        "--remap",
+        f"s3a={scheme}",
+    )
     assert not done.json()["committed"]
 
 
@@ -174,5 +220,9 @@ def test_a_replica_is_kept_synced_swept_relocated_promoted_and_unsealed(plain: S
     plain.complete(plain.at_source("src"), 3, {"shared/c": 500, "chk-3/own": 40})
     assert plain.sync(source, root).json()["committed"]
     assert plain.upkeep("verify", replica, "--content").code == 0
-    own = [key.rpartition("/")[2] for key in plain.objects() if "/dst/" in key and "/.cpreplicate/" in key]
+    own = [
+        key.rpartition("/")[2]
+        for key in plain.objects()
+        if "/dst/" in key and "/.cpreplicate/" in key
+    ]
     assert sorted(own) == ["chk-3.json", "chk-3.parquet", "replica.json"]

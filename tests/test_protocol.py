@@ -1,4 +1,6 @@
-"""The commit protocol under death at every storage operation: what is committed is whole, and the next run completes."""
+"""The commit protocol under death at every storage operation: what is committed is whole, and the
+next run completes.
+"""
 
 import shutil
 import threading
@@ -17,7 +19,11 @@ from tests.support.registry import serving
 from tests.support.tracing import Tracing
 
 FILES = {f"shared/{name}": 100 * size for size, name in enumerate("abcdefgh", start=1)}
-NEXT = {**{name: size for name, size in FILES.items() if name > "shared/c"}, "shared/x": 50, "shared/y": 60}
+NEXT = {
+    **{name: size for name, size in FILES.items() if name > "shared/c"},
+    "shared/x": 50,
+    "shared/y": 60,
+}
 
 
 class Died(BaseException):
@@ -47,7 +53,9 @@ class Scenario:
 
     def sync(self, number: int) -> sync_operation.Report:
         source = f"file:{self.root}/dcA/{JOB}/chk-{number}"
-        request = Request(source, f"file:{self.root}/dcB", runner="inline", parallelism=1, keep=self.keep)
+        request = Request(
+            source, f"file:{self.root}/dcB", runner="inline", parallelism=1, keep=self.keep
+        )
         return sync_operation.sync(request, lambda _: None)
 
     @property
@@ -86,7 +94,9 @@ def keeping_two(root):
 
 def resumed(root):
     scenario, number = first(root)
-    full = Faulty(Site().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None)
+    full = Faulty(
+        Site().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None
+    )
     with serving("file", full), pytest.raises(sync_operation.CopyFailed):
         scenario.sync(number)
     return scenario, number
@@ -100,7 +110,9 @@ def without_manifest(root):
 
 
 @pytest.mark.parametrize("make", [first, incremental, keeping_two, resumed, without_manifest])
-def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole_and_the_next_run_completes(make, tmp_path):
+def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole_and_the_next_run_completes(
+    make, tmp_path
+):
     scenario, number = make(tmp_path)
     scenario.freeze()
     newest = max(scenario.committed(), default=0)
@@ -119,9 +131,13 @@ def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole_and_th
             break
         assert checker.faults(scenario.replica) == []
         assert max(scenario.committed(), default=0) in (newest, number)
-        (scenario.replica / ".cpreplicate" / "lease").unlink(missing_ok=True)  # its process is this one, which lives
+        (scenario.replica / ".cpreplicate" / "lease").unlink(
+            missing_ok=True
+        )  # its process is this one, which lives
         scenario.sync(number)
-        assert complete.items() <= corpus.tree(scenario.replica).items()  # a death between deletes leaves orphans
+        assert (
+            complete.items() <= corpus.tree(scenario.replica).items()
+        )  # a death between deletes leaves orphans
         assert checker.faults(scenario.replica) == []
         assert scenario.sync(number).plan.empty
         death += 1
@@ -135,13 +151,20 @@ def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_pa
     trace = Tracing(Site().storage("file:/"))
     with serving("file", trace):
         scenario.sync(number)
-    places = {uri for verb, uri in trace.calls if verb == "put" and ("/shared/" in uri or uri.endswith("/_metadata"))}
+    places = {
+        uri
+        for verb, uri in trace.calls
+        if verb == "put" and ("/shared/" in uri or uri.endswith("/_metadata"))
+    }
     assert len(places) > 2
     for place in places:
         scenario.reset()
         full = OSError(f"no space left for {place}")
         failing = Faulty(
-            Site().storage("file:/"), lambda verb, uri, place=place, full=full: full if (verb, uri) == ("put", place) else None
+            Site().storage("file:/"),
+            lambda verb, uri, place=place, full=full: (
+                full if (verb, uri) == ("put", place) else None
+            ),
         )
         with serving("file", failing), pytest.raises((OSError, sync_operation.CopyFailed)):
             scenario.sync(number)
@@ -165,14 +188,19 @@ def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp
     with serving("file", trace):
         report = scenario.sync(number)
     listed = [uri for verb, uri in trace.calls if verb == "list" and "/shared" in uri]
-    assert listed == [f"file:{scenario.replica}/shared"] * 2  # to plan, and to see that what was copied is there
-    assert [uri for verb, uri in trace.calls if verb == "list"].count(f"file:{scenario.replica}") == 2  # also under the lease
+    assert (
+        listed == [f"file:{scenario.replica}/shared"] * 2
+    )  # to plan, and to see that what was copied is there
+    assert [uri for verb, uri in trace.calls if verb == "list"].count(
+        f"file:{scenario.replica}"
+    ) == 2  # also under the lease
     opened = [uri for verb, uri in trace.calls if verb == "open" and uri.endswith(".parquet")]
     assert len(opened) == len(set(opened))
     at_source = [(verb, uri) for verb, uri in trace.calls if f"{tmp_path}/dcA/" in uri]
     copied = sorted(action.source for action in report.plan.copies)
     assert sorted(uri for verb, uri in at_source if verb == "open" and "/shared/" in uri) == copied
-    # and a status and an open of its _metadata, a status of a file of its one directory, no marker, and not our lease
+    # and a status and an open of its _metadata, a status of a file of its one directory, no marker,
+    # and not our lease
     assert len(at_source) == len(copied) + 5
 
 

@@ -1,4 +1,6 @@
-"""Two and three runs on one replica at once, also such that were held up until their lease was another's."""
+"""Two and three runs on one replica at once, also such that were held up until their lease was
+another's.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def sync(stage: Stage) -> Callable[[], object]:
 
 def sweep_all(stage: Stage) -> Callable[[], object]:
     everything = plan.Cap(1, is_share=True)
-    request = sweep.SweepRequest(stage.replica, min_age=0.0, max_delete=everything, runner="inline", parallelism=1)
+    request = sweep.SweepRequest(
+        stage.replica, min_age=0.0, max_delete=everything, runner="inline", parallelism=1
+    )
     return lambda: sweep.sweep(request, silent)
 
 
@@ -62,7 +66,9 @@ OTHERS = [sync, sync, put_off_deletes, sweep_all, relocate_all, promote_it]
 def _set_up(number: int) -> tuple[Stage, State, float, tuple[object, ...], int]:
     """A replica in some state, by that state and its time; many races start from each."""
     draw = Random(f"stage {number}")
-    stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.3, merged=draw.random() < 0.5)
+    stage = Stage(
+        draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.3, merged=draw.random() < 0.5
+    )
     stage.complete().sync().complete()
     if draw.random() < 0.5:
         stage.die()
@@ -72,7 +78,10 @@ def _set_up(number: int) -> tuple[Stage, State, float, tuple[object, ...], int]:
 
 
 class Race:
-    """A replica in some state, and runs on it; `stalls` lets the clock pass every lease's expiry in their midst."""
+    """A replica in some state, and runs on it.
+
+    `stalls` lets the clock pass every lease's expiry in their midst.
+    """
 
     def __init__(self, seed: str, stalls: bool) -> None:
         draw = Random(seed)
@@ -80,7 +89,9 @@ class Race:
         stage.disk.become(state)
         stage.job.recall(memory)
         self._stage = stage
-        self.runs = [sync(stage)] + [draw.choice(OTHERS)(stage) for _ in range(draw.choice([1, 1, 2]))]
+        self.runs = [sync(stage)] + [
+            draw.choice(OTHERS)(stage) for _ in range(draw.choice([1, 1, 2]))
+        ]
         self.disk = stage.disk
         self.replica = ReplicaUnderWatch(stage)
         self.wrong: list[str] = []
@@ -96,9 +107,17 @@ class Race:
             race = Interleaving(self.disk, self.runs, self._next)
             race.play()
         self.wrong += self.replica.look()
-        self.wrong += [f"the source was written to: {each}" for each in race.steps if _writes_to_source(*each[1:])]
+        self.wrong += [
+            f"the source was written to: {each}"
+            for each in race.steps
+            if _writes_to_source(*each[1:])
+        ]
         self.outcomes = race.outcomes
-        unforeseen = [each for each in race.outcomes.values() if isinstance(each, BaseException) and not _is_foreseen(each)]
+        unforeseen = [
+            each
+            for each in race.outcomes.values()
+            if isinstance(each, BaseException) and not _is_foreseen(each)
+        ]
         return self.wrong + [f"ended unforeseen: {each!r}" for each in unforeseen]
 
     def _next(self, waiting: Mapping[int, Step]) -> int:
@@ -109,10 +128,11 @@ class Race:
         return self._pick(others or waiting)
 
     def _hold_up_somebody(self, waiting: Mapping[int, Step]) -> None:
-        """One run takes no step until the others are done, and its lease expires; mostly at one that counts. The job goes on.
+        """One run takes no step until the others are done, and its lease expires; mostly at one
+        that counts. The job goes on.
 
-        None is held up between its last look at the clock and a delete: there is no storage on which that could be fenced, see
-        docs/architecture.md.
+        None is held up between its last look at the clock and a delete: there is no storage on
+        which that could be fenced, see docs/architecture.md.
         """
         if any(verb == "delete" for verb, _ in waiting.values()):
             return
@@ -126,7 +146,9 @@ class Race:
 
 
 class ReplicaUnderWatch:
-    """Judges the replica at every instant by the independent checker: whole, of the source's bytes, never going back."""
+    """Judges the replica at every instant by the independent checker: whole, of the source's bytes,
+    never going back.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._stage, self._version, self._newest = stage, -1, -1
@@ -138,29 +160,54 @@ class ReplicaUnderWatch:
         if disk.version == self._version:
             return []
         self._version = disk.version
-        there = {path: data for path, data in files(disk.snapshot(), self._stage.replica).items() if TEMPORARY not in path}
+        there = {
+            path: data
+            for path, data in files(disk.snapshot(), self._stage.replica).items()
+            if TEMPORARY not in path
+        }
         if there == self._there:
             return []
         self._there = there
-        committed = {int(path.split("/")[-2][4:]): path for path in there if COMMITTED.fullmatch(path)}
+        committed = {
+            int(path.split("/")[-2][4:]): path for path in there if COMMITTED.fullmatch(path)
+        }
         newest = max(committed, default=-1)
-        wrong = [f"the newest went back from chk-{self._newest} to chk-{newest}"] if newest < self._newest else []
+        wrong = (
+            [f"the newest went back from chk-{self._newest} to chk-{newest}"]
+            if newest < self._newest
+            else []
+        )
         self._newest = newest
-        return wrong + [each for number, path in committed.items() for each in self._checkpoint(number, path, there)]
+        return wrong + [
+            each
+            for number, path in committed.items()
+            for each in self._checkpoint(number, path, there)
+        ]
 
     def _checkpoint(self, number: int, path: str, there: Mapping[str, bytes]) -> list[str]:
         local = Path(path.removeprefix("file:"))
         faults = checker.faults_of(
-            there[path], local, lambda each: len(there[f"file:{each}"]) if f"file:{each}" in there else None
+            there[path],
+            local,
+            lambda each: len(there[f"file:{each}"]) if f"file:{each}" in there else None,
         )
         return faults or self._other_bytes(number, checker.needs_of(there[path], local), there)
 
-    def _other_bytes(self, number: int, needs: Sequence[checker.Need], there: Mapping[str, bytes]) -> list[str]:
+    def _other_bytes(
+        self, number: int, needs: Sequence[checker.Need], there: Mapping[str, bytes]
+    ) -> list[str]:
         """References have the order of the source's, so they are compared one by one."""
         job = self._stage.job
         pairs = zip(job.references[number], needs, strict=True)
-        copies = [(there[f"file:{copy.path}"], job.bytes[source.path], copy.path) for source, copy in pairs]
-        return [f"other bytes: {path}" for data, original, path in copies if data != original[: len(data)]]
+        copies = [
+            (there[f"file:{copy.path}"], job.bytes[source.path], copy.path)
+            for source, copy in pairs
+        ]
+        return [
+            f"other bytes: {path}"
+            for data, original, path in copies
+            if data != original[: len(data)]
+        ]
 
 
 def _writes_to_source(verb: str, uri: str) -> bool:
@@ -185,7 +232,9 @@ def test_runs_beside_each_other_leave_every_committed_checkpoint_whole_at_every_
 
 
 def without_checks(patch: pytest.MonkeyPatch) -> None:
-    """No run looks at its lease again once it has it, nor removes what those before it left half-written."""
+    """No run looks at its lease again once it has it, nor removes what those before it left
+    half-written.
+    """
     patch.setattr(lease.Lease, "check", lambda _self: None)
     patch.setattr(lease.Held, "check", lambda _self, _site: None)
     patch.setattr(Replica, "without_unfinished", lambda _self: True)
@@ -209,7 +258,9 @@ def test_of_runs_that_do_not_wait_one_goes_on_and_the_others_name_it():
         with running_on(disk):
             race = Interleaving(disk, [sync(stage)] * 3, any_of(draw))
             race.play()
-        reports = [each for each in race.outcomes.values() if isinstance(each, sync_operation.Report)]
+        reports = [
+            each for each in race.outcomes.values() if isinstance(each, sync_operation.Report)
+        ]
         refused = [each for each in race.outcomes.values() if isinstance(each, LeaseHeld)]
         assert len(reports) + len(refused) == 3
         assert sum(report.committed for report in reports) == 1
@@ -220,14 +271,18 @@ def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads()
     ended: Counter[str] = Counter()
     for seed in range(1_000):
         draw = Random(f"churn {seed}")
-        stage = Stage(draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5)
+        stage = Stage(
+            draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5
+        )
         stage.complete()
         if draw.random() < 0.7:
             stage.sync().complete()
         churn = Churn(stage, draw)
         outcome = churn.run()
         assert churn.wrong == [], f"seed {seed}: {outcome!r}"
-        assert isinstance(outcome, (sync_operation.Report, SourceMovedOn, NotThere)), f"seed {seed}: {outcome!r}"
+        assert isinstance(outcome, (sync_operation.Report, SourceMovedOn, NotThere)), (
+            f"seed {seed}: {outcome!r}"
+        )
         assert not isinstance(outcome, SourceBroken), f"seed {seed}: {outcome!r}"
         ended[type(outcome).__name__] += 1
         stage.sync()
@@ -237,7 +292,9 @@ def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads()
 
 
 class Churn:
-    """A sync during which the job goes on: between some of its reads of the source a checkpoint completes."""
+    """A sync during which the job goes on: between some of its reads of the source a checkpoint
+    completes.
+    """
 
     def __init__(self, stage: Stage, draw: Random) -> None:
         self.wrong: list[str] = []

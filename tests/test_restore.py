@@ -1,7 +1,8 @@
-"""Stock Flink restores a replica exactly, with the source gone; and so it does the checkpoints that follow.
+"""Stock Flink restores a replica exactly, with the source gone; and so it does the checkpoints that
+follow.
 
-Each job proves its own state: what every key, list, union and broadcast state must hold is a pure function of
-the source offsets in the checkpoint (`tests/flink`, `Ledger.java`).
+Each job proves its own state: what every key, list, union and broadcast state must hold is a pure
+function of the source offsets in the checkpoint (`tests/flink`, `Ledger.java`).
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def three_jobs(flink: Flink, site: Path) -> Source:
     for _ in range(2):
         run = flink.run(site / "ckpt", checkpoints=2, restore=run.newest, claim_mode="CLAIM")
         assert run.exact, run.failure
-    assert any(first.job_id in row["path"] for row in flink.refs(run.newest) if row.get("type") == 2)
+    assert any(
+        first.job_id in row["path"] for row in flink.refs(run.newest) if row.get("type") == 2
+    )
     return Source(site, run, Job())
 
 
@@ -129,7 +132,9 @@ def test_a_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow
 ) -> None:
     source = sources(case.source)
     before = snapshot(source.site)
-    replica = sync(source.checkpoint, tmp_path / "ckpt", "--paths", case.paths, "--runner", case.runner)
+    replica = sync(
+        source.checkpoint, tmp_path / "ckpt", "--paths", case.paths, "--runner", case.runner
+    )
     assert_stands_alone(flink.refs(replica), replica)
     with moved_away(source.site):
         job = replace(at(tmp_path, source.job), parallelism=case.parallelism)
@@ -137,15 +142,21 @@ def test_a_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow
     assert snapshot(source.site) == before
 
 
-def test_unaligned_checkpoints_do_hold_records_in_flight(flink: Flink, sources: Sources, tmp_path: Path) -> None:
+def test_unaligned_checkpoints_do_hold_records_in_flight(
+    flink: Flink, sources: Sources, tmp_path: Path
+) -> None:
     source = sources("unaligned")
-    channels = [row for row in flink.refs(source.checkpoint) if row.get("kind", "").startswith("chan-")]
+    channels = [
+        row for row in flink.refs(source.checkpoint) if row.get("kind", "").startswith("chan-")
+    ]
     restored = flink.run(tmp_path / "ckpt", source.job, restore=source.checkpoint, checkpoints=0)
     assert channels
     assert restored.restored["inFlight"] > 0
 
 
-def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(flink: Flink, tmp_path: Path) -> None:
+def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
+    flink: Flink, tmp_path: Path
+) -> None:
     site, target = tmp_path / "a", tmp_path / "b" / "ckpt"
     reports = []
     with flink.start(site / "ckpt", interval_ms=300) as job:
@@ -163,7 +174,9 @@ def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(flink: Flink, 
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
 
 
-def test_a_replica_follows_a_job_across_a_restart_that_claimed_the_checkpoint_before(flink: Flink, tmp_path: Path) -> None:
+def test_a_replica_follows_a_job_across_a_restart_that_claimed_the_checkpoint_before(
+    flink: Flink, tmp_path: Path
+) -> None:
     site, target = tmp_path / "a", tmp_path / "b" / "ckpt"
     first = flink.run(site / "ckpt", checkpoints=2)
     sync(first.newest, target)
@@ -175,7 +188,9 @@ def test_a_replica_follows_a_job_across_a_restart_that_claimed_the_checkpoint_be
 
 
 @pytest.mark.parametrize("flink", ["1"], indirect=True)
-def test_a_replica_written_by_1_20_is_restored_exactly_by_2_3(flink: Flink, sources: Sources, tmp_path: Path) -> None:
+def test_a_replica_written_by_1_20_is_restored_exactly_by_2_3(
+    flink: Flink, sources: Sources, tmp_path: Path
+) -> None:
     assert flink.version == "1"
     source = sources("rocksdb")
     replica = sync(source.checkpoint, tmp_path / "ckpt")
@@ -186,7 +201,9 @@ def test_a_replica_written_by_1_20_is_restored_exactly_by_2_3(flink: Flink, sour
 class TestAJobThatClaimsItsReplica:
     """CLAIM makes Flink the owner of what it restored from: it deletes what it no longer needs."""
 
-    @pytest.mark.parametrize("name", ["rocksdb", "file merging", "file merging across checkpoints", "changelog"])
+    @pytest.mark.parametrize(
+        "name", ["rocksdb", "file merging", "file merging across checkpoints", "changelog"]
+    )
     def test_leaves_every_file_of_the_source_untouched_when_it_deletes_the_claimed_checkpoint(
         self, flink: Flink, sources: Sources, tmp_path: Path, name: str
     ) -> None:
@@ -202,17 +219,26 @@ class TestAJobThatClaimsItsReplica:
 
 
 class TestRelativePathsWithClaim:
-    """Flink completes such checkpoints but cannot restore them; so the default and the advice avoid them."""
+    """Flink completes such checkpoints but cannot restore them.
 
-    def test_lose_the_follow_up_in_stock_flink(self, flink: Flink, sources: Sources, tmp_path: Path) -> None:
+    So the default and the advice avoid them.
+    """
+
+    def test_lose_the_follow_up_in_stock_flink(
+        self, flink: Flink, sources: Sources, tmp_path: Path
+    ) -> None:
         replica = sync(sources("rocksdb").checkpoint, tmp_path / "ckpt", "--paths", "relative")
         first = flink.run(tmp_path / "ckpt", restore=replica, claim_mode="CLAIM", checkpoints=2)
         second = flink.run(tmp_path / "ckpt", restore=first.newest, checkpoints=0)
         assert first.exact
-        assert second.failure is not None  # which of the racing subtasks Flink blames differs from run to run
+        assert (
+            second.failure is not None
+        )  # which of the racing subtasks Flink blames differs from run to run
         assert missing_files(flink.refs(first.newest))
 
-    def test_are_avoided_by_the_default_where_only_claim_restores(self, flink: Flink, sources: Sources, tmp_path: Path) -> None:
+    def test_are_avoided_by_the_default_where_only_claim_restores(
+        self, flink: Flink, sources: Sources, tmp_path: Path
+    ) -> None:
         source = sources("changelog")
         report = run_sync(source.checkpoint, tmp_path / "ckpt")
         assert report["paths"] == "absolute"
@@ -221,10 +247,14 @@ class TestRelativePathsWithClaim:
             replica = Path(report["replica"].removeprefix("file:")) / source.checkpoint.name
             assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
-    def test_are_not_what_the_printed_restore_command_says(self, sources: Sources, tmp_path: Path) -> None:
+    def test_are_not_what_the_printed_restore_command_says(
+        self, sources: Sources, tmp_path: Path
+    ) -> None:
         checkpoint = sources("rocksdb").checkpoint
         report = run_sync(checkpoint, tmp_path / "json", "--paths", "relative")
-        text = cli("sync", checkpoint, tmp_path / "text", "--paths", "relative", "--runner", "inline").stdout
+        text = cli(
+            "sync", checkpoint, tmp_path / "text", "--paths", "relative", "--runner", "inline"
+        ).stdout
         assert report["restore"]["claim_mode"] == "NO_CLAIM"
         assert "NO_CLAIM" in report["restore"]["command"]
         assert "NO_CLAIM" in text
@@ -235,7 +265,9 @@ def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_
 ) -> None:
     source, shared = with_a_shared_file(flink, sources, tmp_path / "more")
     checkpoint = with_two_spellings(shared, flink.refs(shared), tmp_path / "spelled")
-    refused = flink.run(tmp_path / "c", source.job, restore=checkpoint, claim_mode="CLAIM", checkpoints=0)
+    refused = flink.run(
+        tmp_path / "c", source.job, restore=checkpoint, claim_mode="CLAIM", checkpoints=0
+    )
     assert "StateObjects underlying same key should be equal" in (refused.failure or "")
     replica = sync(checkpoint, tmp_path / "ckpt")
     assert_stands_alone(flink.refs(replica), replica)
@@ -244,7 +276,9 @@ def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_
 
 
 @pytest.mark.parametrize("name", MAKERS, ids=lambda name: name.replace(" ", "-"))
-def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(flink: Flink, sources: Sources, name: str) -> None:
+def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(
+    flink: Flink, sources: Sources, name: str
+) -> None:
     for checkpoint in sources(name).run.retained:
         told = cli("inspect", checkpoint, "--refs", "--output", "ndjson").stdout
         rows = [json.loads(line) for line in told.splitlines()]
@@ -260,14 +294,18 @@ class TestAPromotedReplica:
         told = json.loads(cli("promote", replica.parent, "--output", "json").stdout)
         assert told["restore"]["command"].startswith(f"flink run -s file:{replica} ")
         assert_stands_alone(flink.refs(replica), replica)
-        refused = cli("sync", source.checkpoint, tmp_path / "ckpt", "--runner", "inline", codes=(6,))
+        refused = cli(
+            "sync", source.checkpoint, tmp_path / "ckpt", "--runner", "inline", codes=(6,)
+        )
         assert "is sealed by" in refused.stderr
         with moved_away(source.site):
             assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
 
 class TestAReplicaThatWasMovedByOtherMeans:
-    def test_is_restored_exactly_once_it_is_relocated(self, flink: Flink, sources: Sources, tmp_path: Path) -> None:
+    def test_is_restored_exactly_once_it_is_relocated(
+        self, flink: Flink, sources: Sources, tmp_path: Path
+    ) -> None:
         source = sources("file merging")
         replica = sync(source.checkpoint, tmp_path / "b" / "ckpt")
         (tmp_path / "b").rename(tmp_path / "c")
@@ -282,7 +320,9 @@ class TestAReplicaThatWasMovedByOtherMeans:
 class TestTheHarness:
     """What proves the replicas exact must find out what is not."""
 
-    @pytest.mark.parametrize(("kind", "why"), [("op-managed", "state of checkpoint"), ("keyed", "was counted")])
+    @pytest.mark.parametrize(
+        ("kind", "why"), [("op-managed", "state of checkpoint"), ("keyed", "was counted")]
+    )
     def test_finds_out_state_of_an_older_checkpoint(
         self, flink: Flink, sources: Sources, tmp_path: Path, kind: str, why: str
     ) -> None:
@@ -290,7 +330,11 @@ class TestTheHarness:
         older, newest = run.retained[-2:]
         copy = tmp_path / "copy" / newest.name
         shutil.copytree(newest, copy)
-        files = zip(relative_files(flink.refs(older), kind), relative_files(flink.refs(newest), kind), strict=True)
+        files = zip(
+            relative_files(flink.refs(older), kind),
+            relative_files(flink.refs(newest), kind),
+            strict=True,
+        )
         for old, new in files:
             shutil.copyfile(older / old, copy / new)
         found = flink.run(tmp_path / "ckpt", Job(backend="hashmap"), restore=copy, checkpoints=0)
@@ -316,7 +360,9 @@ def assert_stands_alone(refs: Sequence[Event], checkpoint: Path) -> None:
     """Every file and directory that Flink reads in a replica lies in it, under one spelling."""
     root = f"file:{checkpoint.parent}/"
     paths = [row["path"] for row in refs if "path" in row]
-    directories = [row[name] for row in refs for name in ("taskOwnedDir", "sharedDir") if name in row]
+    directories = [
+        row[name] for row in refs for name in ("taskOwnedDir", "sharedDir") if name in row
+    ]
     assert [path for path in paths + directories if not path.startswith(root)] == []
     assert [path for path in paths if not Path(path.removeprefix("file:")).exists()] == []
     spellings = {(row["path"], row["type"], row.get("relative")) for row in refs if "path" in row}
@@ -335,7 +381,11 @@ def missing_files(refs: Sequence[Event]) -> list[str]:
 
 
 def relative_files(refs: Sequence[Event], kind: str) -> list[str]:
-    return [row["relative"] for row in refs if row.get("kind", "").startswith(kind) and "relative" in row]
+    return [
+        row["relative"]
+        for row in refs
+        if row.get("kind", "").startswith(kind) and "relative" in row
+    ]
 
 
 def sync(source: Path, target_root: Path, *options: str) -> Path:
@@ -351,7 +401,9 @@ def source_job(source: Path) -> str:
     return source.parent.name if source.name.startswith("chk-") else source.name
 
 
-def run_sync(source: Path, target_root: Path, *options: str, codes: Sequence[int] = (0,)) -> dict[str, Any]:
+def run_sync(
+    source: Path, target_root: Path, *options: str, codes: Sequence[int] = (0,)
+) -> dict[str, Any]:
     """The report of a sync; empty if it ended with another of the codes that are allowed."""
     runner = () if "--runner" in options else ("--runner", "inline")
     done = cli("sync", source, target_root, *options, *runner, "--output", "json", codes=codes)
@@ -362,7 +414,9 @@ def run_sync(source: Path, target_root: Path, *options: str, codes: Sequence[int
 def cli(*words: str | Path, codes: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLI_SECONDS, check=False)
-    assert done.returncode in codes, f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode in codes, (
+        f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     return done
 
 
@@ -387,9 +441,15 @@ def moved_away(directory: Path) -> Iterator[None]:
 
 
 def with_a_shared_file(flink: Flink, sources: Sources, site: Path) -> tuple[Source, Path]:
-    """A job with changelog state, and a checkpoint of it in which two subtasks share a file: whether they do is timing."""
+    """A job with changelog state, and a checkpoint of it in which two subtasks share a file:
+    whether they do is timing.
+    """
     for attempt in range(5):
-        source = MAKERS["changelog"](flink, site / f"{attempt}" / "a") if attempt else sources("changelog")
+        source = (
+            MAKERS["changelog"](flink, site / f"{attempt}" / "a")
+            if attempt
+            else sources("changelog")
+        )
         for checkpoint in source.run.retained:
             if shared_files(flink.refs(checkpoint)):
                 return source, checkpoint
@@ -397,7 +457,9 @@ def with_a_shared_file(flink: Flink, sources: Sources, site: Path) -> tuple[Sour
 
 
 def with_two_spellings(checkpoint: Path, refs: Sequence[Event], site: Path) -> Path:
-    """A copy of a checkpoint that names a file of several references once relatively, else absolutely."""
+    """A copy of a checkpoint that names a file of several references once relatively, else
+    absolutely.
+    """
     copy = site / checkpoint.parent.name / checkpoint.name
     shutil.copytree(checkpoint, copy)
     row = shared_files(refs)[0]

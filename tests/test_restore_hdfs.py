@@ -1,4 +1,5 @@
-"""Stock Flink with its state on HDFS: checkpoints of cluster A, replicated to B, restored from B with A stopped.
+"""Stock Flink with its state on HDFS: checkpoints of cluster A, replicated to B, restored from B
+with A stopped.
 
 The clusters are real ones, on loopback. Each job proves its own state, as in `test_restore.py`.
 """
@@ -50,7 +51,9 @@ def two_clusters() -> Iterator[Starter]:
     started: list[HdfsCluster] = []
 
     def start(**options: Any) -> tuple[HdfsCluster, HdfsCluster]:
-        started.extend(HdfsCluster.start_many([HdfsCluster(datanodes=1, **options) for _ in range(2)]))
+        started.extend(
+            HdfsCluster.start_many([HdfsCluster(datanodes=1, **options) for _ in range(2)])
+        )
         return started[0], started[1]
 
     yield start
@@ -83,7 +86,9 @@ def test_two_ha_pairs_of_one_name_are_told_apart_and_the_second_restores_exactly
         b.failover()
 
     with Flink("2", hadoop_conf=at_a) as flink:
-        replicated = replicate(flink, a.uri + ROOT, b.uri + ROOT, *confs, "--paths", "absolute", between=fail_over)
+        replicated = replicate(
+            flink, a.uri + ROOT, b.uri + ROOT, *confs, "--paths", "absolute", between=fail_over
+        )
     assert_incremental(replicated)
     a.close()
     assert_verified(replicated, "--target-conf", str(at_b))
@@ -91,8 +96,13 @@ def test_two_ha_pairs_of_one_name_are_told_apart_and_the_second_restores_exactly
         assert_restores_twice(flink, replicated)
 
 
-def replicate(flink: Flink, source: str, target: str, *options: str, between: Callable[[], None] | None = None) -> Replicated:
-    """Runs a job with checkpoints below `source`; syncs them while it runs, then the next one when it is stopped."""
+def replicate(
+    flink: Flink, source: str, target: str, *options: str, between: Callable[[], None] | None = None
+) -> Replicated:
+    """Runs a job with checkpoints below `source`.
+
+    Syncs them while it runs, then the next one when it is stopped.
+    """
     with flink.start(source) as job:
         first = sync(job.so_far.directory_uri, target, *options)
         if between is not None:
@@ -126,11 +136,15 @@ def assert_stands_alone(flink: Flink, replicated: Replicated) -> None:
 
 
 def assert_restores_twice(flink: Flink, replicated: Replicated) -> None:
-    """The job goes on from the replica, as the report says, for two checkpoints, and from the newest of these again."""
+    """The job goes on from the replica, as the report says, for two checkpoints, and from the
+    newest of these again.
+    """
     restore = replicated.later["restore"]
     assert replicated.checkpoint in restore["command"]
     mode = restore["claim_mode"]
-    first = flink.run(replicated.root, restore=replicated.checkpoint, claim_mode=mode, checkpoints=2)
+    first = flink.run(
+        replicated.root, restore=replicated.checkpoint, claim_mode=mode, checkpoints=2
+    )
     assert first.exact, first.failure
     assert first.newest_uri.startswith(f"{replicated.root}/{first.job_id}/")
     second = flink.run(replicated.root, restore=first.newest_uri, claim_mode=mode, checkpoints=0)
@@ -146,7 +160,13 @@ def sync(source: str, target: str, *options: str) -> Report:
 def cli(*words: str) -> Report:
     """What a command tells, run with no word about Hadoop but its own options."""
     command = [sys.executable, "-m", "cpreplicate", *words, "--output", "json"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HADOOP_")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CLI_SECONDS, env=environment, check=False)
-    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("HADOOP_")
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=CLI_SECONDS, env=environment, check=False
+    )
+    assert done.returncode == 0, (
+        f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     return dict(json.loads(done.stdout))

@@ -1,4 +1,6 @@
-"""On real HDFS, `sync` refuses a directory that is not its own: the source under another name, or another program's."""
+"""On real HDFS, `sync` refuses a directory that is not its own: the source under another name, or
+another program's.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ class Name:
 
     def words(self, side: str) -> list[str]:
         """The options of the command line for one side."""
-        return [word for key, value in self.conf.items() for word in (f"--{side}-conf", f"{key}={value}")]
+        return [
+            word
+            for key, value in self.conf.items()
+            for word in (f"--{side}-conf", f"{key}={value}")
+        ]
 
 
 def by_address(cluster: HdfsCluster, host: str = "") -> Name:
@@ -47,7 +53,9 @@ def by_web(cluster: HdfsCluster) -> Name:
 
 def by_view(cluster: HdfsCluster) -> Name:
     table, there = "fs.viewfs.mounttable.view", f"{by_address(cluster).prefix}/"
-    return Name("viewfs://view/mounted", {f"{table}.link./mounted": there, f"{table}.linkFallback": there})
+    return Name(
+        "viewfs://view/mounted", {f"{table}.link./mounted": there, f"{table}.linkFallback": there}
+    )
 
 
 def by_host(cluster: HdfsCluster) -> Name:
@@ -85,7 +93,11 @@ class TwoNames:
     @property
     def site(self) -> Site:
         """For the tests' own writes."""
-        options = {**self.cluster.conf, **self.source.conf, "hadoop.user.name": self.cluster.superuser}
+        options = {
+            **self.cluster.conf,
+            **self.source.conf,
+            "hadoop.user.name": self.cluster.superuser,
+        }
         return Site((("", tuple(options.items())),))
 
     def at_source(self, path: str) -> str:
@@ -95,7 +107,10 @@ class TwoNames:
         return f"{self.target.prefix}{self.here}/{path}"
 
     def job(self, root: str, number: int = 1, files: dict[str, int] = FILES) -> str:
-        """Complete a checkpoint of a Flink job below `root`. Returns the job's directory as the source names it."""
+        """Complete a checkpoint of a Flink job below `root`.
+
+        Returns the job's directory as the source names it.
+        """
         put_checkpoint(self.site, f"{self.source.prefix}{self.here}/{root}", number, files)
         return self.at_source(f"{root}/{JOB}")
 
@@ -108,7 +123,17 @@ class TwoNames:
 
     def sync(self, source: str, target_root: str, *words: str) -> Ended:
         both = (*self.source.words("source"), *self.target.words("target"))
-        return run("sync", source, target_root, *both, "--hdfs-client", self.client, "--runner", "inline", *words)
+        return run(
+            "sync",
+            source,
+            target_root,
+            *both,
+            "--hdfs-client",
+            self.client,
+            "--runner",
+            "inline",
+            *words,
+        )
 
     def tree(self) -> dict[str, bytes | None]:
         return self.cluster.tree(self.here)
@@ -117,7 +142,9 @@ class TwoNames:
 @pytest.fixture(params=PAIRS)
 def names(request: pytest.FixtureRequest, ha_cluster: HdfsCluster) -> TwoNames:
     source, target, client = PAIRS[request.param]
-    return TwoNames(ha_cluster, f"/test/{uuid.uuid4().hex}", source(ha_cluster), target(ha_cluster), client)
+    return TwoNames(
+        ha_cluster, f"/test/{uuid.uuid4().hex}", source(ha_cluster), target(ha_cluster), client
+    )
 
 
 def assert_refused(done: Ended, *named: str) -> None:
@@ -133,41 +160,68 @@ class TestASourceUnderTwoNames:
     def test_is_not_its_own_replica(self, names: TwoNames) -> None:
         source = names.job("src")
         whole = names.tree()
-        assert_refused(names.sync(source, names.at_target("src")), names.at_target(f"src/{JOB}"), "chk-1")
+        assert_refused(
+            names.sync(source, names.at_target("src")), names.at_target(f"src/{JOB}"), "chk-1"
+        )
         assert names.tree() == whole
 
-    def test_is_not_its_own_replica_although_the_directory_is_to_be_adopted(self, names: TwoNames) -> None:
+    def test_is_not_its_own_replica_although_the_directory_is_to_be_adopted(
+        self, names: TwoNames
+    ) -> None:
         source = names.job("src")
         whole = names.tree()
-        assert_refused(names.sync(source, names.at_target("src"), "--adopt", "--same-source"), "chk-1")
+        assert_refused(
+            names.sync(source, names.at_target("src"), "--adopt", "--same-source"), "chk-1"
+        )
         assert names.tree() == whole
 
     def test_that_is_a_savepoint_is_not_its_own_replica(self, names: TwoNames) -> None:
-        """It holds no `chk-N`, so that it is adopted would be refused only because its lease can be seen at the source."""
+        """It holds no `chk-N`, so that it is adopted would be refused only because its lease can be
+        seen at the source.
+        """
         savepoint = names.savepoint("savepoint-012345-6789abcdef")
         whole = names.tree()
-        assert_refused(names.sync(savepoint, names.at_target("savepoints")), names.at_target("savepoints/savepoint-"))
-        assert_refused(names.sync(savepoint, names.at_target("savepoints"), "--adopt"), savepoint, "under another name")
+        assert_refused(
+            names.sync(savepoint, names.at_target("savepoints")),
+            names.at_target("savepoints/savepoint-"),
+        )
+        assert_refused(
+            names.sync(savepoint, names.at_target("savepoints"), "--adopt"),
+            savepoint,
+            "under another name",
+        )
         assert names.tree() == whole
 
     @pytest.mark.parametrize("inner", [f"src/{JOB}/new", f"src/{JOB}/new/deeper"])
     def test_takes_no_replica_inside_of_it(self, names: TwoNames, inner: str) -> None:
         source = names.job("src")
         whole = names.tree()
-        assert_refused(names.sync(source, names.at_target(inner)), names.at_target(f"{inner}/{JOB}"), source)
+        assert_refused(
+            names.sync(source, names.at_target(inner)), names.at_target(f"{inner}/{JOB}"), source
+        )
         assert names.tree() == whole
 
     @pytest.mark.parametrize("client", ["native", "hadoop"])
-    def test_takes_no_replica_inside_of_it_by_a_view_that_begins_there(self, ha_cluster: HdfsCluster, client: str) -> None:
+    def test_takes_no_replica_inside_of_it_by_a_view_that_begins_there(
+        self, ha_cluster: HdfsCluster, client: str
+    ) -> None:
         """No end of the path in the view is a path below the source."""
         host, here = by_host(ha_cluster), f"/test/{uuid.uuid4().hex}"
-        links = {"linkFallback": f"{host.prefix}/", "link./standby": f"{host.prefix}{here}/src/{JOB}/inner"}
-        view = Name("viewfs://view", {f"fs.viewfs.mounttable.view.{name}": target for name, target in links.items()})
+        links = {
+            "linkFallback": f"{host.prefix}/",
+            "link./standby": f"{host.prefix}{here}/src/{JOB}/inner",
+        }
+        view = Name(
+            "viewfs://view",
+            {f"fs.viewfs.mounttable.view.{name}": target for name, target in links.items()},
+        )
         names = TwoNames(ha_cluster, here, host, view, client)
         source = names.job("src")
         ha_cluster.mkdirs(f"{here}/src/{JOB}/inner")
         whole = names.tree()
-        assert_refused(names.sync(source, "viewfs://view/standby"), f"viewfs://view/standby/{JOB}", source)
+        assert_refused(
+            names.sync(source, "viewfs://view/standby"), f"viewfs://view/standby/{JOB}", source
+        )
         assert names.tree() == whole
 
     def test_keeps_an_empty_target_root_inside_of_it(self, names: TwoNames) -> None:
@@ -179,11 +233,19 @@ class TestASourceUnderTwoNames:
 
     def test_that_is_a_replica_is_not_its_own_replica(self, names: TwoNames) -> None:
         job = names.job("src")
-        words = (*names.source.words("source"), *names.source.words("target"), "--hdfs-client", names.client)
+        words = (
+            *names.source.words("source"),
+            *names.source.words("target"),
+            "--hdfs-client",
+            names.client,
+        )
         assert run("sync", job, names.at_source("dst"), *words, "--runner", "inline").code == 0
         whole = names.tree()
         done = names.sync(names.at_source(f"dst/{JOB}"), names.at_target("dst"))
         assert_refused(done, names.at_target(f"dst/{JOB}"), "replica id")
         assert "--same-source" not in done.message
-        assert_refused(names.sync(names.at_source(f"dst/{JOB}"), names.at_target("dst"), "--same-source"), "replica id")
+        assert_refused(
+            names.sync(names.at_source(f"dst/{JOB}"), names.at_target("dst"), "--same-source"),
+            "replica id",
+        )
         assert names.tree() == whole

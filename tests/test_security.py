@@ -1,4 +1,6 @@
-"""Secrets stay where they were given: not in results, messages, replicas, nor in what other users of the host can see."""
+"""Secrets stay where they were given: not in results, messages, replicas, nor in what other users
+of the host can see.
+"""
 
 import contextlib
 import json
@@ -26,7 +28,9 @@ SECRET = "s3cr3t-0f-the-0perat0r"
 
 
 def run(*words, **environment):
-    """A run of the real process: its exit code, all that it said, and the arguments of every process meanwhile."""
+    """A run of the real process: its exit code, all that it said, and the arguments of every
+    process meanwhile.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "cpreplicate", "--debug", *words],
         env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -61,9 +65,22 @@ def bucket(s3):
 @pytest.mark.parametrize("runner", ["inline", "spark"])
 def test_a_secret_of_the_environment_reaches_the_storage_only(s3, bucket, tmp_path, runner):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
-    words = ["sync", str(checkpoint), f"s3://{bucket}/ckpt", "--runner", runner, "--output", "json", "--actions"]
+    words = [
+        "sync",
+        str(checkpoint),
+        f"s3://{bucket}/ckpt",
+        "--runner",
+        runner,
+        "--output",
+        "json",
+        "--actions",
+    ]
     code, said, arguments = run(
-        *words, AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY=SECRET, AWS_ENDPOINT_URL=s3.endpoint, AWS_REGION="us-east-1"
+        *words,
+        AWS_ACCESS_KEY_ID="testing",
+        AWS_SECRET_ACCESS_KEY=SECRET,
+        AWS_ENDPOINT_URL=s3.endpoint,
+        AWS_REGION="us-east-1",
     )
     assert code == 0, said
     assert b"cpreplicate" in arguments
@@ -77,7 +94,10 @@ def test_a_secret_of_the_environment_reaches_the_storage_only(s3, bucket, tmp_pa
     ("place", "options"),
     [
         ("s3://b/x", {"key": "k", "secret": SECRET, "endpoint_url": "http://127.0.0.1:1"}),
-        ("s3://b/x", {"key": "k", "token": SECRET, "secret": SECRET, "endpoint_url": "http://127.0.0.1:1"}),
+        (
+            "s3://b/x",
+            {"key": "k", "token": SECRET, "secret": SECRET, "endpoint_url": "http://127.0.0.1:1"},
+        ),
         ("webhdfs://127.0.0.1:1/x", {"token": SECRET}),
         ("hdfs://127.0.0.1:1/x", {"fs.some.password": SECRET}),
     ],
@@ -95,7 +115,9 @@ def test_a_secret_is_not_told_when_the_storage_fails_even_in_a_traceback(place, 
 def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
     site = Site((("", (("password", SECRET),)),))
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
-    request = Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline", sites=Sites(site, site))
+    request = Request(
+        f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline", sites=Sites(site, site)
+    )
     report = sync.sync(request, lambda _line: None)
     replica = tmp_path / "dcB" / JOB
     seal.seal(Replica(f"file:{replica}", site), "chk-1")

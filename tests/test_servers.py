@@ -1,4 +1,6 @@
-"""The real servers that other tests rely on do what those believe: `tests/support/hdfs.py` and `tests/support/s3.py`."""
+"""The real servers that other tests rely on do what those believe: `tests/support/hdfs.py` and
+`tests/support/s3.py`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ pytestmark = pytest.mark.xdist_group("hdfs")
 BODY = b"checkpoint" * 20_000
 HEADERS = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",
-    "Content-Type": "application/octet-stream",  # urllib's own, a form, has moto throw the body away
+    # urllib's own, a form, has moto throw the body away
+    "Content-Type": "application/octet-stream",
 }
 
 
@@ -54,10 +57,15 @@ class TestHdfs:
         with pytest.raises(HdfsError, match="FileNotFoundException"):
             clusters.b.get(path)
 
-    def test_another_client_reads_what_was_written(self, clusters: Clusters, tmp_path: Path) -> None:
+    def test_another_client_reads_what_was_written(
+        self, clusters: Clusters, tmp_path: Path
+    ) -> None:
         clusters.b.put("/native", BODY)
         directory = str(clusters.b.write_conf_dir(tmp_path / "conf"))
-        for client in (native(clusters.b), hdfs_native.Client(clusters.b.uri, config_dir=directory)):
+        for client in (
+            native(clusters.b),
+            hdfs_native.Client(clusters.b.uri, config_dir=directory),
+        ):
             with client.read("/native") as file:
                 assert file.read() == BODY
 
@@ -74,7 +82,9 @@ class TestHdfs:
             time.sleep(1.5)  # heartbeats go on
         assert calls == {}
 
-    def test_a_file_is_out_of_reach_while_its_datanodes_are_stopped(self, clusters: Clusters) -> None:
+    def test_a_file_is_out_of_reach_while_its_datanodes_are_stopped(
+        self, clusters: Clusters
+    ) -> None:
         clusters.b.put("/stopped", BODY)
         for index in (0, 1):
             clusters.b.stop_datanode(index)
@@ -135,7 +145,9 @@ class TestHa:
             ha_cluster.put("/after", BODY)
         assert calls["create"] == 1
 
-    def test_a_namenode_that_was_killed_comes_back_as_standby(self, ha_cluster: HdfsCluster) -> None:
+    def test_a_namenode_that_was_killed_comes_back_as_standby(
+        self, ha_cluster: HdfsCluster
+    ) -> None:
         client = native(ha_cluster)
         killed = ha_cluster.active
         assert killed is not None
@@ -156,7 +168,10 @@ class TestLifeOfProcesses:
     def test_a_cluster_is_gone_after_close(self, hdfs_cluster: Callable[..., HdfsCluster]) -> None:
         cluster = hdfs_cluster(datanodes=1, superuser="hdfs", conf={"dfs.blocksize": str(1 << 20)})
         cluster.mkdirs("/owned")
-        assert (cluster.status("/owned")["owner"], cluster.conf["dfs.blocksize"]) == ("hdfs", "1048576")
+        assert (cluster.status("/owned")["owner"], cluster.conf["dfs.blocksize"]) == (
+            "hdfs",
+            "1048576",
+        )
         pid, directory = cluster.pid, Path(f"/proc/{cluster.pid}/cwd").resolve()
         cluster.close()
         assert not runs(pid)
@@ -173,7 +188,9 @@ class TestLifeOfProcesses:
             f"pathlib.Path({str(started)!r} + '~').rename({str(started)!r})\n"
             "time.sleep(600)\n"
         )
-        with subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parent.parent) as parent:
+        with subprocess.Popen(
+            [sys.executable, "-c", script], cwd=Path(__file__).parent.parent
+        ) as parent:
             try:
                 wait_until(lambda: started.exists() or parent.poll() is not None, 60)
                 pids = [int(pid) for pid in started.read_text().split()]
@@ -221,7 +238,9 @@ class TestS3:
         assert files.cat_file(f"{bucket}/large") == large
         assert [line.split()[0] for line in proxy.requests][-1] == "GET"
 
-    def test_slow_down_goes_to_the_requests_that_fit(self, s3: S3Server, proxy: FaultyProxy) -> None:
+    def test_slow_down_goes_to_the_requests_that_fit(
+        self, s3: S3Server, proxy: FaultyProxy
+    ) -> None:
         s3.make_bucket("slow")
         proxy.slow_down(1, only="PUT /slow/")
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -231,7 +250,9 @@ class TestS3:
         assert proxy.pending == 0
         fetch(f"{proxy.endpoint}/slow/key", BODY)
         proxy.slow_down(2)
-        assert s3fs.S3FileSystem(**proxy.options).cat_file("s3://slow/key") == BODY  # it tries again
+        assert (
+            s3fs.S3FileSystem(**proxy.options).cat_file("s3://slow/key") == BODY
+        )  # it tries again
 
     def test_a_response_is_cut_after_so_many_bytes(self, s3: S3Server, proxy: FaultyProxy) -> None:
         s3.make_bucket("cut-response")
@@ -255,7 +276,9 @@ class TestS3:
         fetch(f"{proxy.endpoint}/cut-request/key", BODY)
         assert fetch(f"{s3.endpoint}/cut-request/key") == BODY
 
-    def test_a_delay_holds_requests_back_with_other_faults(self, s3: S3Server, proxy: FaultyProxy) -> None:
+    def test_a_delay_holds_requests_back_with_other_faults(
+        self, s3: S3Server, proxy: FaultyProxy
+    ) -> None:
         s3.make_bucket("delayed")
         proxy.delay(0.3)
         proxy.slow_down(1)

@@ -21,7 +21,17 @@ LARGE = {f"shared/{number}": 48 << 20 for number in range(24)}
 
 def sync(tmp_path, number, *words):
     source = tmp_path / "dcA" / JOB / f"chk-{number}"
-    command = [sys.executable, "-m", "cpreplicate", "sync", str(source), str(tmp_path / "dcB"), "--output", "json", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "cpreplicate",
+        "sync",
+        str(source),
+        str(tmp_path / "dcB"),
+        "--output",
+        "json",
+        *words,
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -32,7 +42,9 @@ def finished(process):
 
 
 def test_much_goes_to_spark_and_the_next_checkpoint_does_not(tmp_path, monkeypatch):
-    """What is much depends on how quickly Spark started here the last time: in no time, as far as this test is concerned."""
+    """What is much depends on how quickly Spark started here the last time: in no time, as far as
+    this test is concerned.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     startup_times.record("local", 0.1)
     write_checkpoint(tmp_path / "dcA", 1, MANY)
@@ -42,11 +54,17 @@ def test_much_goes_to_spark_and_the_next_checkpoint_does_not(tmp_path, monkeypat
     write_checkpoint(tmp_path / "dcA", 2, {**dict(list(MANY.items())[5:]), "shared/new": 70_000})
     second = finished(sync(tmp_path, 2))
     assert second["runner"] == "inline"
-    assert (second["copy"]["files"], second["keep"]["files"], second["delete"]["files"]) == (1, 295, 5)
+    assert (second["copy"]["files"], second["keep"]["files"], second["delete"]["files"]) == (
+        1,
+        295,
+        5,
+    )
     replica = tmp_path / "dcB" / JOB
     assert checker.faults(replica) == []
     assert len(corpus.tree(replica)) == 296 + 1
-    assert (replica / "shared" / "new").read_bytes() == (tmp_path / "dcA" / JOB / "shared" / "new").read_bytes()
+    assert (replica / "shared" / "new").read_bytes() == (
+        tmp_path / "dcA" / JOB / "shared" / "new"
+    ).read_bytes()
 
 
 def test_a_file_that_cannot_be_copied_ends_with_3_and_the_old_checkpoint_is_whole(tmp_path):
@@ -81,8 +99,12 @@ def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code
     copied = {file.name: file.stat().st_mtime_ns for file in whole(shared)}
     assert not list((tmp_path / "dcB" / JOB).glob("chk-*/_metadata"))
     result = finished(sync(tmp_path, 1, "--runner", "inline"))
-    earlier = {name: modified for name, modified in copied.items() if modified < (stopped - 2) * 1e9}
-    assert len(copied) >= result["keep"]["files"] >= max(1, len(earlier))  # tasks report what is complete once a second
+    earlier = {
+        name: modified for name, modified in copied.items() if modified < (stopped - 2) * 1e9
+    }
+    assert (
+        len(copied) >= result["keep"]["files"] >= max(1, len(earlier))
+    )  # tasks report what is complete once a second
     assert all((shared / name).stat().st_mtime_ns == modified for name, modified in earlier.items())
     assert checker.faults(tmp_path / "dcB" / JOB) == []
 

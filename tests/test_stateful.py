@@ -1,4 +1,6 @@
-"""Anything may happen to a job and its replicas, in any order: what is committed stays whole, and syncing follows the job."""
+"""Anything may happen to a job and its replicas, in any order: what is committed stays whole, and
+syncing follows the job.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from cpreplicate.core import plan
 from cpreplicate.errors import Refused
@@ -27,9 +36,15 @@ DAYS = 3 * 24 * 3600.0
 
 
 class Replication(RuleBasedStateMachine):
-    """The model: the checkpoints of the job and their bytes, which one its replica must have at least, whether it is sealed."""
+    """The model: the checkpoints of the job and their bytes, which one its replica must have at
+    least, whether it is sealed.
+    """
 
-    @initialize(seed=st.integers(0, 2**32), links=st.booleans(), kinds=st.tuples(st.booleans(), st.booleans()))
+    @initialize(
+        seed=st.integers(0, 2**32),
+        links=st.booleans(),
+        kinds=st.tuples(st.booleans(), st.booleans()),
+    )
     def begin(self, seed: int, links: bool, kinds: tuple[bool, bool]) -> None:
         self.draw = Random(seed)
         self.disk = SimulatedDisk(links=links)
@@ -66,7 +81,11 @@ class Replication(RuleBasedStateMachine):
         self.newest, self.sealed = -1, False
         self.complete()
 
-    @rule(keep=st.integers(1, 3), paths=st.sampled_from(["auto", "relative", "absolute"]), put_off=st.booleans())
+    @rule(
+        keep=st.integers(1, 3),
+        paths=st.sampled_from(["auto", "relative", "absolute"]),
+        put_off=st.booleans(),
+    )
     def sync(self, keep: int, paths: str, put_off: bool) -> None:
         report = self._run(self._sync(keep, paths, put_off))
         if report is None:
@@ -91,7 +110,12 @@ class Replication(RuleBasedStateMachine):
         self.disk.clock.pass_(DAYS)
         everything = plan.Cap(1, is_share=True)
         request = sweep.SweepRequest(
-            self.replica, max_delete=everything, trash=trash, empty_trash=True, runner="inline", parallelism=1
+            self.replica,
+            max_delete=everything,
+            trash=trash,
+            empty_trash=True,
+            runner="inline",
+            parallelism=1,
         )
         run = lambda: sweep.sweep(request, silent)  # noqa: E731  # a run is a call
         if dies and not self.sealed:
@@ -134,7 +158,9 @@ class Replication(RuleBasedStateMachine):
             for path, number in _found(there):
                 local = Path(path.removeprefix("file:"))
                 assert checker.faults_of(there[path], local, lengths.get) == []
-                for source, copy in zip(job.references[number], checker.needs_of(there[path], local), strict=True):
+                for source, copy in zip(
+                    job.references[number], checker.needs_of(there[path], local), strict=True
+                ):
                     data = there[f"file:{copy.path}"]
                     assert data == job.bytes[source.path][: len(data)]
 
@@ -153,7 +179,13 @@ class Replication(RuleBasedStateMachine):
 
     def _sync(self, keep: int, paths: str, put_off: bool) -> Callable[[], object]:
         request = Request(
-            self.job.root, TARGET_ROOT, paths=paths, keep=keep, async_deletes=put_off, runner="inline", parallelism=1
+            self.job.root,
+            TARGET_ROOT,
+            paths=paths,
+            keep=keep,
+            async_deletes=put_off,
+            runner="inline",
+            parallelism=1,
         )  # type: ignore[arg-type]
         return lambda: sync_operation.sync(request, silent)
 
@@ -172,7 +204,9 @@ class Replication(RuleBasedStateMachine):
         self.disk.hook = self._note
         self.disk.become(self.draw.choice(states))
         self.disk.clock.pass_(LATER)
-        self.newest = max([self.newest, *self._committed(files(self.disk.snapshot(), self.replica))])
+        self.newest = max(
+            [self.newest, *self._committed(files(self.disk.snapshot(), self.replica))]
+        )
 
     def _note(self, _moment: str, verb: str, uri: str) -> None:
         if uri.startswith("file:/dcA") and verb not in READS:
@@ -189,17 +223,27 @@ def _found(there: dict[str, bytes]) -> list[tuple[str, int]]:
 
 TestReplication = Replication.TestCase
 TestReplication.settings = settings(
-    max_examples=500, stateful_step_count=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=500,
+    stateful_step_count=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
 )
 
 
 def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_needs(monkeypatch):
     def all_of_the_dropped(committed, replaced, needed, present, written=None):  # noqa: ARG001  # what is needed by others is not looked at
-        return tuple(plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files)
+        return tuple(
+            plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files
+        )
 
     monkeypatch.setattr(plan, "deletes", all_of_the_dropped)
     once_found = settings(
-        TestReplication.settings, max_examples=100, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False
+        TestReplication.settings,
+        max_examples=100,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        print_blob=False,
     )
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Replication, settings=once_found)

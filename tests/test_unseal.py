@@ -1,4 +1,6 @@
-"""A promoted replica is unsealed only when the job that was started from it cannot need it any more."""
+"""A promoted replica is unsealed only when the job that was started from it cannot need it any
+more.
+"""
 
 import os
 import time
@@ -38,16 +40,22 @@ def is_sealed(replica):
     return (replica / ".cpreplicate" / "sealed").exists()
 
 
-def test_a_replica_is_unsealed_once_its_job_has_completed_a_checkpoint_of_its_own(replica, tmp_path):
+def test_a_replica_is_unsealed_once_its_job_has_completed_a_checkpoint_of_its_own(
+    replica, tmp_path
+):
     completed(tmp_path, 6)
     assert "for chk-5" in run(replica, tmp_path)
     assert not is_sealed(replica)
 
 
 @pytest.mark.parametrize(
-    ("number", "age"), [(4, 0), (5, 0), (9, AN_HOUR)], ids=["older", "the-same-number", "before-the-promotion"]
+    ("number", "age"),
+    [(4, 0), (5, 0), (9, AN_HOUR)],
+    ids=["older", "the-same-number", "before-the-promotion"],
 )
-def test_checkpoints_that_a_job_of_a_fixed_id_left_before_do_not_count_as_its_own(replica, tmp_path, number, age):
+def test_checkpoints_that_a_job_of_a_fixed_id_left_before_do_not_count_as_its_own(
+    replica, tmp_path, number, age
+):
     completed(tmp_path, number, age)
     with pytest.raises(Refused, match=r"no checkpoint that was completed since .* \(chk-5\)"):
         run(replica, tmp_path)

@@ -1,4 +1,6 @@
-"""A sync on a real YARN, a ResourceManager and a NodeManager on loopback: the Java side is `tests/yarn`."""
+"""A sync on a real YARN, a ResourceManager and a NodeManager on loopback: the Java side is
+`tests/yarn`.
+"""
 
 import contextlib
 import os
@@ -43,14 +45,20 @@ def yarn(tmp_path_factory):
             maven()
             (BUILT / "complete").touch()
     with cluster(directory) as answers:
-        assert answers.get(timeout=START_SECONDS) == "ready\n", (directory / "stderr").read_text()[-4000:]
+        assert answers.get(timeout=START_SECONDS) == "ready\n", (directory / "stderr").read_text()[
+            -4000:
+        ]
         yield directory
 
 
 @pytest.fixture
 def words(yarn, tmp_path, monkeypatch):
     """What a sync is told so that it runs there."""
-    for name, value in (("YARN_CONF_DIR", yarn / "conf"), ("HADOOP_CONF_DIR", ""), ("SPARK_LOCAL_IP", "127.0.0.1")):
+    for name, value in (
+        ("YARN_CONF_DIR", yarn / "conf"),
+        ("HADOOP_CONF_DIR", ""),
+        ("SPARK_LOCAL_IP", "127.0.0.1"),
+    ):
         monkeypatch.setenv(name, str(value))
     properties = {
         "spark.yarn.jars": f"local:{JARS}/*",
@@ -71,7 +79,11 @@ def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_p
         assert sync.ended() == 0, sync.said()
     replica = tmp_path / "dcB" / JOB
     assert checker.faults(replica) == []
-    assert [name for name in FILES if (replica / name).read_bytes() != (tmp_path / "dcA" / JOB / name).read_bytes()] == []
+    assert [
+        name
+        for name in FILES
+        if (replica / name).read_bytes() != (tmp_path / "dcA" / JOB / name).read_bytes()
+    ] == []
     assert not list((tmp_path / "staging").glob("*/.sparkStaging/*"))
 
 
@@ -82,7 +94,15 @@ def cluster(directory):
     words = [str(directory), *(f"{key}={value}" for key, value in ROOM.items())]
     with (directory / "stderr").open("wb") as log:
         process = subprocess.Popen(
-            ["java", "-Xmx512m", *QUICKLY.split(), "-cp", classpath, str(PROJECT / "MiniYarn.java"), *words],
+            [
+                "java",
+                "-Xmx512m",
+                *QUICKLY.split(),
+                "-cp",
+                classpath,
+                str(PROJECT / "MiniYarn.java"),
+                *words,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -109,7 +129,11 @@ def maven():
     """Offline where everything is cached; else with the network."""
     for offline in (["--offline"], []):
         done = subprocess.run(
-            ["mvn", "-q", "-B", *offline, "process-resources"], cwd=PROJECT, capture_output=True, text=True, timeout=240
+            ["mvn", "-q", "-B", *offline, "process-resources"],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=240,
         )
         if done.returncode == 0:
             return

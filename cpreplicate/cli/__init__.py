@@ -34,10 +34,15 @@ class _Stopped(BaseException):
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with one of the documented codes; print a traceback only with `--debug`."""
+    """Run the command line and exit with one of the documented codes.
+
+    Print a traceback only with `--debug`.
+    """
     _fill_closed_descriptors()
     _stop_on_signals()
-    gc.set_threshold(5_000_000, 20, 20)  # a plan makes millions of objects and no cycles: passes over them took a third of it
+    gc.set_threshold(
+        5_000_000, 20, 20
+    )  # a plan makes millions of objects and no cycles: passes over them took a third of it
     code = _exit_code()
     if "cpreplicate.output.streams" in sys.modules or code:
         from cpreplicate.output.streams import discard_unwritten
@@ -47,15 +52,19 @@ def main() -> NoReturn:
 
 
 def _fill_closed_descriptors() -> None:
-    """Open /dev/null in place of a stream that was closed (`2>&-`): a file of a replica must not get its number.
+    """Open /dev/null in place of a stream that was closed (`2>&-`): a file of a replica must not
+    get its number.
 
-    Python has no object for such a stream. stderr gets one, which takes what is printed and drops it.
+    Python has no object for such a stream. stderr gets one, which takes what is printed and drops
+    it.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest free number: this one
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # it takes the lowest free number: this one
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the end
 
@@ -68,7 +77,9 @@ def _stop_on_signals() -> None:
 
 
 def _raise_stopped(number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes may send it twice: once more by its shell
+    signal.signal(
+        signal.SIGHUP, signal.SIG_IGN
+    )  # a terminal that closes may send it twice: once more by its shell
     raise _Stopped(number)
 
 
@@ -106,12 +117,16 @@ def _failed(error: Exception) -> int:
         complain(f"{error}. No partial files are visible. {_remedy(error)}")
     else:
         first = str(error).partition("\n")[0]
-        complain(f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report what it prints")
+        complain(
+            f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report what it prints"
+        )
     return exit_code_of(error)
 
 
 def _remedy(error: OSError) -> str:
-    return "Fix the problem and run the command again to resume" if error.errno in _LASTING else _AGAIN
+    return (
+        "Fix the problem and run the command again to resume" if error.errno in _LASTING else _AGAIN
+    )
 
 
 def _interrupted(code: int) -> int:

@@ -1,4 +1,7 @@
-"""The commands and their options. The verbs are imported when one runs, so that `--help` stays quick."""
+"""The commands and their options.
+
+The verbs are imported when one runs, so that `--help` stays quick.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.core import uri
 
 
-@click.group(context_settings={"auto_envvar_prefix": "CPREPLICATE", "help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"auto_envvar_prefix": "CPREPLICATE", "help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__)
 @click.option("--config", metavar="FILE", is_eager=True, expose_value=False, callback=common_options.config,
               help="A TOML file with a table of options for each command.")  # fmt: skip
@@ -21,9 +26,9 @@ from cpreplicate.core import uri
 def cli() -> None:
     """Replicate Apache Flink checkpoints between data centres.
 
-    SOURCE is a checkpoint (.../chk-42), a job's directory (its newest completed checkpoint) or a savepoint. TARGET_ROOT
-    is a directory that only cpreplicate writes, such as .../flink/replicas beside Flink's own .../flink/checkpoints. The job's
-    directory is created inside it: the REPLICA.
+    SOURCE is a checkpoint (.../chk-42), a job's directory (its newest completed checkpoint) or a
+    savepoint. TARGET_ROOT is a directory that only cpreplicate writes, such as .../flink/replicas
+    beside Flink's own .../flink/checkpoints. The job's directory is created inside it: the REPLICA.
     """
 
 
@@ -34,7 +39,9 @@ def cli() -> None:
 @storage_options.source_conf
 @storage_options.access
 @common_options.output_option
-def inspect(checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any) -> int:
+def inspect(
+    checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any
+) -> int:
     """What a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate.operations import inspect as verb
     from cpreplicate.output import show_inspection, show_references
@@ -54,7 +61,9 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
     from cpreplicate.operations.sync import diff as verb
     from cpreplicate.output import show_report
 
-    with common_options.showing_what_was_refused(lambda report: show_report(report, output, actions)):
+    with common_options.showing_what_was_refused(
+        lambda report: show_report(report, output, actions)
+    ):
         report = verb(common_options.request_of(options))
     code = read_code(show_report(report, output, actions))
     return 20 if exit_code and not report.plan.empty else code
@@ -71,15 +80,18 @@ def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
 def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     """Replicate: copy what is new, commit, delete what only the old checkpoint needed.
 
-    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. Refused (exit 6), with nothing changed,
-    where Flink or another program keeps files in the replica's directory.
+    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. Refused
+    (exit 6), with nothing changed, where Flink or another program keeps files in the replica's
+    directory.
     """
     from cpreplicate.operations.sync import diff, sync
     from cpreplicate.output import narrator, show_report
 
     say = narrator(options["progress"])
     request = common_options.request_of(options)
-    with common_options.showing_what_was_refused(lambda report: show_report(report, output, actions)):
+    with common_options.showing_what_was_refused(
+        lambda report: show_report(report, output, actions)
+    ):
         report = diff(request, say) if dry_run else sync(request, say)
     unwritten = show_report(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
@@ -95,11 +107,13 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
               help="How often a new checkpoint is looked for.")  # fmt: skip
 @click.option("--wait-for-source", is_flag=True, help="Wait for the job's directory if it is not there yet, instead of"
               " ending with 10.")  # fmt: skip
-def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **options: Any) -> None:
+def watch(
+    interval: float, wait_for_source: bool, actions: bool, output: Any, **options: Any
+) -> None:
     """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory.
 
-    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. A job that has no completed checkpoint
-    yet is waited for.
+    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. A job that
+    has no completed checkpoint yet is waited for.
     """
     from cpreplicate.operations.watch import watch as verb
     from cpreplicate.output import narrator, show_report
@@ -116,19 +130,35 @@ def watch(interval: float, wait_for_source: bool, actions: bool, output: Any, **
 
 @cli.command(epilog=common_options.READ_CODES + "\n   4  the replica cannot be restored")
 @click.argument("replica", callback=common_options.place)
-@click.option("--checkpoint", multiple=True, metavar="chk-N", help="Default: the newest committed one. Repeatable.")
-@click.option("--all", "every", is_flag=True, envvar="CPREPLICATE_VERIFY_ALL", help="Verify every committed checkpoint.")
+@click.option(
+    "--checkpoint",
+    multiple=True,
+    metavar="chk-N",
+    help="Default: the newest committed one. Repeatable.",
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    envvar="CPREPLICATE_VERIFY_ALL",
+    help="Verify every committed checkpoint.",
+)
 @common_options.content_options
 @storage_options.target_conf
 @storage_options.access
 @common_options.output_option
-def verify(replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, **options: Any) -> int:
+def verify(
+    replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, **options: Any
+) -> int:
     """Prove that a replica can be restored: presence and extent of every file, nothing outside it."""
     from cpreplicate.operations.verify import committed
     from cpreplicate.operations.verify import verify as verb
     from cpreplicate.output import narrate, show_verifications
 
-    part, site = common_options.sample_of(options), common_options.site_of(options.pop("target_conf"), options)
+    part, site = (
+        common_options.sample_of(options),
+        common_options.site_of(options.pop("target_conf"), options),
+    )
     names = committed(replica, site) if every else (checkpoint or (None,))
     found = [verb(replica, name, part, narrate, site) for name in names]
     code = read_code(show_verifications(found, output))

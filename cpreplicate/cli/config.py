@@ -18,10 +18,14 @@ from cpreplicate.storage.sites import Options
 STORAGE = "storage"
 
 
-def load(path: str, commands: Mapping[str, click.Command]) -> tuple[dict[str, Any], dict[str, Options]]:
-    """Return the tables of a TOML file: command to parameter to value, and filesystem to its options.
+def load(
+    path: str, commands: Mapping[str, click.Command]
+) -> tuple[dict[str, Any], dict[str, Options]]:
+    """Return the tables of a TOML file: command to parameter to value, and filesystem to its
+    options.
 
-    Options are spelled as on the command line or with `_`. Raises `click.UsageError` with the line of what is wrong.
+    Options are spelled as on the command line or with `_`. Raises `click.UsageError` with the line
+    of what is wrong.
     """
     file = TomlFile(path)
     for name, table in file.tables.items():
@@ -30,14 +34,18 @@ def load(path: str, commands: Mapping[str, click.Command]) -> tuple[dict[str, An
     return tables, storages_of(file)
 
 
-def _refuse_other_table(file: TomlFile, name: str, table: object, commands: Mapping[str, click.Command]) -> None:
+def _refuse_other_table(
+    file: TomlFile, name: str, table: object, commands: Mapping[str, click.Command]
+) -> None:
     if name in commands or name == STORAGE:
         if not isinstance(table, dict):
             raise file.error(f"{name!r} must be a table: write [{name}]", name)
     elif isinstance(table, (dict, list)):
         raise file.unknown("table", name, "", {*commands, STORAGE}, name)
     else:
-        raise file.error(f"{name!r} is in no table; write it below the table of a command, such as [sync]", name)
+        raise file.error(
+            f"{name!r} is in no table; write it below the table of a command, such as [sync]", name
+        )
 
 
 def _options(file: TomlFile, name: str, command: click.Command) -> dict[str, Any]:
@@ -51,7 +59,9 @@ def _options(file: TomlFile, name: str, command: click.Command) -> dict[str, Any
 
 
 def storages_of(file: TomlFile) -> dict[str, Options]:
-    """Return the `[storage."…"]` tables: filesystem to options, `conf-dir` replaced by what the directory holds."""
+    """Return the `[storage."…"]` tables: filesystem to options, `conf-dir` replaced by what the
+    directory holds.
+    """
     tables = file.tables.get(STORAGE, {})
     if not isinstance(tables, dict):
         raise file.error(f'{STORAGE!r} must hold tables, such as [storage."hdfs://dcA"]', STORAGE)
@@ -60,13 +70,29 @@ def storages_of(file: TomlFile) -> dict[str, Options]:
 
 def _storage(file: TomlFile, name: str, table: object) -> Options:
     if not isinstance(table, dict):
-        raise file.error(f'{name!r} in [{STORAGE}] must be a table, such as [storage."hdfs://dcA"]', STORAGE, name)
+        raise file.error(
+            f'{name!r} in [{STORAGE}] must be a table, such as [storage."hdfs://dcA"]',
+            STORAGE,
+            name,
+        )
     for key, value in table.items():
-        is_right = isinstance(value, str) if spelled(key) == "conf-dir" else isinstance(value, (str, int, float))
+        is_right = (
+            isinstance(value, str)
+            if spelled(key) == "conf-dir"
+            else isinstance(value, (str, int, float))
+        )
         if not is_right:
-            wanted = "a string" if spelled(key) == "conf-dir" else "a string, a number, true or false"
-            wanted += '; write a key with dots in quotes, "dfs.nameservices"' if isinstance(value, dict) else ""
-            raise file.error(f'{key!r} in [{STORAGE}."{name}"] must be {wanted}', STORAGE, name, key)
+            wanted = (
+                "a string" if spelled(key) == "conf-dir" else "a string, a number, true or false"
+            )
+            wanted += (
+                '; write a key with dots in quotes, "dfs.nameservices"'
+                if isinstance(value, dict)
+                else ""
+            )
+            raise file.error(
+                f'{key!r} in [{STORAGE}."{name}"] must be {wanted}', STORAGE, name, key
+            )
     single = {key: _text(value) for key, value in table.items() if spelled(key) != "conf-dir"}
     return tuple({**_directory(file, name, table), **single}.items())
 
@@ -76,7 +102,9 @@ def _directory(file: TomlFile, name: str, table: Mapping[str, Any]) -> dict[str,
     try:
         return read(Path(table[key])) if key is not None else {}
     except UsageError as error:
-        raise file.error(f'{key!r} in [{STORAGE}."{name}"]: {error}', STORAGE, name, str(key)) from error
+        raise file.error(
+            f'{key!r} in [{STORAGE}."{name}"]: {error}', STORAGE, name, str(key)
+        ) from error
 
 
 def _text(value: object) -> str:
@@ -84,10 +112,17 @@ def _text(value: object) -> str:
 
 
 def spark_properties(path: str) -> tuple[tuple[str, str], ...]:
-    """A file of Spark's properties: a line each, name and value parted by blanks, `=` or `:`; `#` begins a comment."""
+    """A file of Spark's properties: a line each, name and value parted by blanks, `=` or `:`.
+
+    `#` begins a comment.
+    """
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--properties-file {path}: {error}") from error
     found = [re.fullmatch(r"([^\s=:]+)\s*[=:\s]\s*(.*)", line.strip()) for line in lines]
-    return tuple((match[1], match[2]) for match in found if match is not None and not match[1].startswith(("#", "!")))
+    return tuple(
+        (match[1], match[2])
+        for match in found
+        if match is not None and not match[1].startswith(("#", "!"))
+    )

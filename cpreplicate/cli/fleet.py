@@ -45,10 +45,12 @@ EXIT STATUS
 @click.option("--dry-run", is_flag=True, help="Look at every job, and do nothing.")
 @common_options.output_option
 def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **options: Any) -> int:
-    """Replicate many jobs in one run: those that CONFIG names, and those below the roots that it names.
+    """Replicate many jobs in one run: those that CONFIG names, and those below the roots that it
+    names.
 
-    CONFIG is a TOML file of [[job]] and [[root]] tables; see docs/fleet.md. Its `target` is a directory of cpreplicate's own,
-    such as hdfs://dcB/flink/replicas. Replicas below a root are skipped.
+    CONFIG is a TOML file of [[job]] and [[root]] tables; see docs/fleet.md. Its `target` is a
+    directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. Replicas below a root are
+    skipped.
     """
     from dataclasses import replace
 
@@ -64,7 +66,9 @@ def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **o
     engine = Engine(**common_options.engine_of(common_options.without_access(options)))
     members = list(_members(file, both, lock_wait))
     if allow_older:
-        members = [replace(member, request=replace(member.request, allow_older=True)) for member in members]
+        members = [
+            replace(member, request=replace(member.request, allow_older=True)) for member in members
+        ]
     report = replicate_fleet(members, engine, both, say, dry_run)
     unwritten = show_fleet(report, output)
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
@@ -74,7 +78,9 @@ def _refuse_mistakes(file: TomlFile) -> None:
     """Refuse what is misspelled: it would leave jobs or limits out, and nobody would notice."""
     for name in file.tables:
         if name not in (*_OWN, config.STORAGE):
-            raise file.unknown("table", name, " in the configuration of a fleet", (*_OWN, config.STORAGE), name)
+            raise file.unknown(
+                "table", name, " in the configuration of a fleet", (*_OWN, config.STORAGE), name
+            )
     for kind in ("job", "root"):
         if not isinstance(file.tables.get(kind, []), list):
             raise file.error(f"there may be several of {kind!r}: write [[{kind}]]", kind)
@@ -83,7 +89,10 @@ def _refuse_mistakes(file: TomlFile) -> None:
 
 
 def _members(file: TomlFile, both: Sites, lock_wait: float) -> Iterator[Member]:
-    """Yield the jobs named, and those below the roots that are not named; these are alike but for their sources."""
+    """Yield the jobs named, and those below the roots that are not named.
+
+    These are alike but for their sources.
+    """
     from dataclasses import replace
 
     from cpreplicate.operations.fleet import jobs_under
@@ -105,33 +114,58 @@ def _tables(file: TomlFile, kind: str, defaults: dict[str, Any]) -> list[dict[st
     return [{**defaults, **_table(file, kind, table, kind, at)} for at, table in tables]
 
 
-def _member(file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: Sites, lock_wait: float) -> Member:
-    """Return one job, its options understood as those of `sync` are; or what the jobs below a root have in common."""
+def _member(
+    file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: Sites, lock_wait: float
+) -> Member:
+    """Return one job, its options understood as those of `sync` are.
+
+    Or what the jobs below a root have in common.
+    """
     from dataclasses import replace
 
     from cpreplicate.operations.fleet import Member
 
     source, target = (_needed(file, kind, at, table, name) for name in ("source", "target"))
-    words = [source, target, *(word for name in _OPTIONS if name in table for word in _words(name, table[name]))]
+    words = [
+        source,
+        target,
+        *(word for name in _OPTIONS if name in table for word in _words(name, table[name])),
+    ]
     name = table.get("name") or uri.name(source)
     try:
-        with sync.make_context(f"{file.path}: {name}", words, parent=click.get_current_context()) as context:
-            request = replace(common_options.request_of(context.params | {"progress": "none"}), sites=both)
+        with sync.make_context(
+            f"{file.path}: {name}", words, parent=click.get_current_context()
+        ) as context:
+            request = replace(
+                common_options.request_of(context.params | {"progress": "none"}), sites=both
+            )
     except click.UsageError as error:
         raise file.error(f"job {name}: {error.format_message()}", kind, at) from error
     waits = request.lock_wait if "lock-wait" in table else lock_wait
-    return Member(name, replace(request, lock_wait=waits), table.get("priority", 0), is_discovered=kind == "root")
+    return Member(
+        name,
+        replace(request, lock_wait=waits),
+        table.get("priority", 0),
+        is_discovered=kind == "root",
+    )
 
 
 def _words(name: str, value: object) -> list[str]:
     """Return an option of the file as on the command line."""
     if isinstance(value, bool):
         return [f"--{name}"] if value else []
-    return [word for each in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(each))]
+    return [
+        word
+        for each in (value if isinstance(value, list) else [value])
+        for word in (f"--{name}", str(each))
+    ]
 
 
 def _table(file: TomlFile, kind: str, table: object, *place: str | int) -> dict[str, Any]:
-    """Return a table's keys, as the command line spells them, and values. Raises `click.UsageError` with the line."""
+    """Return a table's keys, as the command line spells them, and values.
+
+    Raises `click.UsageError` with the line.
+    """
     if not isinstance(table, dict):
         raise file.error(f"{kind!r} must be a table: write {_TITLES[kind]}", *place)
     parameters, found = parameters_of(sync), {}
@@ -148,7 +182,10 @@ def _table(file: TomlFile, kind: str, table: object, *place: str | int) -> dict[
 
 def _unknown(file: TomlFile, kind: str, name: str, *place: str | int) -> click.UsageError:
     if name in parameters_of(fleet):
-        return file.error(f"unknown key {name!r} in {_TITLES[kind]}: give --{name} on the command line of fleet", *place)
+        return file.error(
+            f"unknown key {name!r} in {_TITLES[kind]}: give --{name} on the command line of fleet",
+            *place,
+        )
     return file.unknown("key", name, f" in {_TITLES[kind]}", (*_OWN[kind], *_OPTIONS), *place)
 
 
@@ -162,7 +199,9 @@ def _own_value(file: TomlFile, kind: str, value: object, *place: str | int) -> o
     else:
         is_right, wanted = isinstance(value, str) and value != "", "a string that is not empty"
     if not is_right:
-        raise file.error(f"{place[-1]!r} in {_TITLES[kind]} must be {wanted}, not {value!r}", *place)
+        raise file.error(
+            f"{place[-1]!r} in {_TITLES[kind]} must be {wanted}, not {value!r}", *place
+        )
     return value
 
 

@@ -20,7 +20,10 @@ EXIT STATUS
   11  lease held by another run"""
 
 
-@cli.command(epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", "") + common_options.STOPPED_CODES)
+@cli.command(
+    epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", "")
+    + common_options.STOPPED_CODES
+)
 @click.argument("replica", callback=common_options.place)
 @click.option("--min-age", metavar="TIME", default="24h", show_default=True,
               callback=storage_options.parsed(storage_options.seconds),
@@ -28,7 +31,11 @@ EXIT STATUS
 @click.option("--max-delete", metavar="N|P%", default="50%", show_default=True, callback=common_options.cap,
               help="Do nothing, and exit with 6, if more are orphans, or a larger share of the files.")  # fmt: skip
 @click.option("--trash", is_flag=True, help="Move orphans to .cpreplicate/trash/ instead.")
-@click.option("--empty-trash", is_flag=True, help="Delete what has been in the trash for longer than --min-age.")
+@click.option(
+    "--empty-trash",
+    is_flag=True,
+    help="Delete what has been in the trash for longer than --min-age.",
+)
 @common_options.runner_options
 @storage_options.target_conf
 @storage_options.access
@@ -44,8 +51,12 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
 
     site = common_options.site_of(options.pop("target_conf"), options)
     say = narrator(options["progress"])
-    request = SweepRequest(sites=Sites(site, site), **common_options.engine_of(common_options.without_access(options)))
-    with common_options.showing_what_was_refused(lambda report: show_sweep(report, output, actions)):
+    request = SweepRequest(
+        sites=Sites(site, site), **common_options.engine_of(common_options.without_access(options))
+    )
+    with common_options.showing_what_was_refused(
+        lambda report: show_sweep(report, output, actions)
+    ):
         report = look(request) if dry_run else verb(request, say)
     unwritten = show_sweep(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
@@ -63,7 +74,10 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
 @storage_options.access
 @common_options.output_option
 def relocate(output: Any, **options: Any) -> int:
-    """Rewrite the _metadata of a replica where it lies, or after it was moved by other means. No source is needed."""
+    """Rewrite the _metadata of a replica where it lies, or after it was moved by other means.
+
+    No source is needed.
+    """
     from cpreplicate.operations.relocate import RelocateRequest
     from cpreplicate.operations.relocate import relocate as verb
     from cpreplicate.output import narrate, show_relocation
@@ -74,7 +88,9 @@ def relocate(output: Any, **options: Any) -> int:
 
 
 @cli.command(
-    epilog=_UPKEEP_CODES + "\n   4  the replica cannot be restored; it was left as it was" + common_options.STOPPED_CODES
+    epilog=_UPKEEP_CODES
+    + "\n   4  the replica cannot be restored; it was left as it was"
+    + common_options.STOPPED_CODES
 )
 @click.argument("replica", callback=common_options.place)
 @click.option("--checkpoint", metavar="chk-N", help="Default: the newest committed one.")
@@ -84,13 +100,21 @@ def relocate(output: Any, **options: Any) -> int:
 @storage_options.access
 @common_options.output_option
 def promote(output: Any, **options: Any) -> int:
-    """Make a replica the one that the job runs from: verify it, make its paths absolute, seal it, tell how to start."""
+    """Make a replica the one that the job runs from: verify it, make its paths absolute, seal it,
+    tell how to start.
+    """
     from cpreplicate.operations.promote import PromoteRequest
     from cpreplicate.operations.promote import promote as verb
     from cpreplicate.output import narrate, show_promotion
 
-    content, site = common_options.sample_of(options), common_options.site_of(options.pop("target_conf"), options)
-    done = verb(PromoteRequest(content=content, site=site, **common_options.without_access(options)), narrate)
+    content, site = (
+        common_options.sample_of(options),
+        common_options.site_of(options.pop("target_conf"), options),
+    )
+    done = verb(
+        PromoteRequest(content=content, site=site, **common_options.without_access(options)),
+        narrate,
+    )
     code = change_code(show_promotion(done, output))
     return code if done.verification.restorable else 4
 
@@ -100,13 +124,18 @@ def promote(output: Any, **options: Any) -> int:
 @click.option("--job", metavar="DIR", callback=common_options.place_if_any,
               help="The checkpoint directory of the job that was started from the replica. Refused (exit 6) while a"
               " checkpoint there references the replica, or none has completed.")  # fmt: skip
-@click.option("--no-job-uses-it", is_flag=True, help="Instead of --job: you know that no job needs the replica's files.")
+@click.option(
+    "--no-job-uses-it",
+    is_flag=True,
+    help="Instead of --job: you know that no job needs the replica's files.",
+)
 @storage_options.target_conf
 @storage_options.access
 def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) -> None:
     """Remove the seal of a promoted replica, so that sync, watch and sweep may change it again.
 
-    Name the job that was started from the replica with --job, or state with --no-job-uses-it that there is none.
+    Name the job that was started from the replica with --job, or state with --no-job-uses-it that
+    there is none.
     """
     from cpreplicate.operations.unseal import UnsealRequest
     from cpreplicate.operations.unseal import unseal as verb
@@ -116,5 +145,7 @@ def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) 
         raise click.UsageError(
             "give either --job DIR, the checkpoint directory of the job that was started from the replica, or --no-job-uses-it"
         )
-    sealed = verb(UnsealRequest(replica, job, common_options.site_of(options.pop("target_conf"), options)))
+    sealed = verb(
+        UnsealRequest(replica, job, common_options.site_of(options.pop("target_conf"), options))
+    )
     narrate(f"unsealed {replica}, which was sealed {sealed}")

@@ -48,20 +48,28 @@ def place(_context: click.Context, _parameter: click.Parameter, value: str) -> s
     return uri.absolute(value, str(Path.cwd()))
 
 
-def place_if_any(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def place_if_any(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
     return None if value is None else uri.absolute(value, str(Path.cwd()))
 
 
-def places(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def places(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
     return tuple(uri.absolute(value, str(Path.cwd())) for value in values)
 
 
-def remaps(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[uri.Remap, ...]:
+def remaps(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[uri.Remap, ...]:
     return uri.parse_remaps(values, str(Path.cwd()))
 
 
 def config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    """Options of a TOML file, a table a command, become the defaults that flags and environment override."""
+    """Options of a TOML file, a table a command, become the defaults that flags and environment
+    override.
+    """
     if value is not None:
         from cpreplicate.cli.config import load
 
@@ -137,10 +145,18 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ])  # fmt: skip
 
 
-def _properties(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _properties(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
     pairs = [value.partition("=") for value in values]
-    if wrong := [value for value, (name, equals, _) in zip(values, pairs, strict=True) if not (name and equals)]:
-        raise click.BadParameter(f"{wrong[0]}: expected a property of Spark such as spark.executor.cores=4")
+    if wrong := [
+        value
+        for value, (name, equals, _) in zip(values, pairs, strict=True)
+        if not (name and equals)
+    ]:
+        raise click.BadParameter(
+            f"{wrong[0]}: expected a property of Spark such as spark.executor.cores=4"
+        )
     return tuple((name.strip(), text.strip()) for name, _, text in pairs)
 
 
@@ -199,7 +215,9 @@ def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ])  # fmt: skip
 
 
-def _all(command: Callable[..., Any], decorators: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+def _all(
+    command: Callable[..., Any], decorators: Sequence[Callable[..., Any]]
+) -> Callable[..., Any]:
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
@@ -248,7 +266,9 @@ def request_of(options: dict[str, Any]) -> Request:
     for name in ("dry_run", "actions", "output"):
         options.pop(name, None)
     rest = engine_of(without_access(options))
-    return Request(remaps=rest.pop("remap"), source_roots=rest.pop("source_root"), sites=both, **rest)
+    return Request(
+        remaps=rest.pop("remap"), source_roots=rest.pop("source_root"), sites=both, **rest
+    )
 
 
 def without_access(options: dict[str, Any]) -> dict[str, Any]:
@@ -259,11 +279,16 @@ def without_access(options: dict[str, Any]) -> dict[str, Any]:
 def site_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Site:
     _narrate_retries(options.get("progress", "auto"))
     storages = click.get_current_context().meta.get(STORAGES, {})
-    return storage_options.site(words, storages, options, limits or storage_options.limits_of(options))
+    return storage_options.site(
+        words, storages, options, limits or storage_options.limits_of(options)
+    )
 
 
 def _narrate_retries(progress: str) -> None:
-    """Report retries as the command narrates; the options of a job of a fleet come later, and change nothing."""
+    """Report retries as the command narrates.
+
+    The options of a job of a fleet come later, and change nothing.
+    """
     meta = click.get_current_context().meta
     if _NARRATED not in meta:
         from cpreplicate.output import narrator

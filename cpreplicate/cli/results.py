@@ -22,7 +22,10 @@ def read_code(unwritten: OSError | None) -> int:
 
 
 def change_code(unwritten: OSError | None) -> int:
-    """Return the exit code of a command that changed a replica: what it did counts. The loss is mentioned on stderr."""
+    """Return the exit code of a command that changed a replica: what it did counts.
+
+    The loss is mentioned on stderr.
+    """
     from cpreplicate.output import warn
 
     if unwritten is not None:

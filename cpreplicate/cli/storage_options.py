@@ -17,7 +17,17 @@ from cpreplicate.storage.backends.hadoop_conf import read
 from cpreplicate.storage.sites import Options
 from cpreplicate.storage.wrappers.limits import new_limits
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600}
@@ -61,7 +71,9 @@ def share(text: str) -> float:
     return found
 
 
-def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+def parsed(
+    parse: Callable[[str], Any],
+) -> Callable[[click.Context, click.Parameter, str | None], Any]:
     return lambda _context, _parameter, value: None if value is None else parse(value)
 
 
@@ -111,14 +123,22 @@ def writing(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def site(words: Sequence[str], tables: Mapping[str, Options], options: Mapping[str, Any], limits: Limits) -> Site:
-    """One side, from its `--…-conf` words, the `[storage."…"]` tables and the environment of this process.
+def site(
+    words: Sequence[str], tables: Mapping[str, Options], options: Mapping[str, Any], limits: Limits
+) -> Site:
+    """One side, from its `--…-conf` words, the `[storage."…"]` tables and the environment of this
+    process.
 
-    Later ones win: the environment, the tables, the words. HADOOP_CONF_DIR is read only where the words name no directory.
+    Later ones win: the environment, the tables, the words. HADOOP_CONF_DIR is read only where the
+    words name no directory.
     """
     given = _given(words)
     named = any("=" not in word or Path(word).is_dir() for word in words)
-    found = [*_environment(os.environ, with_hadoop=not named), *tables.items(), ("", tuple(given.items()))]
+    found = [
+        *_environment(os.environ, with_hadoop=not named),
+        *tables.items(),
+        ("", tuple(given.items())),
+    ]
     write = WriteSettings(options.get("replication"), options.get("block_size"))
     return Site(tuple(found), options["hdfs_client"], write, options["retry_for"], limits)
 
@@ -144,6 +164,12 @@ def _environment(environ: Mapping[str, str], with_hadoop: bool) -> list[tuple[st
     directory = environ.get("HADOOP_CONF_DIR")
     if with_hadoop and directory and Path(directory).is_dir():
         found += [(scheme, tuple(read(Path(directory)).items())) for scheme in ("hdfs:", "viewfs:")]
-    aws = tuple((name, environ[variable]) for variable, name in _AWS.items() if environ.get(variable))
+    aws = tuple(
+        (name, environ[variable]) for variable, name in _AWS.items() if environ.get(variable)
+    )
     user = environ.get("HADOOP_USER_NAME") or user_name()
-    return [*found, *((scheme, aws) for scheme in ("s3:", "s3a:", "s3n:", "s3p:") if aws), ("", (("hadoop.user.name", user),))]
+    return [
+        *found,
+        *((scheme, aws) for scheme in ("s3:", "s3a:", "s3n:", "s3p:") if aws),
+        ("", (("hadoop.user.name", user),)),
+    ]

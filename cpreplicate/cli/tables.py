@@ -1,4 +1,6 @@
-"""Tables of a TOML file that hold options of a command: their keys and values are those of its parameters."""
+"""Tables of a TOML file that hold options of a command: their keys and values are those of its
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import click
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import UsageError
 
-_NUMBER_OR_TEXT = ("TIME", "SIZE", "SIZE/s", "SHARE", "N|P%")  # the metavars of options that are parsed from text
+_NUMBER_OR_TEXT = (
+    "TIME",
+    "SIZE",
+    "SIZE/s",
+    "SHARE",
+    "N|P%",
+)  # the metavars of options that are parsed from text
 
 
 def spelled(name: str) -> str:
@@ -29,8 +37,13 @@ def _key_of(parameter: click.Parameter) -> str:
     return spelled(parameter.name or "")
 
 
-def check_value(file: TomlFile, title: str, parameter: click.Parameter, value: object, *key: str | int) -> Any:
-    """Return the value of a parameter, an array where several may be given. Raises `click.UsageError` with its line."""
+def check_value(
+    file: TomlFile, title: str, parameter: click.Parameter, value: object, *key: str | int
+) -> Any:
+    """Return the value of a parameter, an array where several may be given.
+
+    Raises `click.UsageError` with its line.
+    """
     text, types = _wanted(parameter)
     several = isinstance(parameter, click.Option) and parameter.multiple
     values = value if several and isinstance(value, list) else [value]
@@ -39,7 +52,9 @@ def check_value(file: TomlFile, title: str, parameter: click.Parameter, value: o
         raise file.error(f"{key[-1]!r} in {title} must be {text}, not {_shown(value)}", *key)
     result = values if several else value
     try:
-        parameter.process_value(click.Context(click.Command(title), parent=click.get_current_context()), result)
+        parameter.process_value(
+            click.Context(click.Command(title), parent=click.get_current_context()), result
+        )
     except (click.UsageError, UsageError) as error:
         message = error.message if isinstance(error, click.UsageError) else str(error)
         raise file.error(f"{key[-1]!r} in {title}: {message}", *key) from error

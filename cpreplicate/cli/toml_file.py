@@ -35,12 +35,18 @@ class TomlFile:
         self._text = text
 
     def error(self, message: str, *key: str | int) -> click.UsageError:
-        """Return the error for a key, given by the names of its tables and its own, with its line in front."""
+        """Return the error for a key, given by the names of its tables and its own, with its line
+        in front.
+        """
         lines = _lines_of_keys(self._text)
-        known = next((lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in lines), None)
+        known = next(
+            (lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in lines), None
+        )
         return self._error(message, known)
 
-    def unknown(self, what: str, name: str, place: str, valid: Collection[str], *key: str | int) -> click.UsageError:
+    def unknown(
+        self, what: str, name: str, place: str, valid: Collection[str], *key: str | int
+    ) -> click.UsageError:
         """Return the error for a name that is not one of `valid`, with the nearest of them or all."""
         near = difflib.get_close_matches(name, valid, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"valid are {', '.join(sorted(valid))}"
@@ -55,7 +61,9 @@ class TomlFile:
             return data.decode().replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
-            raise self._error(f"not UTF-8: byte 0x{data[error.start]:02x}; save the file as UTF-8", line) from error
+            raise self._error(
+                f"not UTF-8: byte 0x{data[error.start]:02x}; save the file as UTF-8", line
+            ) from error
 
     def _syntax(self, message: str, text: str) -> click.UsageError:
         at = _AT_LINE.search(message)
@@ -63,7 +71,9 @@ class TomlFile:
         return self._error(_AT_LINE.sub("", message), line)
 
     def _error(self, message: str, line: int | None) -> click.UsageError:
-        return click.UsageError(f"{self.path}:{line}: {message}" if line else f"{self.path}: {message}")
+        return click.UsageError(
+            f"{self.path}:{line}: {message}" if line else f"{self.path}: {message}"
+        )
 
 
 def _lines_of_keys(text: str) -> dict[Key, int]:
@@ -83,7 +93,9 @@ def _lines_of_keys(text: str) -> dict[Key, int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any]]]:
-    """Yield each statement, a header or a key with its value, with its first line: lines that can be parsed together."""
+    """Yield each statement, a header or a key with its value, with its first line: lines that can
+    be parsed together.
+    """
     first, pending = 1, ""
     for number, line in enumerate(text.split("\n"), 1):
         first = first if pending else number
@@ -112,7 +124,13 @@ def _header(statement: Any, lengths: Counter[Key]) -> Key:
 
 def _keys(value: Any) -> Iterator[Key]:
     """Yield every key of a statement, those of inline tables too."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, inner in items:
         yield (name,)
         yield from ((name, *key) for key in _keys(inner))

@@ -1,4 +1,6 @@
-"""From the state handles of a `_metadata` to the distinct files that a restore needs, with their extents."""
+"""From the state handles of a `_metadata` to the distinct files that a restore needs, with their
+extents.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
 
 
 class File(NamedTuple):
-    """One file of the closure: where it is read, the length that it must at least have, and about how long it is."""
+    """One file of the closure: where it is read, the length that it must at least have, and about
+    how long it is.
+    """
 
     uri: str
     extent: int
@@ -22,10 +26,12 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Closure:
-    """The files of a checkpoint by the place that they are read from, and how each recorded path resolves.
+    """The files of a checkpoint by the place that they are read from, and how each recorded path
+    resolves.
 
-    `parents` are the directories that the files lie in, `plain` those of them in which all have a plain name. `directories`
-    are those of type-17 handles: nothing is read there, but who owns the checkpoint deletes them.
+    `parents` are the directories that the files lie in, `plain` those of them in which all have a
+    plain name. `directories` are those of type-17 handles: nothing is read there, but who owns the
+    checkpoint deletes them.
     """
 
     files: Mapping[str, File]
@@ -51,7 +57,8 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     new = tuple.__new__  # half the cost of `File(...)`, of which there may be a million
     files: dict[str, File] = {}
     parents, odd, directories = set(), set(), set()
-    # Most files lie beside the one before: `near` is where as recorded, `there` as a place. () begins no path.
+    # Most files lie beside the one before: `near` is where as recorded, `there` as a place. ()
+    # begins no path.
     near: str | tuple[()] = ()
     there = ""
     for path, kind, extent, size in metadata.handles.located():
@@ -70,15 +77,24 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
         file = new(File, (place, extent, size, kind == SEGMENT))
         if (known := files.setdefault(place, file)) is not file:
             files[place] = _merged(known, file)
-    return Closure(files, places, frozenset(parents), frozenset(parents - odd), frozenset(directories))
+    return Closure(
+        files, places, frozenset(parents), frozenset(parents - odd), frozenset(directories)
+    )
 
 
 def _merged(one: File, other: File) -> File:
-    return File(one.uri, max(one.extent, other.extent), max(one.size, other.size), one.segment or other.segment)
+    return File(
+        one.uri,
+        max(one.extent, other.extent),
+        max(one.size, other.size),
+        one.segment or other.segment,
+    )
 
 
 def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
-    """Files that lie outside the job's own directory, counted by their job's directory (or their own, if unlike one)."""
+    """Files that lie outside the job's own directory, counted by their job's directory (or their
+    own, if unlike one).
+    """
     groups: dict[str, int] = {}
     for place in files:
         if uri.below(place, job_root) is None:
@@ -88,7 +104,9 @@ def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
 
 
 def job_directory(place: str) -> str:
-    """Return the directory of the job that a file belongs to, or the file's own where it is laid out in another way."""
+    """Return the directory of the job that a file belongs to, or the file's own where it is laid
+    out in another way.
+    """
     for marker in ("/shared/", "/taskowned/", "/chk-"):
         head, found, _ = place.partition(marker)
         if found:
@@ -97,7 +115,9 @@ def job_directory(place: str) -> str:
 
 
 class _Places(dict[str, str]):
-    """Resolves each recorded spelling once, and most of them by their directory, of which there are few."""
+    """Resolves each recorded spelling once, and most of them by their directory, of which there are
+    few.
+    """
 
     def __init__(self, base: str, remaps: Sequence[uri.Remap]) -> None:
         super().__init__()
@@ -106,17 +126,21 @@ class _Places(dict[str, str]):
         self._beside: dict[str, tuple[str, str]] = {}
 
     def beside(self, text: str) -> tuple[str, str] | None:
-        """With what a recorded path begins before its name, and what that becomes; None if that is not all that changes.
+        """With what a recorded path begins before its name, and what that becomes; None if that is
+        not all that changes.
 
-        What holds for one plain name holds for every plain name behind the same beginning. Both are the same object where
-        nothing changes.
+        What holds for one plain name holds for every plain name behind the same beginning. Both are
+        the same object where nothing changes.
         """
         recorded = text[: text.rfind("/") + 1]
         if not uri.plain_name(text, len(recorded)):
             return None
         if (known := self._beside.get(recorded)) is None:
             resolved = self._resolve(f"{recorded}x")[:-1]
-            known = self._beside[recorded] = (recorded, recorded if resolved == recorded else resolved)
+            known = self._beside[recorded] = (
+                recorded,
+                recorded if resolved == recorded else resolved,
+            )
         return known
 
     def __missing__(self, text: str) -> str:

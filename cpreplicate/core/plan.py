@@ -1,4 +1,7 @@
-"""The plan: what a sync copies, keeps and deletes, and why. Pure; made once, shown or executed as it is."""
+"""The plan: what a sync copies, keeps and deletes, and why.
+
+Pure; made once, shown or executed as it is.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ class Committed(NamedTuple):
 
 
 class Action(NamedTuple):
-    """One row of a plan. `target` is relative to the replica; `source` is None for a delete; `bytes` is what it costs."""
+    """One row of a plan.
+
+    `target` is relative to the replica; `source` is None for a delete; `bytes` is what it costs.
+    """
 
     action: Verb
     source: str | None
@@ -31,7 +37,8 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done to make `replica` hold `source`; `diff`, `--dry-run` and `sync` use the same object.
+    """What is to be done to make `replica` hold `source`; `diff`, `--dry-run` and `sync` use the
+    same object.
 
     `paths` is the spelling that `_metadata` is rewritten in, `paths_reported` its name in results.
     """
@@ -82,7 +89,9 @@ def total(actions: Iterable[Action]) -> int:
 
 
 class Vouch(NamedTuple):
-    """What a manifest or journal says of a file: the length that it must have, its CRC32C, and who wrote it."""
+    """What a manifest or journal says of a file: the length that it must have, its CRC32C, and who
+    wrote it.
+    """
 
     length: int
     crc32c: int | None
@@ -90,28 +99,43 @@ class Vouch(NamedTuple):
 
 
 def copies_and_keeps(
-    needed: Mapping[str, File], committed: Sequence[Committed], present: Mapping[str, int], vouched: Mapping[str, Vouch]
+    needed: Mapping[str, File],
+    committed: Sequence[Committed],
+    present: Mapping[str, int],
+    vouched: Mapping[str, Vouch],
 ) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
     """Split the closure into what must be copied and what the replica has.
 
-    `present` is target path to length of what the replica's directories hold now. Only what is `vouched` for, with its
-    CRC32C, and has just the recorded length is kept: anything else may be another program's, or damaged.
+    `present` is target path to length of what the replica's directories hold now. Only what is
+    `vouched` for, with its CRC32C, and has just the recorded length is kept: anything else may be
+    another program's, or damaged.
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
-    copies, keeps, new = [], [], tuple.__new__  # half the cost of `Action(...)`, of which there may be a million
+    copies, keeps, new = (
+        [],
+        [],
+        tuple.__new__,
+    )  # half the cost of `Action(...)`, of which there may be a million
     for target, (source, extent, size, _) in needed.items():
         length, vouch = present.get(target), vouched.get(target)
         if vouch is not None and vouch.crc32c is not None and length == vouch.length >= extent:
-            reason = f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
+            reason = (
+                f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
+            )
             keeps.append(new(Action, ("keep", source, target, length, reason)))
         else:
             reason = "new" if length is None and target not in holder else _why_again(length, vouch)
-            copies.append(new(Action, ("copy", source, target, size if size > extent else extent, reason)))
+            copies.append(
+                new(Action, ("copy", source, target, size if size > extent else extent, reason))
+            )
     return tuple(copies), tuple(keeps)
 
 
-def dropped(committed: Sequence[Committed], name: str, checkpoint_id: int, keep: int) -> tuple[Committed, ...]:
-    """Return the committed checkpoints, given newest first, that are no longer kept once `name` is committed, oldest first.
+def dropped(
+    committed: Sequence[Committed], name: str, checkpoint_id: int, keep: int
+) -> tuple[Committed, ...]:
+    """Return the committed checkpoints, given newest first, that are no longer kept once `name` is
+    committed, oldest first.
 
     These include all with a higher number: the job counts anew, and they are of its former life.
     """
@@ -127,7 +151,10 @@ def deletes(
     present: Mapping[str, int],
     written: Container[str] | None = None,
 ) -> tuple[Action, ...]:
-    """Return what only the `replaced` ones of the `committed` checkpoints needed; of it only what is `written`, if given."""
+    """Return what only the `replaced` ones of the `committed` checkpoints needed.
+
+    Of it only what is `written`, if given.
+    """
     if not replaced:
         return ()
     gone = {checkpoint.name for checkpoint in replaced}
@@ -138,7 +165,9 @@ def deletes(
             if target not in kept and (written is None or target in written):
                 holders.setdefault(target, []).append(checkpoint.name)
     return tuple(
-        Action("delete", None, target, present.get(target, 0), f"only {' and '.join(names)} needed it")
+        Action(
+            "delete", None, target, present.get(target, 0), f"only {' and '.join(names)} needed it"
+        )
         for target, names in holders.items()
     )
 

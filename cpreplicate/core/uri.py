@@ -1,7 +1,8 @@
 """Places as text: what Flink's `Path` makes of a recorded path, without its filesystems.
 
-A place is a URI spelled as `org.apache.flink.core.fs.Path.toString` prints it: `file:/a/b` (no authority),
-`hdfs://ns/a/b`. Paths are literal: nothing is percent-encoded or decoded, as Flink records them unescaped.
+A place is a URI spelled as `org.apache.flink.core.fs.Path.toString` prints it: `file:/a/b` (no
+authority), `hdfs://ns/a/b`. Paths are literal: nothing is percent-encoded or decoded, as Flink
+records them unescaped.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import NamedTuple
 from cpreplicate.errors import Refused, UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-# Matches a file's name that `resolve` leaves as it is, whatever the directory, and that hides no step.
+# Matches a file's name that `resolve` leaves as it is, whatever the directory, and that hides no
+# step.
 plain_name = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 _REPEATED_SLASH = re.compile(r"/{2,}")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim removes
@@ -29,8 +31,9 @@ class Remap(NamedTuple):
 def resolve(text: str, base: str) -> str:
     """The place that Flink means by a recorded path in a `_metadata` whose directory is `base`.
 
-    A path without scheme is relative to `base`, or, if it begins with `/`, lies on the filesystem of `base`: Flink
-    would ask the default filesystem, which this tool never consults. Raises `Refused` for what names no place.
+    A path without scheme is relative to `base`, or, if it begins with `/`, lies on the filesystem
+    of `base`: Flink would ask the default filesystem, which this tool never consults. Raises
+    `Refused` for what names no place.
     """
     text = text.strip(_JAVA_WHITESPACE)
     if _SCHEME.match(text):
@@ -92,17 +95,26 @@ def below(uri: str, root: str) -> str | None:
 
 
 def within(uri: str, root: str) -> bool:
-    """Whether a place lies below a root: a directory, a filesystem (`hdfs://ns`, `file:`) or a whole scheme (`s3:`)."""
+    """Whether a place lies below a root: a directory, a filesystem (`hdfs://ns`, `file:`) or a
+    whole scheme (`s3:`).
+    """
     return uri.startswith(root) if root.endswith(":") else below(uri, root) is not None
 
 
 def quoted(text: str) -> str:
     """A word as a shell reads it."""
-    return text if all(c.isalnum() or c in "/:._-=@%+," for c in text) else "'" + text.replace("'", "'\\''") + "'"
+    return (
+        text
+        if all(c.isalnum() or c in "/:._-=@%+," for c in text)
+        else "'" + text.replace("'", "'\\''") + "'"
+    )
 
 
 def remap(uri: str, remaps: Sequence[Remap]) -> str:
-    """Where a recorded file is read from; the longest prefix, a directory or a scheme, that fits wins."""
+    """Where a recorded file is read from.
+
+    The longest prefix, a directory or a scheme, that fits wins.
+    """
     for recorded, actual in remaps:
         if _prefixes(recorded, uri):
             return actual + uri[len(recorded) :]
@@ -119,7 +131,9 @@ def parse_remaps(texts: Iterable[str], working_directory: str) -> tuple[Remap, .
         if recorded.isalnum() and actual.isalnum():
             remaps.append(Remap(recorded + ":", actual + ":"))
         else:
-            remaps.append(Remap(_prefix(recorded, working_directory), _prefix(actual, working_directory)))
+            remaps.append(
+                Remap(_prefix(recorded, working_directory), _prefix(actual, working_directory))
+            )
     return tuple(sorted(remaps, key=lambda each: -len(each.recorded)))
 
 
@@ -128,7 +142,9 @@ def _prefix(text: str, working_directory: str) -> str:
 
 
 def _prefixes(recorded: str, uri: str) -> bool:
-    return uri.startswith(recorded) and (recorded.endswith(":") or uri.startswith("/", len(recorded)))
+    return uri.startswith(recorded) and (
+        recorded.endswith(":") or uri.startswith("/", len(recorded))
+    )
 
 
 def _split(uri: str) -> tuple[str, str]:
@@ -143,7 +159,9 @@ def _split(uri: str) -> tuple[str, str]:
 def _normalise(path: str, text: str) -> str:
     """`Path.normalizePath` and `URI.normalize`: one slash, no `.` or `..`, no trailing slash."""
     if "\0" in path or not _encodable(path):
-        raise Refused(f"{text!r} names no file that a filesystem could hold; the reference is damaged or hostile")
+        raise Refused(
+            f"{text!r} names no file that a filesystem could hold; the reference is damaged or hostile"
+        )
     if "\\" in path:
         path = path.replace("\\", "/")
     if "//" in path:

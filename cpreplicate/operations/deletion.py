@@ -1,4 +1,6 @@
-"""Deletes, which nothing takes back: how many at most, never through a link, and only while the lease is held."""
+"""Deletes, which nothing takes back: how many at most, never through a link, and only while the
+lease is held.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _SHOWN = 5  # names in a message; the rest are counted
 
 
 def refuse_links(directories: Iterable[str], replica: Replica) -> None:
-    """Raise `Refused` if a directory of the replica is reached through a symbolic link below its root."""
+    """Raise `Refused` if a directory of the replica is reached through a symbolic link below its
+    root.
+    """
     storage = replica.storage
     root = storage.real(replica.root)
     for directory in sorted(set(directories)):
@@ -26,8 +30,11 @@ def refuse_links(directories: Iterable[str], replica: Replica) -> None:
             )
 
 
-def delete(targets: Sequence[str] | Mapping[str, str], replica: Replica, runner: Runner, lease: Lease) -> list[str]:
-    """Delete files of the replica, or move each to the path that it is mapped to. Returns what failed, and why.
+def delete(
+    targets: Sequence[str] | Mapping[str, str], replica: Replica, runner: Runner, lease: Lease
+) -> list[str]:
+    """Delete files of the replica, or move each to the path that it is mapped to. Returns what
+    failed, and why.
 
     Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease.
     """
@@ -41,8 +48,14 @@ def delete(targets: Sequence[str] | Mapping[str, str], replica: Replica, runner:
         outcomes = _outcomes(part, targets, replica, runner, lease.until())
         late = [target for target in part if outcomes[target].late]
         if late == part:
-            return failed + [f"{outcomes[target].error}: {replica.at(target)}" for target in (*late, *rest)]
-        failed += [f"{replica.at(target)}: {told.error}" for target, told in outcomes.items() if told.error and not told.late]
+            return failed + [
+                f"{outcomes[target].error}: {replica.at(target)}" for target in (*late, *rest)
+            ]
+        failed += [
+            f"{replica.at(target)}: {told.error}"
+            for target, told in outcomes.items()
+            if told.error and not told.late
+        ]
         waiting = late + rest
     return failed
 
@@ -54,9 +67,16 @@ def some(texts: Sequence[str], shown: int = _SHOWN) -> str:
 
 
 def _outcomes(
-    part: Sequence[str], targets: Sequence[str] | Mapping[str, str], replica: Replica, runner: Runner, until: float
+    part: Sequence[str],
+    targets: Sequence[str] | Mapping[str, str],
+    replica: Replica,
+    runner: Runner,
+    until: float,
 ) -> dict[str, Outcome]:
     moves = targets if isinstance(targets, Mapping) else {}
-    actions = [Delete(replica.at(each), until, replica.at(moves[each]) if each in moves else None) for each in part]
+    actions = [
+        Delete(replica.at(each), until, replica.at(moves[each]) if each in moves else None)
+        for each in part
+    ]
     found = {outcome.target: outcome for outcome in runner.run(actions)}
     return {target: found[replica.at(target)] for target in part}

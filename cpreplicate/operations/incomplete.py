@@ -1,7 +1,7 @@
 """A source checkpoint that lacks files: which of them, and whether a `--remap` would find them.
 
-Recorded paths are absolute, so a checkpoint that is read from a mounted copy, or under another name of its cluster, seems to
-lack its files until `--remap` maps the recorded prefix to the actual one.
+Recorded paths are absolute, so a checkpoint that is read from a mounted copy, or under another name
+of its cluster, seems to lack its files until `--remap` maps the recorded prefix to the actual one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.source import Source
 from cpreplicate.storage import Site
 
-_MOST_DIRECTORIES = 64  # entropy-injected paths give every file a directory of its own, and each that is checked costs a call
+# entropy-injected paths give every file a directory of its own, and each that is checked costs a
+# call
+_MOST_DIRECTORIES = 64
 
 
 class Search(NamedTuple):
@@ -33,48 +35,75 @@ class Search(NamedTuple):
 
         Costs one stat for each directory. Only directories whose file is missing are listed.
         """
-        lost = {uri.parent(each) for each in _one_of_each_directory(places) if not self._exists(each)}
+        lost = {
+            uri.parent(each) for each in _one_of_each_directory(places) if not self._exists(each)
+        }
         if not lost:
             return []
-        present = {child.uri for directory in lost for child in self.site.storage(directory).list(directory)}
+        present = {
+            child.uri
+            for directory in lost
+            for child in self.site.storage(directory).list(directory)
+        }
         return [each for each in places if uri.parent(each) in lost and each not in present]
 
     def suggest(self, missing: Iterable[str]) -> list[uri.Remap]:
-        """Return the remaps under which missing files exist; verified for one file of each directory."""
+        """Return the remaps under which missing files exist.
+
+        Verified for one file of each directory.
+        """
         found: list[uri.Remap] = []
         for place in _one_of_each_directory(missing):
             recorded = self.recorded(place)
             if not any(self._finds(each, recorded) for each in found):
-                found += next(([each] for each in self._candidates(recorded) if self._finds(each, recorded)), [])
+                found += next(
+                    ([each] for each in self._candidates(recorded) if self._finds(each, recorded)),
+                    [],
+                )
         return found
 
     def recorded(self, place: str) -> str:
         """Return the path that the `_metadata` records for a file that is read from `place`."""
         for recorded, actual in self.remaps:
-            if place.startswith(actual) and uri.remap(before := recorded + place[len(actual) :], self.remaps) == place:
+            if (
+                place.startswith(actual)
+                and uri.remap(before := recorded + place[len(actual) :], self.remaps) == place
+            ):
                 return before
         return place
 
     def _candidates(self, recorded: str) -> Iterator[uri.Remap]:
-        """For a file of this job, for one of a job beside it, and for another name of the filesystem."""
+        """For a file of this job, for one of a job beside it, and for another name of the
+        filesystem.
+        """
         actual = self.source.job_root or self.source.checkpoint
         head, is_own, _ = recorded.rpartition(f"/{uri.name(actual)}/")
         root = f"{head}/{uri.name(actual)}" if is_own else job_directory(recorded)
-        pairs = [(root, actual), (_parent(root), _parent(actual)), (uri.filesystem(recorded), uri.filesystem(actual))]
+        pairs = [
+            (root, actual),
+            (_parent(root), _parent(actual)),
+            (uri.filesystem(recorded), uri.filesystem(actual)),
+        ]
         for pair in pairs:
             if not _maps(shortest := _shortest(uri.Remap(*pair), actual), actual):
                 yield shortest
 
     def _finds(self, remap: uri.Remap, recorded: str) -> bool:
         place = uri.remap(recorded, [remap])
-        return place != recorded and any(uri.within(place, root) for root in self.allowed) and self._exists(place)
+        return (
+            place != recorded
+            and any(uri.within(place, root) for root in self.allowed)
+            and self._exists(place)
+        )
 
     def _exists(self, place: str) -> bool:
         return self.site.storage(place).stat(place) is not None
 
 
 def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> SourceBroken:
-    """Return the error for files that are missing at the source, and descriptions of those that are too short."""
+    """Return the error for files that are missing at the source, and descriptions of those that are
+    too short.
+    """
     checkpoint = search.source.checkpoint
     if remaps := search.suggest(missing):
         return Misplaced(
@@ -84,8 +113,16 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
         )
     lacks = [f"{_count(len(missing))} missing"] if missing else []
     lacks += [f"{_count(len(short))} shorter than the checkpoint needs"] if short else []
-    hint = " If the missing files lie elsewhere, name the place with --remap FROM=TO." if missing else ""
-    named = ". ".join(f"{what}: {some(texts)}" for what, texts in (("Missing", missing), ("Too short", short)) if texts)
+    hint = (
+        " If the missing files lie elsewhere, name the place with --remap FROM=TO."
+        if missing
+        else ""
+    )
+    named = ". ".join(
+        f"{what}: {some(texts)}"
+        for what, texts in (("Missing", missing), ("Too short", short))
+        if texts
+    )
     return SourceBroken(
         f"{checkpoint} is incomplete at the source: {' and '.join(lacks)}. It cannot be restored from there. Nothing was"
         f" committed or deleted. Sync another checkpoint of the job.{hint} {named}"
@@ -94,11 +131,18 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
 
 def options(remaps: Iterable[uri.Remap]) -> str:
     """Return remaps as options of the command line."""
-    return " ".join(f"--remap {uri.quoted(f'{_spelled(each.recorded)}={_spelled(each.actual)}')}" for each in remaps)
+    return " ".join(
+        f"--remap {uri.quoted(f'{_spelled(each.recorded)}={_spelled(each.actual)}')}"
+        for each in remaps
+    )
 
 
 def _instead(search: Search, missing: Sequence[str]) -> str:
-    wrong = [each for each in search.remaps if any(uri.remap(search.recorded(place), [each]) == place for place in missing[:1])]
+    wrong = [
+        each
+        for each in search.remaps
+        if any(uri.remap(search.recorded(place), [each]) == place for place in missing[:1])
+    ]
     return f" instead of {options(wrong)}" if wrong else ""
 
 
@@ -119,9 +163,13 @@ def _one_of_each_directory(places: Iterable[str]) -> list[str]:
 
 
 def _shortest(remap: uri.Remap, root: str) -> uri.Remap:
-    """Strip the components in which both end, but never so many that what is read from `root` would be mapped, too."""
+    """Strip the components in which both end, but never so many that what is read from `root` would
+    be mapped, too.
+    """
     while (
-        uri.local_path(remap.recorded) and uri.name(remap.recorded) == uri.name(remap.actual) and uri.local_path(remap.actual)
+        uri.local_path(remap.recorded)
+        and uri.name(remap.recorded) == uri.name(remap.actual)
+        and uri.local_path(remap.actual)
     ):
         shorter = uri.Remap(_parent(remap.recorded), _parent(remap.actual))
         if _maps(shorter, root):

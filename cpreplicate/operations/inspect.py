@@ -16,7 +16,10 @@ from cpreplicate.storage import Site
 
 @dataclass(frozen=True)
 class OperatorSummary:
-    """One operator; `bytes` counts each handle's size, inline state too, `files` its distinct files."""
+    """One operator.
+
+    `bytes` counts each handle's size, inline state too, `files` its distinct files.
+    """
 
     id: str
     name: str | None
@@ -31,7 +34,10 @@ class OperatorSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a checkpoint holds; `bytes` is about what its files take, `foreign` counts files of other jobs or roots."""
+    """What a checkpoint holds.
+
+    `bytes` is about what its files take, `foreign` counts files of other jobs or roots.
+    """
 
     checkpoint: str
     checkpoint_id: int
@@ -83,7 +89,9 @@ def references(place: str, site: Site, remaps: Sequence[uri.Remap]) -> Iterator[
     for handle in metadata.handles:
         if handle.kind != "directory":
             yield ReferenceRow(
-                operator=None if handle.operator is None else metadata.operators[handle.operator].id,
+                operator=None
+                if handle.operator is None
+                else metadata.operators[handle.operator].id,
                 subtask=handle.subtask,
                 state=handle.state,
                 handle=handle.kind,
@@ -112,7 +120,9 @@ def _operators(metadata: Metadata, handles: Sequence[Handle]) -> tuple[OperatorS
             subtasks=operator.subtasks,
             bytes=sum(bytes_of[index].values()),
             files=len(files_of[index]),
-            largest_subtask_bytes=max((n for task, n in bytes_of[index].items() if task is not None), default=0),
+            largest_subtask_bytes=max(
+                (n for task, n in bytes_of[index].items() if task is not None), default=0
+            ),
         )
         for index, operator in enumerate(metadata.operators)
     )

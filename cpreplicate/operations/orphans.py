@@ -1,4 +1,7 @@
-"""What lies under a replica and what of it no committed checkpoint needs. Nothing is changed here."""
+"""What lies under a replica and what of it no committed checkpoint needs.
+
+Nothing is changed here.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import BEFORE_RELOCATE, CHECKPOINT_NAME, FOREIGN, METADATA, OWN, is_replica_path
+from cpreplicate.core.placement import (
+    BEFORE_RELOCATE,
+    CHECKPOINT_NAME,
+    FOREIGN,
+    METADATA,
+    OWN,
+    is_replica_path,
+)
 from cpreplicate.core.plan import Action
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.operations.deletion import refuse_links, some
@@ -24,13 +34,20 @@ _LAID_OUT = ("shared", "taskowned", FOREIGN)
 OVER = "journal of a run that is over"
 STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
-LAST = (OVER, STALE_MANIFEST, STALE_RECORD)  # what says that other files are cpreplicate's goes after them
+LAST = (
+    OVER,
+    STALE_MANIFEST,
+    STALE_RECORD,
+)  # what says that other files are cpreplicate's goes after them
 _NOT_OURS = "not recorded as written by cpreplicate"
 
 
 @dataclass(frozen=True)
 class Found:
-    """`files` lie under the replica in all; `left` is path to why it is not touched; `directories` hold only orphans."""
+    """`files` lie under the replica in all.
+
+    `left` is path to why it is not touched; `directories` hold only orphans.
+    """
 
     checkpoints: tuple[str, ...]
     files: int
@@ -50,9 +67,11 @@ class _Tree:
 
 
 def find(replica: Replica, state: State, before: float, with_trash: bool) -> Found:
-    """Return the orphans last modified `before`, in seconds since the epoch. Each directory is listed once.
+    """Return the orphans last modified `before`, in seconds since the epoch. Each directory is
+    listed once.
 
-    Raises `Refused` where it is not sure what the committed checkpoints need, or that nobody else writes here.
+    Raises `Refused` where it is not sure what the committed checkpoints need, or that nobody else
+    writes here.
     """
     names = (*(each.name for each in state.committed), *state.adopted)
     needed = _needed(replica, state)
@@ -62,42 +81,66 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
     orphans = _orphans(tree, needed, lambda path: _why_orphan(path, names, written), before)
     gone = {each.target for each in orphans}
-    orphans += _journals_that_are_over(vouched.journals, vouched.left_over(names) - gone, tree, before)
+    orphans += _journals_that_are_over(
+        vouched.journals, vouched.left_over(names) - gone, tree, before
+    )
     for path in tree.files:
-        if path not in needed and path not in tree.left and not _is_known(path, names) and path not in written:
+        if (
+            path not in needed
+            and path not in tree.left
+            and not _is_known(path, names)
+            and path not in written
+        ):
             tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     held = sum(path.partition("/")[0] != OWN for path in tree.files)
-    return Found(names, held, tuple(orphans), trash, tree.left, tuple(_emptied(tree, {each.target for each in orphans}, trash)))
+    return Found(
+        names,
+        held,
+        tuple(orphans),
+        trash,
+        tree.left,
+        tuple(_emptied(tree, {each.target for each in orphans}, trash)),
+    )
 
 
 def examine(replica: Replica, is_alone: bool = False) -> State:
-    """Return the state of a directory that upkeep may change: a replica in which nobody else keeps checkpoints.
+    """Return the state of a directory that upkeep may change: a replica in which nobody else keeps
+    checkpoints.
 
-    Raises `Refused` otherwise, and where a `_metadata` there cannot be read; `NotThere` where nothing is there; `Transient`
-    where the storage cannot be reached.
+    Raises `Refused` otherwise, and where a `_metadata` there cannot be read; `NotThere` where
+    nothing is there; `Transient` where the storage cannot be reached.
     """
     try:
         state = ownership.examine(replica, is_alone)
     except Transient:
         raise
     except (OSError, MetadataError) as error:
-        raise Refused(f"what {replica.root} needs cannot be read, so nothing was changed: {error}") from error
+        raise Refused(
+            f"what {replica.root} needs cannot be read, so nothing was changed: {error}"
+        ) from error
     if state.is_empty:
-        raise NotThere(f"{replica.root} is not there or is empty; REPLICA is <target root>/<job-id>")
+        raise NotThere(
+            f"{replica.root} is not there or is empty; REPLICA is <target root>/<job-id>"
+        )
     ownership.refuse_foreign(state, replica)
     return state
 
 
 def refuse_newer_files(replica: Replica, state: State) -> None:
-    """Raise `Refused` if there are files newer than the newest checkpoint that cpreplicate did not record."""
+    """Raise `Refused` if there are files newer than the newest checkpoint that cpreplicate did not
+    record.
+    """
     tree, written = _tree(replica), Vouched(replica, state).written
     needed = {path for each in state.committed for path in each.files}
     _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
 
 
 def refuse_unrecorded_files(replica: Replica, state: State) -> None:
-    """Raise `Refused` if there is any file that cpreplicate did not record; in an adopted directory, any newer one."""
+    """Raise `Refused` if there is any file that cpreplicate did not record.
+
+    In an adopted directory, any newer one.
+    """
     if state.marker is not None and state.marker.adopted:
         refuse_newer_files(replica, state)
         return
@@ -108,8 +151,14 @@ def refuse_unrecorded_files(replica: Replica, state: State) -> None:
 
 
 def _unrecorded(tree: _Tree, needed: set[str], written: set[str]) -> list[str]:
-    """Files where a checkpoint's files may lie that are neither needed nor recorded as written by cpreplicate."""
-    strangers = (path for path in tree.files if path not in needed and path not in written and is_replica_path(path))
+    """Files where a checkpoint's files may lie that are neither needed nor recorded as written by
+    cpreplicate.
+    """
+    strangers = (
+        path
+        for path in tree.files
+        if path not in needed and path not in written and is_replica_path(path)
+    )
     return [path for path in strangers if not uri.name(path).startswith(TEMPORARY)]
 
 
@@ -127,7 +176,9 @@ def _someone_elses(replica: Replica, paths: list[str]) -> str:
     )
 
 
-def _orphans(tree: _Tree, needed: set[str], why: Callable[[str], str | None], before: float) -> list[Action]:
+def _orphans(
+    tree: _Tree, needed: set[str], why: Callable[[str], str | None], before: float
+) -> list[Action]:
     """What is no longer needed and old enough; what is not is left, with the reason."""
     orphans = []
     for path, status in tree.files.items():
@@ -135,12 +186,18 @@ def _orphans(tree: _Tree, needed: set[str], why: Callable[[str], str | None], be
         if reason is not None and _is_older(path, status, before):
             orphans.append(Action("delete", None, path, status.length, reason))
         elif reason is not None:
-            tree.left[path] = "younger than --min-age" if status.modified else "its age is not known"
+            tree.left[path] = (
+                "younger than --min-age" if status.modified else "its age is not known"
+            )
     return orphans
 
 
-def _journals_that_are_over(journals: Iterable[Journal], left: set[str], tree: _Tree, before: float) -> list[Action]:
-    """Return the old journals that name no file of those `left`, which neither a manifest names nor this sweep removes."""
+def _journals_that_are_over(
+    journals: Iterable[Journal], left: set[str], tree: _Tree, before: float
+) -> list[Action]:
+    """Return the old journals that name no file of those `left`, which neither a manifest names nor
+    this sweep removes.
+    """
     over = []
     for part in journals:
         path, status = f"{OWN}/{part.name}", tree.files.get(f"{OWN}/{part.name}")
@@ -188,7 +245,10 @@ def _walk(replica: Replica, directory: str, tree: _Tree) -> None:
 
 
 def _why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str | None:
-    """Return why a file that no committed checkpoint references may go; None for what no sweep removes."""
+    """Return why a file that no committed checkpoint references may go.
+
+    None for what no sweep removes.
+    """
     directory, _, name = path.rpartition("/")
     if directory.startswith(TRASH):
         return None
@@ -209,7 +269,11 @@ def _why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str
 
 def _is_uncommitted(name: str, suffix: str, committed: tuple[str, ...]) -> bool:
     checkpoint = name.removesuffix(suffix)
-    return checkpoint != name and CHECKPOINT_NAME.fullmatch(checkpoint) is not None and checkpoint not in committed
+    return (
+        checkpoint != name
+        and CHECKPOINT_NAME.fullmatch(checkpoint) is not None
+        and checkpoint not in committed
+    )
 
 
 def _is_known(path: str, committed: tuple[str, ...]) -> bool:
@@ -218,7 +282,10 @@ def _is_known(path: str, committed: tuple[str, ...]) -> bool:
 
 
 def _is_older(path: str, status: FileStatus, before: float) -> bool:
-    """Old enough to go; what belongs to a lease, which may be this run's own, only when no lease lives so long."""
+    """Old enough to go.
+
+    What belongs to a lease, which may be this run's own, only when no lease lives so long.
+    """
     if path.startswith(f"{OWN}/{lease.NAME}-"):
         before = min(before, records.now() - 10 * lease.SECONDS)
     return 0 < status.modified < before
@@ -239,7 +306,10 @@ def _moved_at(stamp: str) -> float:
 
 
 def _emptied(tree: _Tree, orphans: set[str], trash: tuple[Action, ...]) -> Iterator[str]:
-    """Directories that hold nothing but what is removed, the deepest first; those that every replica has stay."""
+    """Directories that hold nothing but what is removed, the deepest first.
+
+    Those that every replica has stay.
+    """
     gone = orphans.union(each.target for each in trash)
     filled = {"", *_LAID_OUT, OWN}
     for path in (*tree.files, *tree.left):

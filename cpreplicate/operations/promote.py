@@ -1,4 +1,6 @@
-"""`promote`: make a replica the one that the job runs from: verified, absolute, sealed against further syncs."""
+"""`promote`: make a replica the one that the job runs from: verified, absolute, sealed against
+further syncs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class PromoteRequest:
 
 @dataclass(frozen=True)
 class Starting:
-    """How a job is started from a promoted checkpoint: with the CLI, by the REST API, under the Kubernetes operator."""
+    """How a job is started from a promoted checkpoint: with the CLI, by the REST API, under the
+    Kubernetes operator.
+    """
 
     checkpoint: str
     restore: Restore
@@ -44,7 +48,10 @@ class Starting:
 
 @dataclass(frozen=True)
 class Promotion:
-    """A sealed replica and how a job is started from it; None where it was found wanting, and left as it was."""
+    """A sealed replica and how a job is started from it.
+
+    None where it was found wanting, and left as it was.
+    """
 
     verification: Verification
     checkpoint: str
@@ -53,7 +60,10 @@ class Promotion:
 
 
 def promote(request: PromoteRequest, say: Say) -> Promotion:
-    """Verify, rewrite to absolute paths, seal. Promoting again what is sealed verifies it and tells the same once more."""
+    """Verify, rewrite to absolute paths, seal.
+
+    Promoting again what is sealed verifies it and tells the same once more.
+    """
     replica = Replica(request.replica, request.site)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
     with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
@@ -67,27 +77,43 @@ def promote(request: PromoteRequest, say: Say) -> Promotion:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), hold)
             hold.check()
             seal.seal(replica, name)
-            say(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
+            say(
+                f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
+            )
     metadata = read_metadata(replica.at(name), replica.site).metadata
     return Promotion(found, name, _starting(metadata, replica.at(name)), seal.describe(replica))
 
 
 def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
-    """What is sealed may have a job that writes here; to print again how it was started changes nothing."""
+    """What is sealed may have a job that writes here.
+
+    To print again how it was started changes nothing.
+    """
     if seal.describe(replica) is not None:
         return None
     state = orphans.examine(replica)
     if not state.committed:
-        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+        raise NotThere(
+            f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>"
+        )
     if request.checkpoint in state.adopted:
-        raise Refused(f"{replica.at(str(request.checkpoint))} was here before the directory was adopted, and is never changed")
+        raise Refused(
+            f"{replica.at(str(request.checkpoint))} was here before the directory was adopted, and is never changed"
+        )
     return state
 
 
 def _starting(metadata: Metadata, checkpoint: str) -> Starting:
-    """The REST field is of `JarRunRequestBody`, the option of `StateRecoveryOptions`, or their names before 1.20."""
+    """The REST field is of `JarRunRequestBody`, the option of `StateRecoveryOptions`, or their
+    names before 1.20.
+    """
     restore = restore_rules.restore(metadata, "absolute", checkpoint)
     if not restore_rules.knows_claim_modes(metadata) or restore.claim_mode is None:
         return Starting(checkpoint, restore, {"savepointPath": checkpoint}, {})
     field, option = restore_rules.claim_mode_names(metadata)
-    return Starting(checkpoint, restore, {"savepointPath": checkpoint, field: restore.claim_mode}, {option: restore.claim_mode})
+    return Starting(
+        checkpoint,
+        restore,
+        {"savepointPath": checkpoint, field: restore.claim_mode},
+        {option: restore.claim_mode},
+    )

@@ -1,4 +1,6 @@
-"""`relocate`: rewrite the `_metadata` of a replica where it lies, or where it was moved to; no source is needed."""
+"""`relocate`: rewrite the `_metadata` of a replica where it lies, or where it was moved to; no
+source is needed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ _PIECE = 4 << 20  # bytes
 
 @dataclass(frozen=True)
 class RelocateRequest:
-    """What to rewrite and how. `root` is where Flink is to find the replica, by default where it lies.
+    """What to rewrite and how. `root` is where Flink is to find the replica, by default where it
+    lies.
 
     `moved_from` is where it lay before; by default it is told from the paths themselves.
     """
@@ -56,7 +59,10 @@ class Relocated(NamedTuple):
 
 @dataclass(frozen=True)
 class Relocation:
-    """What became of a replica: newest checkpoint first. `moved_from` are the places that it was moved from."""
+    """What became of a replica: newest checkpoint first.
+
+    `moved_from` are the places that it was moved from.
+    """
 
     replica: str
     root: str
@@ -99,8 +105,9 @@ class _Lain:
 def relocate(request: RelocateRequest, say: Say, names: Sequence[str] | None = None) -> Relocation:
     """Rewrite every committed checkpoint, or those named, under the lease.
 
-    Each `_metadata` is replaced atomically, and none before all are found whole; what it was is kept beside until all are
-    done and read back. Raises `Refused`, having changed nothing, where a file is missing or cannot be told.
+    Each `_metadata` is replaced atomically, and none before all are found whole; what it was is
+    kept beside until all are done and read back. Raises `Refused`, having changed nothing, where a
+    file is missing or cannot be told.
     """
     replica = Replica(request.replica, request.site)
     _work(replica, names, request)
@@ -108,7 +115,9 @@ def relocate(request: RelocateRequest, say: Say, names: Sequence[str] | None = N
         return relocate_held(replica, names, request, hold)
 
 
-def relocate_held(replica: Replica, names: Sequence[str] | None, request: RelocateRequest, hold: Lease) -> Relocation:
+def relocate_held(
+    replica: Replica, names: Sequence[str] | None, request: RelocateRequest, hold: Lease
+) -> Relocation:
     """The same where the lease is held already."""
     work = _work(replica, names, request, is_alone=True)
     changed = [each for each in work if not _is_written(replica, each)]
@@ -120,17 +129,25 @@ def relocate_held(replica: Replica, names: Sequence[str] | None, request: Reloca
     if wrong := [each.name for each in changed if not _is_written(replica, each)]:
         for name in wrong:
             _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), hold)
-        raise OSError(f"{replica.root}: {some(wrong)} did not read back as written; what was there before is there again")
+        raise OSError(
+            f"{replica.root}: {some(wrong)} did not read back as written; what was there before is there again"
+        )
     for each in work:
         replica.storage.delete(replica.at(_way_back(each.name)))
     replica.storage.rmdir(replica.at(BEFORE_RELOCATE))
     moved = {root for each in work for root in each.layout.roots if root != replica.root}
     done = tuple(_relocated(each, each in changed) for each in work)
-    return Relocation(replica.root, request.root or replica.root, tuple(sorted(moved)), done, _warnings(work))
+    return Relocation(
+        replica.root, request.root or replica.root, tuple(sorted(moved)), done, _warnings(work)
+    )
 
 
 def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
-    found = (warning for each in work for warning in restore_rules.warnings(each.file.metadata, each.spelling))
+    found = (
+        warning
+        for each in work
+        for warning in restore_rules.warnings(each.file.metadata, each.spelling)
+    )
     return tuple(dict.fromkeys(found))
 
 
@@ -140,7 +157,10 @@ def _is_written(replica: Replica, work: _Work) -> bool:
 
 
 def _replace(replica: Replica, name: str, content: Content, hold: Lease) -> None:
-    """Publish another spelling of a checkpoint; both are recorded as cpreplicate's before it appears."""
+    """Publish another spelling of a checkpoint.
+
+    Both are recorded as cpreplicate's before it appears.
+    """
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
@@ -149,18 +169,24 @@ def _replace(replica: Replica, name: str, content: Content, hold: Lease) -> None
 
 
 def _relocated(work: _Work, changed: bool) -> Relocated:
-    restore = restore_rules.restore(work.file.metadata, work.spelling.mode, uri.join(work.root, work.name))
+    restore = restore_rules.restore(
+        work.file.metadata, work.spelling.mode, uri.join(work.root, work.name)
+    )
     return Relocated(work.name, changed, work.spelling.reported, work.spelling.reason, restore)
 
 
-def _work(replica: Replica, names: Sequence[str] | None, request: RelocateRequest, is_alone: bool = False) -> list[_Work]:
+def _work(
+    replica: Replica, names: Sequence[str] | None, request: RelocateRequest, is_alone: bool = False
+) -> list[_Work]:
     seal.refuse_sealed(replica)
     state = orphans.examine(replica, is_alone)
     if is_alone:  # else another run may be writing
         orphans.refuse_newer_files(replica, state)
     committed = [each.name for each in state.committed]
     if not committed:
-        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+        raise NotThere(
+            f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>"
+        )
     return [_one(replica, name, request) for name in committed if names is None or name in names]
 
 
@@ -171,18 +197,31 @@ def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
     layout = _Lain(name, roots)
     _refuse_wanting(found, layout, replica, name)
     return _Work(
-        name, file, found, layout, restore_rules.choose(file.metadata, found, request.paths), request.root or replica.root
+        name,
+        file,
+        found,
+        layout,
+        restore_rules.choose(file.metadata, found, request.paths),
+        request.root or replica.root,
     )
 
 
 def _former_roots(found: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:
-    """Where the replica lay before, if it was moved: the one root below which all is that it names elsewhere."""
-    elsewhere = [place for place in (*found.files, *sorted(found.directories)) if _path_below(place, replica.root) is None]
+    """Where the replica lay before, if it was moved: the one root below which all is that it names
+    elsewhere.
+    """
+    elsewhere = [
+        place
+        for place in (*found.files, *sorted(found.directories))
+        if _path_below(place, replica.root) is None
+    ]
     if not elsewhere:
         return
     candidates = [request.moved_from] if request.moved_from else _candidates(elsewhere[0])
     for root in candidates:
-        if all(_path_below(place, root) for place in elsewhere) and _are_there(elsewhere, root, found, replica):
+        if all(_path_below(place, root) for place in elsewhere) and _are_there(
+            elsewhere, root, found, replica
+        ):
             yield root
             return
     raise Refused(
@@ -192,13 +231,23 @@ def _former_roots(found: Closure, replica: Replica, request: RelocateRequest) ->
 
 
 def _candidates(place: str) -> list[str]:
-    """The places that may be the replica's root, the longest first, going by what a path in a replica looks like."""
+    """The places that may be the replica's root, the longest first, going by what a path in a
+    replica looks like.
+    """
     steps = place.split("/")
-    return ["/".join(steps[:at]) for at in range(len(steps) - 1, 0, -1) if is_replica_path("/".join(steps[at:]))]
+    return [
+        "/".join(steps[:at])
+        for at in range(len(steps) - 1, 0, -1)
+        if is_replica_path("/".join(steps[at:]))
+    ]
 
 
 def _are_there(places: Iterable[str], root: str, found: Closure, replica: Replica) -> bool:
-    files = [path for place in places if place in found.files and (path := _path_below(place, root)) is not None]
+    files = [
+        path
+        for place in places
+        if place in found.files and (path := _path_below(place, root)) is not None
+    ]
     return set(files) <= replica.present(uri.directories(files)).keys()
 
 
@@ -233,9 +282,15 @@ def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
 
 
 def _carry_manifest_over(replica: Replica, name: str) -> None:
-    """A manifest names the digest of the `_metadata` that it describes: now that of the one that replaced it."""
+    """A manifest names the digest of the `_metadata` that it describes: now that of the one that
+    replaced it.
+    """
     if replica.storage.stat(replica.at(_way_back(name))) is None:
         return
-    known, now, before = replica.manifest(name), replica.metadata_bytes(name), digest_of(_pieces(replica, _way_back(name)))
+    known, now, before = (
+        replica.manifest(name),
+        replica.metadata_bytes(name),
+        digest_of(_pieces(replica, _way_back(name))),
+    )
     if known is not None and now is not None and known.metadata == before != now.digest:
         replica.record(name, known._replace(metadata=now.digest))

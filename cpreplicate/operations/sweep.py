@@ -1,4 +1,6 @@
-"""`sweep`: remove orphans, the files under a replica that no committed `_metadata` there references."""
+"""`sweep`: remove orphans, the files under a replica that no committed `_metadata` there
+references.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ HALF = Cap(0.5, is_share=True)
 
 @dataclass(frozen=True)
 class SweepRequest(Engine):
-    """What to sweep and how. `min_age` in seconds: what is younger may belong to a run that this one cannot see."""
+    """What to sweep and how.
+
+    `min_age` in seconds: what is younger may belong to a run that this one cannot see.
+    """
 
     replica: str
     min_age: float = 24 * 3600.0
@@ -38,7 +43,10 @@ class SweepRequest(Engine):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was found, and whether it was removed; `trash` is the directory that it was moved to instead."""
+    """What was found, and whether it was removed.
+
+    `trash` is the directory that it was moved to instead.
+    """
 
     replica: str
     found: Found
@@ -60,21 +68,33 @@ class Sweep:
 
 
 def look(request: SweepRequest) -> Sweep:
-    """What a sweep would remove, nothing done. Raises `Refused` where it cannot be sure, and over the cap."""
+    """What a sweep would remove, nothing done.
+
+    Raises `Refused` where it cannot be sure, and over the cap.
+    """
     started = time.monotonic()
     report = _look(Replica(request.replica, request.sites.target), request)
     return replace(report, seconds=time.monotonic() - started)
 
 
 def sweep(request: SweepRequest, say: Say) -> Sweep:
-    """Remove orphans under the lease. Raises `Refused`, having removed nothing; what cannot be removed is a warning."""
+    """Remove orphans under the lease.
+
+    Raises `Refused`, having removed nothing; what cannot be removed is a warning.
+    """
     started = time.monotonic()
     replica = Replica(request.replica, request.sites.target)
     seal.refuse_sealed(replica)
-    orphans.examine(replica)  # before a lease is written where no replica is, or into one that must not be touched
+    orphans.examine(
+        replica
+    )  # before a lease is written where no replica is, or into one that must not be touched
     with _alone(replica, request, say) as hold:
         report = _look(replica, request)
-        done = _remove(report, replica, request, hold, say) if report.deletes else replace(report, done=True)
+        done = (
+            _remove(report, replica, request, hold, say)
+            if report.deletes
+            else replace(report, done=True)
+        )
         _remove_empty_directories(report.found, replica)
     return replace(done, seconds=time.monotonic() - started)
 
@@ -108,19 +128,36 @@ def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease,
     with choose_runner(request, files, 0, request.sites) as runner:
         why = f", {runner.reason}" if request.explain else ""
         say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
-        failed = deletion.delete([each.target for each in report.found.trash], replica, runner, hold)
+        failed = deletion.delete(
+            [each.target for each in report.found.trash], replica, runner, hold
+        )
         names = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]
         trash = _make_trash(replica, names) if request.trash and names else None
-        failed += deletion.delete({name: in_trash(trash, name) for name in names} if trash else names, replica, runner, hold)
+        failed += deletion.delete(
+            {name: in_trash(trash, name) for name in names} if trash else names,
+            replica,
+            runner,
+            hold,
+        )
         if not failed:  # else it is the record of what could not be removed
             over = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
             failed += deletion.delete(over, replica, runner, hold)
-    warnings = (f"{len(failed)} files could not be removed: {deletion.some(failed)}",) if failed else ()
-    return replace(report, done=True, trash=replica.at(trash) if trash else None, runner=runner.name, warnings=warnings)
+    warnings = (
+        (f"{len(failed)} files could not be removed: {deletion.some(failed)}",) if failed else ()
+    )
+    return replace(
+        report,
+        done=True,
+        trash=replica.at(trash) if trash else None,
+        runner=runner.name,
+        warnings=warnings,
+    )
 
 
 def in_trash(trash: str, path: str) -> str:
-    """Where a file of the replica is moved to: one flat directory a sweep, so that none has to be made for it."""
+    """Where a file of the replica is moved to: one flat directory a sweep, so that none has to be
+    made for it.
+    """
     return f"{trash}/{path.replace('/', '@')}"
 
 
@@ -129,7 +166,9 @@ def _make_trash(replica: Replica, names: list[str]) -> str:
     stamp = datetime.fromtimestamp(records.now(), timezone.utc).strftime(orphans.STAMP)
     trash = f"{TRASH}/{stamp}"
     lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)
-    replica.storage.put(replica.at(f"{trash}/{orphans.CONTENTS}"), lambda: [lines.encode(errors="surrogateescape")])
+    replica.storage.put(
+        replica.at(f"{trash}/{orphans.CONTENTS}"), lambda: [lines.encode(errors="surrogateescape")]
+    )
     return trash
 
 

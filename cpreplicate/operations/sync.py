@@ -1,4 +1,7 @@
-"""`diff` and `sync`: make a replica hold the source's checkpoint. The steps are those of the commit protocol."""
+"""`diff` and `sync`: make a replica hold the source's checkpoint.
+
+The steps are those of the commit protocol.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +43,17 @@ from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Site
 
 Say = Callable[[str], None]
-_SUBSUMPTION_SETTLES = 2.0  # seconds: Flink deletes a subsumed checkpoint's `_metadata` and files one after the other
+_SUBSUMPTION_SETTLES = (
+    2.0  # seconds: Flink deletes a subsumed checkpoint's `_metadata` and files one after the other
+)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of it: the plan, and how far it was carried out; `undeleted` is left to a `sweep`, or to a `watch`."""
+    """What came of it: the plan, and how far it was carried out.
+
+    `undeleted` is left to a `sweep`, or to a `watch`.
+    """
 
     plan: Plan
     restore: Restore
@@ -57,7 +65,9 @@ class Report:
 
 
 class Looked(NamedTuple):
-    """What a look at a job found: the checkpoint that it would be replicated to, and what is to be copied or deleted."""
+    """What a look at a job found: the checkpoint that it would be replicated to, and what is to be
+    copied or deleted.
+    """
 
     checkpoint: str
     is_current: bool
@@ -66,7 +76,8 @@ class Looked(NamedTuple):
 
 
 def diff(request: Request, say: Say = lambda _line: None) -> Report:
-    """Return the plan, nothing done. Reads the source's `_metadata` and lists the replica's directories.
+    """Return the plan, nothing done. Reads the source's `_metadata` and lists the replica's
+    directories.
 
     What would have `sync` refuse because of who owns the directory is among the warnings.
     """
@@ -77,7 +88,10 @@ def diff(request: Request, say: Say = lambda _line: None) -> Report:
     if state.marker is None:
         refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
     made = make_plan(wanted, replica, state, Vouched(replica, state), request)
-    reasons = tuple(f"sync would be refused: {reason}" for reason in reasons_against(wanted, replica, state, request))
+    reasons = tuple(
+        f"sync would be refused: {reason}"
+        for reason in reasons_against(wanted, replica, state, request)
+    )
     _refuse_incomplete(made, wanted, request)
     if request.explain:
         _runner(made, request, say)
@@ -86,18 +100,24 @@ def diff(request: Request, say: Say = lambda _line: None) -> Report:
 
 
 def look(request: Request) -> Looked:
-    """Return whether there is anything to do, and how much; nothing is done. Raises what `sync` would raise."""
+    """Return whether there is anything to do, and how much; nothing is done.
+
+    Raises what `sync` would raise.
+    """
     wanted = want(request)
     replica = target_replica(wanted, request)
     state = _examined(wanted, replica, request)
     vouched = Vouched(replica, state)
     made = make_plan(wanted, replica, state, vouched, request)
     is_current = _is_done(made, state, vouched, request, wanted)
-    return Looked(made.checkpoint, is_current, len(made.copies) + len(made.deletes), plan.total(made.copies))
+    return Looked(
+        made.checkpoint, is_current, len(made.copies) + len(made.deletes), plan.total(made.copies)
+    )
 
 
 def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
-    """Replicate; see `docs/architecture.md` for the protocol. Raises one of `cpreplicate.errors`, having deleted nothing.
+    """Replicate; see `docs/architecture.md` for the protocol. Raises one of `cpreplicate.errors`,
+    having deleted nothing.
 
     With a `shared` runner, else with one of its own.
     """
@@ -109,7 +129,9 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
         return _report(nothing, wanted, started)
     absent = replica.absent_directories() if state.marker is None else ()
     with lease.held(replica.root, replica.site, request.lock_wait, say, absent) as hold:
-        ownership.refuse_same_place(replica, hold.held, request.sites.source, wanted.source.root, state.marker is None)
+        ownership.refuse_same_place(
+            replica, hold.held, request.sites.source, wanted.source.root, state.marker is None
+        )
         state = _examined(wanted, replica, request, is_alone=True)
         vouched = Vouched(replica, state)
         made = make_plan(wanted, replica, state, vouched, request)
@@ -118,7 +140,9 @@ def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
         if _is_done(made, state, vouched, request, wanted):
             return _report(made, wanted, started)
         with shared or _runner(made, request, say) as runner:
-            done = _carry_out(made, _Run(wanted, replica, state, vouched, runner, hold, request, say))
+            done = _carry_out(
+                made, _Run(wanted, replica, state, vouched, runner, hold, request, say)
+            )
     report = _report(done.plan, wanted, started)
     return replace(report, committed=done.plan.publish, runner=runner.name, undeleted=done.undeleted,
                    warnings=report.warnings + done.warnings)  # fmt: skip
@@ -138,7 +162,9 @@ def _claim(run: _Run) -> State:
     """Make the directory a replica of this source, before anything else is written."""
     state, name = run.state, run.wanted.name
     if state.marker is None:
-        marker = ownership.create_marker(run.replica, run.wanted.source.job, name, is_adopted(state, run.request))
+        marker = ownership.create_marker(
+            run.replica, run.wanted.source.job, name, is_adopted(state, run.request)
+        )
     elif not state.marker.names(name):
         marker = ownership.add_source(run.replica, state.marker, name)
     else:
@@ -150,7 +176,10 @@ def _claim(run: _Run) -> State:
 
 def _capped(report: Report, state: State, request: Request) -> Report:
     """The report, unless more is to be deleted than is allowed."""
-    deletes, files = len(report.plan.deletes), len({path for each in state.committed for path in each.files})
+    deletes, files = (
+        len(report.plan.deletes),
+        len({path for each in state.committed for path in each.files}),
+    )
     if request.max_delete is not None and not request.max_delete.allows(deletes, files):
         raise TooManyDeletes(
             f"{deletes} of the {files} files of {report.plan.replica} would be deleted, --max-delete allows"
@@ -161,8 +190,12 @@ def _capped(report: Report, state: State, request: Request) -> Report:
 
 
 def _nothing_to_do(wanted: Wanted, replica: Replica, state: State, request: Request) -> Plan | None:
-    """The empty plan of a replica that holds the checkpoint already: most runs of a cron job, so it costs no lease."""
-    if state.marker is None or not any(each.name == wanted.placement.name for each in state.committed):
+    """The empty plan of a replica that holds the checkpoint already: most runs of a cron job, so it
+    costs no lease.
+    """
+    if state.marker is None or not any(
+        each.name == wanted.placement.name for each in state.committed
+    ):
         return None
     vouched = Vouched(replica, state)
     made = make_plan(wanted, replica, state, vouched, request)
@@ -171,7 +204,12 @@ def _nothing_to_do(wanted: Wanted, replica: Replica, state: State, request: Requ
 
 def _is_done(made: Plan, state: State, vouched: Vouched, request: Request, wanted: Wanted) -> bool:
     """Whether nothing is to be done, nor to be recorded."""
-    if not made.empty or request.check_content or state.marker is None or not state.marker.names(wanted.name):
+    if (
+        not made.empty
+        or request.check_content
+        or state.marker is None
+        or not state.marker.names(wanted.name)
+    ):
         return False
     return not state.unrecorded and _is_recorded(made, state, vouched)
 
@@ -213,7 +251,10 @@ class _Run:
 
 
 def _carry_out(made: Plan, run: _Run) -> _Done:
-    """Steps 2 to 6 of the commit protocol: copy, commit, delete. Raises one of `cpreplicate.errors`, having deleted nothing."""
+    """Steps 2 to 6 of the commit protocol: copy, commit, delete.
+
+    Raises one of `cpreplicate.errors`, having deleted nothing.
+    """
     made, files = _compared(made, run)
     run = replace(run, state=_claim(run))
     if made.empty and _is_recorded(made, run.state, run.vouched):
@@ -235,19 +276,26 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
 
 
 def _compared(made: Plan, run: _Run) -> Compared:
-    """What had to be read before anything is copied was read: the plan that follows, and what is vouched for."""
+    """What had to be read before anything is copied was read: the plan that follows, and what is
+    vouched for.
+    """
     files = run.vouched.files
     if run.request.check_content:
         made = content_check.without_damaged(made, run.replica, files, run.runner, run.say)
     if not is_adopted(run.state, run.request):
         return Compared(made, files)
     written = run.vouched.written
-    kept = content_check.keeping_what_is_equal(made, run.replica, written, run.runner, run.request.sites, run.say)
+    kept = content_check.keeping_what_is_equal(
+        made, run.replica, written, run.runner, run.request.sites, run.say
+    )
     return Compared(kept.plan, {**files, **kept.vouched})
 
 
 def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
-    """Steps 2 to 4: copy what the replica lacks; on any failure raise, so that nothing is committed or deleted."""
+    """Steps 2 to 4: copy what the replica lacks.
+
+    On any failure raise, so that nothing is committed or deleted.
+    """
     if not made.copies:
         return []
     run.say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
@@ -273,20 +321,34 @@ def _note(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
         journal.done(Copied(path, outcome.bytes, outcome.crc32c))
 
 
-def _as_they_lie(made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Each copy has at the target the length that was written: by a listing a directory, for a stat a file costs more.
+def _as_they_lie(
+    made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """Each copy has at the target the length that was written: by a listing a directory, for a stat
+    a file costs more.
 
-    A merged file may have another one, if two attempts at it raced (speculation, an executor given up for lost): both are
-    long enough, but it is not known which of them lies there, and so not its CRC32C.
+    A merged file may have another one, if two attempts at it raced (speculation, an executor given
+    up for lost): both are long enough, but it is not known which of them lies there, and so not its
+    CRC32C.
     """
     present = replica.present(uri.directories(each.target for each in made.copies))
     lengths = {replica.at(each.target): present.get(each.target) for each in made.copies}
-    growing = {replica.at(each.target): file.extent for each in made.copies if (file := wanted.needed[each.target]).segment}
+    growing = {
+        replica.at(each.target): file.extent
+        for each in made.copies
+        if (file := wanted.needed[each.target]).segment
+    }
     lying = []
     for outcome in outcomes:
         length = lengths[outcome.target]
-        raced = length is not None and length != outcome.bytes and length >= growing.get(outcome.target, math.inf)
-        lying.append(outcome._replace(bytes=length, crc32c=None) if raced and length is not None else outcome)
+        raced = (
+            length is not None
+            and length != outcome.bytes
+            and length >= growing.get(outcome.target, math.inf)
+        )
+        lying.append(
+            outcome._replace(bytes=length, crc32c=None) if raced and length is not None else outcome
+        )
     wrong = [
         f"{each.target} has {lengths[each.target]} bytes after {each.bytes} were written"
         for each in lying
@@ -299,12 +361,18 @@ def _as_they_lie(made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequenc
 
 
 def _refuse_incomplete(made: Plan, wanted: Wanted, request: Request) -> None:
-    """Raise if the source lacks what is to be copied, judged by one file of each directory: a `--remap` may be missing."""
-    if missing := search(wanted.source, request).missing([str(action.source) for action in made.copies]):
+    """Raise if the source lacks what is to be copied, judged by one file of each directory: a
+    `--remap` may be missing.
+    """
+    if missing := search(wanted.source, request).missing(
+        [str(action.source) for action in made.copies]
+    ):
         _raise_incomplete(wanted, request, missing, [])
 
 
-def _raise_if_incomplete(actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted, request: Request) -> None:
+def _raise_if_incomplete(
+    actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted, request: Request
+) -> None:
     targets = {outcome.target for outcome in outcomes if outcome.missing}
     missing = [action.source for action in actions if action.target in targets]
     short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
@@ -312,8 +380,12 @@ def _raise_if_incomplete(actions: Sequence[Copy], outcomes: Sequence[Outcome], w
         _raise_incomplete(wanted, request, missing, short)
 
 
-def _raise_incomplete(wanted: Wanted, request: Request, missing: Sequence[str], short: Sequence[str]) -> NoReturn:
-    """The source lacks files: the checkpoint was subsumed meanwhile if its `_metadata` goes too, else it is incomplete."""
+def _raise_incomplete(
+    wanted: Wanted, request: Request, missing: Sequence[str], short: Sequence[str]
+) -> NoReturn:
+    """The source lacks files: the checkpoint was subsumed meanwhile if its `_metadata` goes too,
+    else it is incomplete.
+    """
     if _is_subsumed(wanted.file.uri, wanted.file.site):
         raise SourceMovedOn(
             f"{wanted.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted. Run again with the job's"
@@ -331,7 +403,10 @@ def _is_subsumed(metadata_place: str, site: Site) -> bool:
 
 
 def _publish(made: Plan, run: _Run) -> Digest:
-    """Step 5: record what is about to appear, then commit. Returns the digest of the `_metadata`."""
+    """Step 5: record what is about to appear, then commit.
+
+    Returns the digest of the `_metadata`.
+    """
 
     def content() -> Iterator[bytes]:
         return rewritten(run.wanted, run.replica, made.paths)
@@ -339,7 +414,9 @@ def _publish(made: Plan, run: _Run) -> Digest:
     digest = ownership.announce(run.replica, made.checkpoint, content, run.state)
     run.hold.check()
     is_there = any(each.name == made.checkpoint for each in run.state.committed)
-    ownership.publish(run.replica, made.checkpoint, content, digest, run.hold.check, replace=is_there)
+    ownership.publish(
+        run.replica, made.checkpoint, content, digest, run.hold.check, replace=is_there
+    )
     run.say(f"committed {run.replica.at(made.checkpoint)}")
     return digest
 
@@ -351,14 +428,17 @@ def _manifest(
     needed, entries = run.wanted.needed, {}
     for action in made.copies:
         outcome = copied[uri.join(made.replica, action.target)]
-        entries[action.target] = manifest.Entry(needed[action.target].extent, outcome.bytes, outcome.crc32c)
+        entries[action.target] = manifest.Entry(
+            needed[action.target].extent, outcome.bytes, outcome.crc32c
+        )
     for action in made.keeps:
         entries[action.target] = manifest.Entry(needed[action.target].extent, *files[action.target])
     return manifest.Manifest(made.checkpoint_id, digest, entries)
 
 
 def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Step 6: old `_metadata` first, then files. Returns what was put off, and warnings of what could not be deleted.
+    """Step 6: old `_metadata` first, then files. Returns what was put off, and warnings of what
+    could not be deleted.
 
     Raises `Refused` where a checkpoint to be withdrawn is another program's by now.
     """
@@ -370,22 +450,40 @@ def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return tuple(each.target for each in made.deletes), ()
         return (), _delete(made, run)
     except LeaseHeld as error:
-        return (), (f"{error}; {made.checkpoint} was committed before, what was to be deleted is left to `sweep`",)
+        return (), (
+            f"{error}; {made.checkpoint} was committed before, what was to be deleted is left to `sweep`",
+        )
     except OSError as error:
-        return (), (f"{error}; the old checkpoints were left as they are, the next run deletes them",)
+        return (), (
+            f"{error}; the old checkpoints were left as they are, the next run deletes them",
+        )
 
 
 def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     if made.deletes:
-        run.say(f"deleting {len(made.deletes)} files that only {', '.join(made.dropped) or 'the former checkpoint'} needed")
-    failed = deletion.delete([each.target for each in made.deletes], run.replica, run.runner, run.hold)
+        run.say(
+            f"deleting {len(made.deletes)} files that only {', '.join(made.dropped) or 'the former checkpoint'} needed"
+        )
+    failed = deletion.delete(
+        [each.target for each in made.deletes], run.replica, run.runner, run.hold
+    )
     failed += _forget([*made.dropped, *run.state.stale], run.replica, made.checkpoint)
-    return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",) if failed else ()
+    return (
+        (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
+        if failed
+        else ()
+    )
 
 
 def _left_over(made: Plan, run: _Run) -> set[str]:
-    """Return the paths that cpreplicate wrote and that no manifest names once the plan is carried out, but for its deletes."""
-    kept = (each.name for each in run.state.committed if each.name not in (*made.dropped, made.checkpoint))
+    """Return the paths that cpreplicate wrote and that no manifest names once the plan is carried
+    out, but for its deletes.
+    """
+    kept = (
+        each.name
+        for each in run.state.committed
+        if each.name not in (*made.dropped, made.checkpoint)
+    )
     return run.vouched.left_over(kept) - {each.target for each in made.actions}
 
 
@@ -394,7 +492,9 @@ def _forget_journal(made: Plan, run: _Run, journal: JournalWriter) -> None:
     left = _left_over(made, run)
     if left.intersection(run.replica.present(uri.directories(left))):
         return
-    with suppress(OSError):  # a journal that stays does no harm; the next run that commits takes it over
+    with suppress(
+        OSError
+    ):  # a journal that stays does no harm; the next run that commits takes it over
         journal.remove()
 
 
@@ -409,5 +509,7 @@ def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]
 
 
 def _report(made: Plan, wanted: Wanted, started: float) -> Report:
-    restore = restore_rules.restore(wanted.file.metadata, made.paths, uri.join(made.replica, made.checkpoint))
+    restore = restore_rules.restore(
+        wanted.file.metadata, made.paths, uri.join(made.replica, made.checkpoint)
+    )
     return Report(made, restore, seconds=time.monotonic() - started, warnings=made.warnings)

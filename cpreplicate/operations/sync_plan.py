@@ -1,4 +1,7 @@
-"""What a sync would do: the source's side read, compared with what the replica holds. Nothing is changed here."""
+"""What a sync would do: the source's side read, compared with what the replica holds.
+
+Nothing is changed here.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,12 @@ class Wanted:
     needed: Mapping[str, File]
 
 
-def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, request: Request) -> Plan:
-    """Compare what the source's checkpoint needs with what the replica's committed checkpoints reference and hold."""
+def make_plan(
+    wanted: Wanted, replica: Replica, state: State, vouched: Vouched, request: Request
+) -> Plan:
+    """Compare what the source's checkpoint needs with what the replica's committed checkpoints
+    reference and hold.
+    """
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
     held = state.committed
@@ -99,15 +106,23 @@ def make_plan(wanted: Wanted, replica: Replica, state: State, vouched: Vouched, 
 
 def _directories(wanted: Wanted, held: Sequence[Held], vouched: Vouched) -> set[str]:
     of_journals = (uri.directories(part.paths) for part in vouched.journals)
-    return uri.directories(wanted.needed).union(*(uri.directories(each.files) for each in held), *of_journals)
+    return uri.directories(wanted.needed).union(
+        *(uri.directories(each.files) for each in held), *of_journals
+    )
 
 
 def is_adopted(state: State, request: Request) -> bool:
-    """Return whether there were files of others when the directory became, or is about to become, a replica."""
-    return state.marker.adopted if state.marker is not None else request.adopt and not state.is_empty
+    """Return whether there were files of others when the directory became, or is about to become, a
+    replica.
+    """
+    return (
+        state.marker.adopted if state.marker is not None else request.adopt and not state.is_empty
+    )
 
 
-def reasons_against(wanted: Wanted, replica: Replica, state: State, request: Request) -> Iterator[str]:
+def reasons_against(
+    wanted: Wanted, replica: Replica, state: State, request: Request
+) -> Iterator[str]:
     """Yield why a sync must not change anything in the replica's directory."""
     may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
     yield from ownership.foreign(state, replica, may_adopt)
@@ -141,24 +156,43 @@ def _source_marker(source: Source, site: Site) -> Marker | None:
 
 def target_replica(wanted: Wanted, request: Request) -> Replica:
     root = uri.join(request.target_root, wanted.source.job)
-    here, there = request.sites.source.identity(wanted.source.checkpoint), request.sites.target.identity(root)
+    here, there = (
+        request.sites.source.identity(wanted.source.checkpoint),
+        request.sites.target.identity(root),
+    )
     for place in (wanted.source.checkpoint, wanted.source.job_root):
-        if place is not None and here == there and _overlap(uri.local_path(place), uri.local_path(root)):
-            raise Refused(f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT")
+        if (
+            place is not None
+            and here == there
+            and _overlap(uri.local_path(place), uri.local_path(root))
+        ):
+            raise Refused(
+                f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT"
+            )
     replica = Replica(root, request.sites.target)
     ownership.refuse_nested(replica, request.sites.source, wanted.source.root)
     return replica
 
 
 def _overlap(place: str, other: str) -> bool:
-    return place == other or uri.below(place, other) is not None or uri.below(other, place) is not None
+    return (
+        place == other or uri.below(place, other) is not None or uri.below(other, place) is not None
+    )
 
 
 def _refuse_other_roots(found: Closure, source: Source, request: Request) -> None:
-    """A `_metadata` is not trusted to name any file it likes: only below the roots, or on the source's own filesystem."""
+    """A `_metadata` is not trusted to name any file it likes: only below the roots, or on the
+    source's own filesystem.
+    """
     allowed = _allowed_roots(source, request)
-    beyond = {each for each in found.parents if not any(uri.within(f"{each}/x", root) for root in allowed)}
-    if beyond and (strangers := [place for place in found.files if not any(uri.within(place, root) for root in allowed)]):
+    beyond = {
+        each for each in found.parents if not any(uri.within(f"{each}/x", root) for root in allowed)
+    }
+    if beyond and (
+        strangers := [
+            place for place in found.files if not any(uri.within(place, root) for root in allowed)
+        ]
+    ):
         found_below = search(source, request).suggest(strangers)
         same = f"Files of the same names exist at the source: to read these, add {incomplete.options(found_below)}. "
         raise Refused(
@@ -174,11 +208,17 @@ def search(source: Source, request: Request) -> Search:
 
 
 def _allowed_roots(source: Source, request: Request) -> list[str]:
-    allowed = [source.job_root or source.checkpoint, *(each.actual for each in request.remaps), *request.source_roots]
+    allowed = [
+        source.job_root or source.checkpoint,
+        *(each.actual for each in request.remaps),
+        *request.source_roots,
+    ]
     return allowed if request.source_roots else [*allowed, uri.filesystem(source.checkpoint)]
 
 
-def _refuse_to_go_back(held: Sequence[Held], wanted: Wanted, replica: Replica, request: Request) -> None:
+def _refuse_to_go_back(
+    held: Sequence[Held], wanted: Wanted, replica: Replica, request: Request
+) -> None:
     newest = held[0].checkpoint_id if held else -1
     asked = wanted.file.metadata.checkpoint_id
     if newest > asked and not request.allow_older:

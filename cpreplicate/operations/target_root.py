@@ -10,15 +10,22 @@ from cpreplicate.storage import Storage
 
 
 def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None:
-    """Raise `UsageError` if TARGET_ROOT is a replica or a job's directory: the new replica would be nested in it.
+    """Raise `UsageError` if TARGET_ROOT is a replica or a job's directory: the new replica would be
+    nested in it.
 
-    Costs a stat of each directory above it; one listing more where TARGET_ROOT is called like the job.
+    Costs a stat of each directory above it; one listing more where TARGET_ROOT is called like the
+    job.
     """
-    within = next((place for place in uri.upwards(target_root) if _is_replica(place, storage)), None)
+    within = next(
+        (place for place in uri.upwards(target_root) if _is_replica(place, storage)), None
+    )
     if within is not None:
         what, instead = f"or lies in a replica: {within} holds {OWN}", uri.parent(within)
     elif uri.name(target_root) == job and _holds_checkpoints(target_root, storage):
-        what, instead = "the directory of this job: it holds checkpoints", "a directory that only cpreplicate writes"
+        what, instead = (
+            "the directory of this job: it holds checkpoints",
+            "a directory that only cpreplicate writes",
+        )
     else:
         return
     raise UsageError(

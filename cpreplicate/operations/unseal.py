@@ -20,7 +20,10 @@ from cpreplicate.storage import Site
 
 @dataclass(frozen=True)
 class UnsealRequest:
-    """What to unseal. `job` is the checkpoint directory of the job that was started from it; None if no job uses it."""
+    """What to unseal.
+
+    `job` is the checkpoint directory of the job that was started from it; None if no job uses it.
+    """
 
     replica: str
     job: str | None
@@ -30,7 +33,8 @@ class UnsealRequest:
 def unseal(request: UnsealRequest) -> str:
     """Remove the seal, and return by whom, when and for what it was made.
 
-    Raises `NotThere` if there is none, `Refused` if a job may need the replica's files or writes its own below it.
+    Raises `NotThere` if there is none, `Refused` if a job may need the replica's files or writes
+    its own below it.
     """
     replica = Replica(request.replica, request.site)
     sealed = seal.describe(replica)
@@ -44,12 +48,18 @@ def unseal(request: UnsealRequest) -> str:
 
 
 def _refuse_used(replica: Replica, job: str) -> None:
-    """A job needs the replica until it has completed a checkpoint of its own, and after CLAIM as long as one references it."""
+    """A job needs the replica until it has completed a checkpoint of its own, and after CLAIM as
+    long as one references it.
+    """
     if replica.site.storage(job).stat(job) is None and not replica.site.storage(job).list(job):
-        raise NotThere(f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that uses the replica")
+        raise NotThere(
+            f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that uses the replica"
+        )
     names = completed_names(job, replica.site)
     sealed = seal.read(replica)
-    if sealed is not None and not any(_is_later(uri.join(job, name), sealed, replica.site) for name in names):
+    if sealed is not None and not any(
+        _is_later(uri.join(job, name), sealed, replica.site) for name in names
+    ):
         raise Refused(
             f"{job} holds no checkpoint that was completed since {replica.root} was promoted ({sealed.checkpoint}), so the job"
             " may still need the replica. Nothing was done. Wait for its first checkpoint; or, if no job uses the replica,"
@@ -67,8 +77,8 @@ def _refuse_used(replica: Replica, job: str) -> None:
 def _is_later(checkpoint: str, sealed: Seal, site: Site) -> bool:
     """Return whether a checkpoint may be of a job that was started from the sealed one.
 
-    Flink goes on with the number after the one that it restores. Where a job has a fixed id, its directory also holds
-    checkpoints from before.
+    Flink goes on with the number after the one that it restores. Where a job has a fixed id, its
+    directory also holds checkpoints from before.
     """
     number = CHECKPOINT_NAME.fullmatch(sealed.checkpoint)
     if number is not None and int(uri.name(checkpoint).removeprefix("chk-")) <= int(number[1]):
@@ -79,13 +89,18 @@ def _is_later(checkpoint: str, sealed: Seal, site: Site) -> bool:
 
 
 def _used(replica: Replica, checkpoint: str) -> Iterator[str]:
-    """Yield the references of a checkpoint that may be of files of the replica, under whatever name it is reached.
+    """Yield the references of a checkpoint that may be of files of the replica, under whatever name
+    it is reached.
 
-    Names of clusters differ (a nameservice, an address, a view), so what counts is the end of the path: the replica's name
-    and a path in it, where a file lies.
+    Names of clusters differ (a nameservice, an address, a view), so what counts is the end of the
+    path: the replica's name and a path in it, where a file lies.
     """
     step = f"/{uri.name(replica.root)}/"
     for place in closure(read_metadata(checkpoint, replica.site).metadata).files:
-        inner = place.rpartition(step)[2] if step in place and uri.below(place, checkpoint) is None else ""
+        inner = (
+            place.rpartition(step)[2]
+            if step in place and uri.below(place, checkpoint) is None
+            else ""
+        )
         if is_replica_path(inner) and replica.storage.stat(replica.at(inner)) is not None:
             yield place

@@ -22,7 +22,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found. Of `compared` files the content was; `uncompared` ones were to be, but no CRC32C is known of them."""
+    """What was found.
+
+    Of `compared` files the content was; `uncompared` ones were to be, but no CRC32C is known of
+    them.
+    """
 
     replica: str
     checkpoint_id: int
@@ -38,7 +42,10 @@ class Verification:
 
     @property
     def restorable(self) -> bool:
-        """Whether every file of the closure is there, whole, and in the replica; and, with content, compared equal."""
+        """Whether every file of the closure is there, whole, and in the replica.
+
+        And, with content, compared equal.
+        """
         return not (self.missing or self.short or self.corrupt or self.outside or self.uncompared)
 
 
@@ -58,8 +65,11 @@ NOTHING = Sample(0.0)
 ALL = Sample()
 
 
-def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say, site: Site) -> Verification:
-    """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`, `MetadataError`.
+def verify(
+    replica_root: str, checkpoint: str | None, content: Sample, say: Say, site: Site
+) -> Verification:
+    """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`,
+    `MetadataError`.
 
     `content` is what to read and compare with the CRC32C of when it was copied.
     """
@@ -70,9 +80,17 @@ def verify(replica_root: str, checkpoint: str | None, content: Sample, say: Say,
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else {}
     present = replica.present(uri.directories(held.files))
-    short = tuple(path for path, extent in held.files.items() if path in present and _is_short(path, extent, present, recorded))
-    lengths = {path: present[path] for path in held.files if path in present and content.takes(path)}
-    compared, uncompared = _compare(replica, lengths, _crcs(manifests.values()), say) if content.share else ({}, ())
+    short = tuple(
+        path
+        for path, extent in held.files.items()
+        if path in present and _is_short(path, extent, present, recorded)
+    )
+    lengths = {
+        path: present[path] for path in held.files if path in present and content.takes(path)
+    }
+    compared, uncompared = (
+        _compare(replica, lengths, _crcs(manifests.values()), say) if content.share else ({}, ())
+    )
     return Verification(
         replica=replica.root,
         checkpoint_id=held.checkpoint_id,
@@ -101,7 +119,10 @@ def committed(replica_root: str, site: Site) -> tuple[str, ...]:
 
 
 def _held(replica: Replica, name: str) -> tuple[Held, bool]:
-    """What a checkpoint references; and whether its `_metadata` is another than cpreplicate recorded, though no job's own."""
+    """What a checkpoint references.
+
+    And whether its `_metadata` is another than cpreplicate recorded, though no job's own.
+    """
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
@@ -111,11 +132,15 @@ def _held(replica: Replica, name: str) -> tuple[Held, bool]:
 
 def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -> str:
     if not committed:
-        raise NotThere(f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>")
+        raise NotThere(
+            f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>"
+        )
     if checkpoint is None:
         return committed[0]
     if not CHECKPOINT_NAME.fullmatch(checkpoint):
-        raise UsageError(f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as chk-42")
+        raise UsageError(
+            f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as chk-42"
+        )
     if checkpoint not in committed:
         raise NotThere(f"{replica.root} holds no committed {checkpoint}")
     return checkpoint
@@ -130,11 +155,16 @@ def _manifests(replica: Replica, committed: Sequence[str]) -> dict[str, Manifest
 def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
     """(path, length) to CRC32C, of all files whose CRC32C is known."""
     entries = (item for found in manifests for item in found.entries.items())
-    return {(path, entry.length): entry.crc32c for path, entry in entries if entry.crc32c is not None}
+    return {
+        (path, entry.length): entry.crc32c for path, entry in entries if entry.crc32c is not None
+    }
 
 
-def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapping[str, Entry]) -> bool:
-    """Shorter than its extent, or than it was when copied, which is all that can be said of a changelog's file.
+def _is_short(
+    path: str, extent: int, present: Mapping[str, int], recorded: Mapping[str, Entry]
+) -> bool:
+    """Shorter than its extent, or than it was when copied, which is all that can be said of a
+    changelog's file.
 
     A file that grew since belongs to a merged file that a later checkpoint copied again.
     """
@@ -143,14 +173,24 @@ def _is_short(path: str, extent: int, present: Mapping[str, int], recorded: Mapp
 
 
 def _extended(
-    held: Held, present: Mapping[str, int], recorded: Mapping[str, Entry], manifests: Iterable[Manifest]
+    held: Held,
+    present: Mapping[str, int],
+    recorded: Mapping[str, Entry],
+    manifests: Iterable[Manifest],
 ) -> Iterator[str]:
-    """Yield files that are longer than cpreplicate ever wrote them. A merged file may have grown since."""
+    """Yield files that are longer than cpreplicate ever wrote them.
+
+    A merged file may have grown since.
+    """
     longest: dict[str, int] = {}
     for found in manifests:
         for path, entry in found.entries.items():
             longest[path] = max(entry.length, longest.get(path, 0))
-    yield from (path for path in recorded if path not in held.growing and present.get(path, 0) > longest[path])
+    yield from (
+        path
+        for path in recorded
+        if path not in held.growing and present.get(path, 0) > longest[path]
+    )
 
 
 def _compare(
@@ -160,5 +200,9 @@ def _compare(
     known = {path: crcs[path, length] for path, length in lengths.items() if (path, length) in crcs}
     say(f"comparing {len(known)} files, {sum(lengths[path] for path in known)} bytes")
     with ThreadPoolExecutor(_STREAMS) as pool:
-        found = pool.map(lambda path: checksum(replica.at(path), replica.site).crc32c == known[path], known)
-        return dict(zip(known, found, strict=True)), tuple(path for path in lengths if path not in known)
+        found = pool.map(
+            lambda path: checksum(replica.at(path), replica.site).crc32c == known[path], known
+        )
+        return dict(zip(known, found, strict=True)), tuple(
+            path for path in lengths if path not in known
+        )

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
-from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, Misplaced, NotThere, SourceMovedOn, UsageError
+from cpreplicate.errors import (
+    CopyFailed,
+    LeaseHeld,
+    MetadataError,
+    Misplaced,
+    NotThere,
+    SourceMovedOn,
+    UsageError,
+)
 from cpreplicate.operations import deletion
 from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.sync_plan import Request
@@ -20,14 +28,24 @@ from cpreplicate.storage import FileStatus
 
 Say = Callable[[str], None]
 Show = Callable[[Report], object]
-_PASSING = (CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, OSError)  # a newer checkpoint may fare better
+_PASSING = (
+    CopyFailed,
+    LeaseHeld,
+    MetadataError,
+    NotThere,
+    SourceMovedOn,
+    OSError,
+)  # a newer checkpoint may fare better
 _UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
 _SLICE = 500  # deletes between two looks at the clock
 
 
 @dataclass
 class Backlog:
-    """Files that no committed checkpoint of the replica needed when they were put off; deleted between two syncs."""
+    """Files that no committed checkpoint of the replica needed when they were put off.
+
+    Deleted between two syncs.
+    """
 
     request: Request
     replica: str = ""
@@ -41,13 +59,18 @@ class Backlog:
             self.dropped += report.plan.dropped
 
     def work_off(self, until: float, say: Say) -> None:
-        """Delete until that time on the monotonic clock. What a checkpoint committed since needs again is left."""
+        """Delete until that time on the monotonic clock.
+
+        What a checkpoint committed since needs again is left.
+        """
         if not self.targets:
             return
         replica = Replica(self.replica, self.request.sites.target)
         with (
             lease.held(replica.root, replica.site) as hold,
-            choose_runner(replace(self.request, runner="inline"), len(self.targets), 0, self.request.sites) as runner,
+            choose_runner(
+                replace(self.request, runner="inline"), len(self.targets), 0, self.request.sites
+            ) as runner,
         ):
             seal.refuse_sealed(replica)
             state = ownership.examine(replica, is_alone=True)
@@ -58,7 +81,9 @@ class Backlog:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
                 if failed := deletion.delete(part, replica, runner, hold):
                     self.dropped = []  # their manifests are the record of what is left
-                    say(f"{len(failed)} files could not be deleted and are orphans now: {deletion.some(failed)}")
+                    say(
+                        f"{len(failed)} files could not be deleted and are orphans now: {deletion.some(failed)}"
+                    )
             if not self.targets:
                 self._forget_dropped(replica)
 
@@ -93,7 +118,10 @@ class _NeverThere(NotThere):
 
 @dataclass
 class _Job:
-    """The job that is watched. It may have no completed checkpoint yet; its directory is there, unless it `may_come`."""
+    """The job that is watched.
+
+    It may have no completed checkpoint yet; its directory is there, unless it `may_come`.
+    """
 
     request: Request
     may_come: bool
@@ -103,12 +131,16 @@ class _Job:
     reported: str = ""
 
     def newest(self) -> tuple[str, FileStatus | None] | None:
-        """Return the newest completed checkpoint and the status of its `_metadata`, or None while the first one is waited for.
+        """Return the newest completed checkpoint and the status of its `_metadata`, or None while
+        the first one is waited for.
 
-        A job that is started from scratch gives a number a second time: the status is another one then.
+        A job that is started from scratch gives a number a second time: the status is another one
+        then.
         """
         try:
-            found = find(self.request.source, self.request.sites.source, self.request.allow_older).checkpoint
+            found = find(
+                self.request.source, self.request.sites.source, self.request.allow_older
+            ).checkpoint
         except NotThere:
             if self.had_checkpoint:
                 raise
@@ -119,7 +151,10 @@ class _Job:
         return found, self.request.sites.source.storage(place).stat(place)
 
     def _wait(self) -> None:
-        """Report once what is waited for. Flink makes the directory when a job starts, long before its first checkpoint."""
+        """Report once what is waited for.
+
+        Flink makes the directory when a job starts, long before its first checkpoint.
+        """
         source = self.request.source
         is_there = self.request.sites.source.storage(source).stat(source) is not None
         if not (is_there or self.was_there or self.may_come):
@@ -135,15 +170,21 @@ class _Job:
             self.say(f"{source} {what}")
 
 
-def watch(request: Request, interval: float, say: Say, show: Show, wait_for_source: bool = False) -> None:
-    """Sync each checkpoint that completes, looked for every `interval` seconds; ends only by an exception.
+def watch(
+    request: Request, interval: float, say: Say, show: Show, wait_for_source: bool = False
+) -> None:
+    """Sync each checkpoint that completes, looked for every `interval` seconds; ends only by an
+    exception.
 
-    What fails is reported, and the newest checkpoint is taken next: the same only while it is the newest. What no other
-    checkpoint can mend is raised: `Refused`, `UsageError`, and before the first success a job's directory that is not there
-    (unless `wait_for_source`) and a missing `--remap`.
+    What fails is reported, and the newest checkpoint is taken next: the same only while it is the
+    newest. What no other checkpoint can mend is raised: `Refused`, `UsageError`, and before the
+    first success a job's directory that is not there (unless `wait_for_source`) and a missing
+    `--remap`.
     """
     if CHECKPOINT_NAME.fullmatch(uri.name(request.source)):
-        raise UsageError(f"{request.source} is one checkpoint; watch takes the directory of its job")
+        raise UsageError(
+            f"{request.source} is one checkpoint; watch takes the directory of its job"
+        )
     say = sparing = Sparing(say)
     job, backlog = _Job(request, wait_for_source, say), Backlog(request)
     done: tuple[str, FileStatus | None] | None = None

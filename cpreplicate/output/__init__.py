@@ -1,6 +1,7 @@
 """Every word that a person or a script reads. stdout carries the result, stderr the narration.
 
-Each `show_…` returns the error if stdout cannot take the result, so that its command can choose the exit code.
+Each `show_…` returns the error if stdout cannot take the result, so that its command can choose the
+exit code.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ def show_fleet(done: FleetReport, form: Form) -> OSError | None:
     """The result of `fleet`."""
     from cpreplicate.output import fleet
 
-    return _print({"text": fleet.fleet_text, "json": fleet.fleet_json, "ndjson": fleet.fleet_ndjson}[form](done))
+    return _print(
+        {"text": fleet.fleet_text, "json": fleet.fleet_json, "ndjson": fleet.fleet_ndjson}[form](
+            done
+        )
+    )
 
 
 def narrator(progress: str) -> Callable[[str], None]:
@@ -86,7 +91,9 @@ def warn(line: str) -> None:
 
 def show_inspection(inspection: Inspection, form: Form) -> OSError | None:
     """The result of `inspect`."""
-    return _print(text.inspection(inspection) if form == "text" else json_output.inspection(inspection))
+    return _print(
+        text.inspection(inspection) if form == "text" else json_output.inspection(inspection)
+    )
 
 
 def show_references(rows: list[ReferenceRow], form: Form) -> OSError | None:
@@ -98,38 +105,55 @@ def show_report(report: Report, form: Form, actions: bool) -> OSError | None:
     """The result of `diff` and `sync`; with `actions`, every file."""
     if form == "ndjson":
         return _print(json_output.rows(report.plan.actions, form))
-    return _print(text.report(report, actions) if form == "text" else json_output.report(report, actions))
+    return _print(
+        text.report(report, actions) if form == "text" else json_output.report(report, actions)
+    )
 
 
 def show_verifications(found: Sequence[Verification], form: Form) -> OSError | None:
-    """The result of `verify`: of one checkpoint an object; of several an array, or an object a line."""
+    """The result of `verify`: of one checkpoint an object.
+
+    Of several an array, or an object a line.
+    """
     if form == "text":
         return _print("\n\n".join(map(text.verification, found)))
     objects = [json_output.verification(each) for each in found]
-    return _print(f"[{', '.join(objects)}]" if form == "json" and len(objects) > 1 else "\n".join(objects))
+    return _print(
+        f"[{', '.join(objects)}]" if form == "json" and len(objects) > 1 else "\n".join(objects)
+    )
 
 
 def show_sweep(found: Sweep, form: Form, actions: bool) -> OSError | None:
     """The result of `sweep`; with `actions`, every file."""
-    from cpreplicate.output import maintenance  # it and what it tells of take time that a sync with nothing to do has not
+    from cpreplicate.output import (
+        maintenance,
+    )  # it and what it tells of take time that a sync with nothing to do has not
 
     if form == "ndjson":
         return _print(json_output.rows(found.deletes, form))
-    return _print(maintenance.sweep_text(found, actions) if form == "text" else maintenance.sweep_json(found, actions))
+    return _print(
+        maintenance.sweep_text(found, actions)
+        if form == "text"
+        else maintenance.sweep_json(found, actions)
+    )
 
 
 def show_relocation(done: Relocation, form: Form) -> OSError | None:
     """The result of `relocate`."""
     from cpreplicate.output import maintenance
 
-    return _print(maintenance.relocation_text(done) if form == "text" else maintenance.relocation_json(done))
+    return _print(
+        maintenance.relocation_text(done) if form == "text" else maintenance.relocation_json(done)
+    )
 
 
 def show_promotion(done: Promotion, form: Form) -> OSError | None:
     """The result of `promote`."""
     from cpreplicate.output import maintenance
 
-    return _print(maintenance.promotion_text(done) if form == "text" else maintenance.promotion_json(done))
+    return _print(
+        maintenance.promotion_text(done) if form == "text" else maintenance.promotion_json(done)
+    )
 
 
 def _print(result: str) -> OSError | None:

@@ -18,9 +18,23 @@ def fleet_text(done: FleetReport) -> str:
     parts = [columns([*facts, ("took", f"{done.seconds:.1f} s ({done.runner})")])]
     told = [job for job in done.jobs if job.status in ("replicated", "planned")]
     if told:
-        parts.append(table(("job", "priority", "checkpoint", "files", "bytes", "status"), [_row(job) for job in told]))
-    failed = [f"{job.name}: exit {job.exit_code}: {job.error}" for job in done.jobs if job.status == "failed"]
-    warnings = [f"warning: {job.name}: {text}" for job in done.jobs if job.report for text in job.report.warnings]
+        parts.append(
+            table(
+                ("job", "priority", "checkpoint", "files", "bytes", "status"),
+                [_row(job) for job in told],
+            )
+        )
+    failed = [
+        f"{job.name}: exit {job.exit_code}: {job.error}"
+        for job in done.jobs
+        if job.status == "failed"
+    ]
+    warnings = [
+        f"warning: {job.name}: {text}"
+        for job in done.jobs
+        if job.report
+        for text in job.report.warnings
+    ]
     return "\n\n".join(part for part in (*parts, lines(warnings), lines(failed)) if part)
 
 
@@ -28,7 +42,12 @@ def fleet_json(done: FleetReport) -> str:
     """`fleet --output json`."""
     counts = {status: done.count(status) for status in _STATUSES}
     return json.dumps(
-        {**counts, "runner": done.runner, "seconds": round(done.seconds, 3), "jobs": [_job(job) for job in done.jobs]}
+        {
+            **counts,
+            "runner": done.runner,
+            "seconds": round(done.seconds, 3),
+            "jobs": [_job(job) for job in done.jobs],
+        }
     )
 
 
@@ -39,7 +58,14 @@ def fleet_ndjson(done: FleetReport) -> str:
 
 def _row(job: JobResult) -> tuple[str, ...]:
     files, bytes_ = (job.looked.files, size(job.looked.bytes)) if job.looked else ("", "")
-    return job.name, str(job.priority), job.looked.checkpoint if job.looked else "", str(files), bytes_, job.status
+    return (
+        job.name,
+        str(job.priority),
+        job.looked.checkpoint if job.looked else "",
+        str(files),
+        bytes_,
+        job.status,
+    )
 
 
 def _job(job: JobResult) -> dict[str, Any]:

@@ -26,8 +26,13 @@ def sweep_text(found: Sweep, every: bool) -> str:
         *((f"left ({count})", why) for why, count in Counter(found.found.left.values()).items()),
         ("result", _sweep_result(found)),
     ]
-    parts = [text.columns(facts), text.actions((("delete", found.deletes),), every) if every or not found.done else ""]
-    return "\n\n".join([*filter(None, parts), *(printable(f"warning: {warning}") for warning in found.warnings)])
+    parts = [
+        text.columns(facts),
+        text.actions((("delete", found.deletes),), every) if every or not found.done else "",
+    ]
+    return "\n\n".join(
+        [*filter(None, parts), *(printable(f"warning: {warning}") for warning in found.warnings)]
+    )
 
 
 def _sweep_result(found: Sweep) -> str:
@@ -64,11 +69,27 @@ def relocation_text(done: Relocation) -> str:
     if done.root != done.replica:
         facts.append(("for Flink at", done.root))
     for each in done.checkpoints:
-        facts.append((each.checkpoint, f"{'rewritten' if each.rewritten else 'left as it is'}; {each.paths}: {each.reason}"))
+        facts.append(
+            (
+                each.checkpoint,
+                f"{'rewritten' if each.rewritten else 'left as it is'}; {each.paths}: {each.reason}",
+            )
+        )
     newest = done.checkpoints[0].restore
-    how = text.lines([f"restore {done.checkpoints[0].checkpoint} with ({newest.reason}):", f"    {newest.command}"])
+    how = text.lines(
+        [
+            f"restore {done.checkpoints[0].checkpoint} with ({newest.reason}):",
+            f"    {newest.command}",
+        ]
+    )
     warnings = (printable(f"warning: {warning}") for warning in done.warnings)
-    return "\n\n".join([text.columns(facts), *warnings, how if newest.command else f"do not restore it: {newest.reason}"])
+    return "\n\n".join(
+        [
+            text.columns(facts),
+            *warnings,
+            how if newest.command else f"do not restore it: {newest.reason}",
+        ]
+    )
 
 
 def relocation_json(done: Relocation) -> str:
@@ -89,7 +110,10 @@ def relocation_json(done: Relocation) -> str:
 def promotion_text(done: Promotion) -> str:
     """How to start the job, or what the replica wants."""
     if done.starting is None:
-        return text.verification(done.verification) + "\n\nnot promoted: the replica was left as it was"
+        return (
+            text.verification(done.verification)
+            + "\n\nnot promoted: the replica was left as it was"
+        )
     start = done.starting
     lines = [
         f"sealed {done.sealed}; start the job from it in one of these ways",
@@ -105,7 +129,10 @@ def promotion_text(done: Promotion) -> str:
 def _operator(start: Starting) -> list[str]:
     lines = ["spec:", "  job:", f"    initialSavepointPath: {json.dumps(start.checkpoint)}"]
     if start.configuration:
-        lines += ["  flinkConfiguration:", *(f"    {key}: {value}" for key, value in start.configuration.items())]
+        lines += [
+            "  flinkConfiguration:",
+            *(f"    {key}: {value}" for key, value in start.configuration.items()),
+        ]
     return lines
 
 

@@ -1,4 +1,6 @@
-"""How far a run is, while it runs: a bar on a terminal, a line now and then in a log, events for machines. On stderr."""
+"""How far a run is, while it runs: a bar on a terminal, a line now and then in a log, events for
+machines. On stderr.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def progress(form: Form) -> ShowProgress | None:
 
 def line(now: Snapshot) -> str:
     """One line for people."""
-    parts = [f"{now.files} of {now.files_total} files", f"{size(now.bytes)} of {size(now.bytes_total)}"]
+    parts = [
+        f"{now.files} of {now.files_total} files",
+        f"{size(now.bytes)} of {size(now.bytes_total)}",
+    ]
     parts.append(f"{size(int(now.rate))}/s")
     if now.left is not None:
         parts.append(f"{_clock(now.left)} left")
@@ -87,7 +92,9 @@ class _Bar:
             self._drawn = None
             return
         bar, task = self._drawn = self._drawn or _drawn()
-        total, done = (now.bytes_total, now.bytes) if now.bytes_total else (now.files_total, now.files)
+        total, done = (
+            (now.bytes_total, now.bytes) if now.bytes_total else (now.files_total, now.files)
+        )
         bar.update(task, total=total, completed=done, description=line(now), refresh=True)
 
 
@@ -102,10 +109,20 @@ def _drawn() -> tuple[Progress, TaskID]:
 
 
 def _troubles(now: Snapshot) -> list[str]:
-    return [f"{count} {what}" for count, what in ((now.failed, "failed"), (now.retried, "tried again")) if count]
+    return [
+        f"{count} {what}"
+        for count, what in ((now.failed, "failed"), (now.retried, "tried again"))
+        if count
+    ]
 
 
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes:02} min"
+        if hours
+        else f"{minutes} min {rest:02} s"
+        if minutes
+        else f"{rest} s"
+    )

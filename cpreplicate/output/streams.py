@@ -1,4 +1,6 @@
-"""Write to stdout and stderr: control characters are escaped, and no failure of a stream ends a run."""
+"""Write to stdout and stderr: control characters are escaped, and no failure of a stream ends a
+run.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,28 @@ _HEADING_OR_CHARACTER = re.compile(r"\x1b\[[01]m|.", re.DOTALL)
 
 
 def printable(text: str) -> str:
-    """Return a text as one line without control characters: an escape byte becomes `\\x1b`, a newline `\\n`.
+    """Return a text as one line without control characters: an escape byte becomes `\\x1b`, a
+    newline `\\n`.
 
-    Names of files come from others. Printed as they are, they could rewrite what the terminal shows.
+    Names of files come from others. Printed as they are, they could rewrite what the terminal
+    shows.
     """
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def write_result(text: str) -> OSError | None:
-    """Write a result of several lines to stdout. Return why it could not be written, None if it was."""
+    """Write a result of several lines to stdout.
+
+    Return why it could not be written, None if it was.
+    """
     return _write(sys.stdout, "\n".join(map(_printable_line, text.split("\n"))) + "\n")
 
 
 def write_message(line: str) -> None:
-    """Write one line to stderr, in one piece: jobs of a fleet narrate from many threads. A failure is ignored."""
+    """Write one line to stderr, in one piece: jobs of a fleet narrate from many threads.
+
+    A failure is ignored.
+    """
     _write(sys.stderr, printable(line) + "\n")
 
 
@@ -43,7 +53,9 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def discard_unwritten() -> None:
-    """Drop what the streams still hold and cannot write, for Python would exit with 120 because of it."""
+    """Drop what the streams still hold and cannot write, for Python would exit with 120 because of
+    it.
+    """
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
@@ -59,7 +71,9 @@ def _escaped(character: str) -> str:
 def _printable_line(line: str) -> str:
     if line.isprintable():
         return line
-    return _HEADING_OR_CHARACTER.sub(lambda found: found[0] if found[0] in _HEADING else _escaped(found[0]), line)
+    return _HEADING_OR_CHARACTER.sub(
+        lambda found: found[0] if found[0] in _HEADING else _escaped(found[0]), line
+    )
 
 
 def _write(stream: TextIO | None, text: str) -> OSError | None:

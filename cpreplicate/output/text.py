@@ -29,7 +29,10 @@ def inspection(found: Inspection) -> str:
     facts = [
         ("checkpoint", found.checkpoint),
         ("id", f"{found.checkpoint_id}, metadata v{found.version}"),
-        ("state", f"{found.files} files, {size(found.bytes)}; {size(found.inline_bytes)} inline; {found.handles} handles"),
+        (
+            "state",
+            f"{found.files} files, {size(found.bytes)}; {size(found.inline_bytes)} inline; {found.handles} handles",
+        ),
         *(("foreign", f"{count} files of {group}") for group, count in found.foreign.items()),
     ]
     rows = [
@@ -67,7 +70,11 @@ def report(done: Report, every_action: bool) -> str:
 
 def verification(found: Verification) -> str:
     """Whether a replica can be restored, and what it wants if not."""
-    content = f", content of {found.compared} files (CRC32C)" if found.content else "; not the content (--content)"
+    content = (
+        f", content of {found.compared} files (CRC32C)"
+        if found.content
+        else "; not the content (--content)"
+    )
     facts = [
         ("replica", found.replica),
         ("checkpoint", f"chk-{found.checkpoint_id}, {found.files} files, {size(found.bytes)}"),
@@ -82,32 +89,54 @@ def verification(found: Verification) -> str:
         *_first("not compared, no CRC32C was recorded", found.uncompared),
     ]
     if found.outside:
-        wants.append("if the replica was moved by other means than cpreplicate, `cpreplicate relocate` mends its paths")
+        wants.append(
+            "if the replica was moved by other means than cpreplicate, `cpreplicate relocate` mends its paths"
+        )
     return columns(facts) + ("\n" + lines(wants) if wants else "")
 
 
 def _first(what: str, paths: Sequence[str]) -> list[str]:
-    more = [f"{what}: … {len(paths) - _SHOWN_WANTS} more, --output json tells all"] if len(paths) > _SHOWN_WANTS else []
+    more = (
+        [f"{what}: … {len(paths) - _SHOWN_WANTS} more, --output json tells all"]
+        if len(paths) > _SHOWN_WANTS
+        else []
+    )
     return [f"{what}: {path}" for path in paths[:_SHOWN_WANTS]] + more
 
 
 def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
-    base = "no replicated checkpoint so far" if plan.base_checkpoint_id is None else f"holds chk-{plan.base_checkpoint_id}"
+    base = (
+        "no replicated checkpoint so far"
+        if plan.base_checkpoint_id is None
+        else f"holds chk-{plan.base_checkpoint_id}"
+    )
     return [
         ("source", plan.source),
         ("replica", f"{plan.replica} ({base})"),
         ("checkpoint", plan.checkpoint),
-        *((name, f"{len(actions)} files, {size(total(actions))}") for name, actions in _verbs(plan)),
+        *(
+            (name, f"{len(actions)} files, {size(total(actions))}")
+            for name, actions in _verbs(plan)
+        ),
         ("paths", f"{plan.paths_reported}: {plan.paths_reason}"),
     ]
 
 
 def _result_facts(done: Report) -> list[tuple[str, str]]:
     if done.plan.empty:
-        return [("result", f"nothing to do, the replica holds {done.plan.checkpoint} ({done.seconds:.1f} s)")]
+        return [
+            (
+                "result",
+                f"nothing to do, the replica holds {done.plan.checkpoint} ({done.seconds:.1f} s)",
+            )
+        ]
     if done.runner is None:
         return [("result", "nothing done; this is the plan")]
-    what = f"committed {done.plan.checkpoint}" if done.committed else "cleaned up; the checkpoint was committed before"
+    what = (
+        f"committed {done.plan.checkpoint}"
+        if done.committed
+        else "cleaned up; the checkpoint was committed before"
+    )
     left = f"; {len(done.undeleted)} files are left to sweep, or to watch" if done.undeleted else ""
     return [("result", f"{what} ({done.runner}, {done.seconds:.1f} s){left}")]
 
@@ -121,7 +150,9 @@ def actions(verbs: Iterable[tuple[str, tuple[Action, ...]]], every: bool) -> str
     rows: list[tuple[str, ...]] = []
     for name, found in verbs:
         shown = found if every else found[:_SHOWN_ACTIONS]
-        rows += [(action.action, size(action.bytes), action.target, action.reason) for action in shown]
+        rows += [
+            (action.action, size(action.bytes), action.target, action.reason) for action in shown
+        ]
         if len(found) > len(shown):
             hidden = found[len(shown) :]
             rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions shows all"))
@@ -151,7 +182,10 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def _plain_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in (head, *rows)
+    )
     return "\n".join(line.rstrip() for line in lines)
 
 

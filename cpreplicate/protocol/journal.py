@@ -1,9 +1,10 @@
 """The journal of a run: what it is about to write and to delete, and what of it is complete.
 
-`.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first copy, and lists each path that the run
-may write or delete: so every file that cpreplicate ever wrote is recorded before it appears. Later parts list what is complete,
-with length and CRC32C, every 30 s or 2,000 files. A run that died is resumed from them. The journal goes once the manifest
-of the commit holds what it lists, and the rest is deleted.
+`.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first copy, and
+lists each path that the run may write or delete: so every file that cpreplicate ever wrote is
+recorded before it appears. Later parts list what is complete, with length and CRC32C, every 30 s or
+2,000 files. A run that died is resumed from them. The journal goes once the manifest of the commit
+holds what it lists, and the rest is deleted.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Journal(NamedTuple):
 class JournalWriter:
     """Writes the journal of one run; `done` may be called from any thread."""
 
-    def __init__(self, storage: Storage, replica: str, seconds: float = SECONDS, files: int = FILES) -> None:
+    def __init__(
+        self, storage: Storage, replica: str, seconds: float = SECONDS, files: int = FILES
+    ) -> None:
         stamp = f"{int(records.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
         self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{stamp}")
         self._seconds, self._most = seconds, files
@@ -63,7 +66,10 @@ class JournalWriter:
         self._write([(path, None, None) for path in paths])
 
     def take_over(self, others: Iterable[Journal]) -> None:
-        """Record what the journals of runs that died say is complete, and remove them. Their other paths are to be planned."""
+        """Record what the journals of runs that died say is complete, and remove them.
+
+        Their other paths are to be planned.
+        """
         copied = {path: each for part in others for path, each in part.copied.items()}
         if copied:
             self._write(list(copied.values()))
@@ -84,14 +90,18 @@ class JournalWriter:
 
     @contextmanager
     def writing(self) -> Iterator[JournalWriter]:
-        """Write a part now and then while the block runs, and what is left where it ends by an exception."""
+        """Write a part now and then while the block runs, and what is left where it ends by an
+        exception.
+        """
         thread = threading.Thread(target=self._write_parts, name="journal", daemon=True)
         thread.start()
         try:
             yield self
         except BaseException:
             self._stop(thread)
-            with suppress(OSError):  # why the run ended is what counts; what is not recorded is copied again
+            with suppress(
+                OSError
+            ):  # why the run ended is what counts; what is not recorded is copied again
                 self.flush()
             raise
         self._stop(thread)
@@ -114,7 +124,9 @@ class JournalWriter:
             if self._ended:
                 return
             self._full.clear()
-            with suppress(OSError):  # a part that is lost costs copying its files again, should the run die
+            with suppress(
+                OSError
+            ):  # a part that is lost costs copying its files again, should the run die
                 self.flush()
 
     def _write(self, rows: Sequence[tuple[str, int | None, int | None]]) -> None:
@@ -138,7 +150,11 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
             rows = _rows(stream.read())
     except FileNotFoundError:
         rows = []
-    copied = {path: Copied(path, length, crc32c) for path, length, crc32c in rows if length is not None and crc32c is not None}
+    copied = {
+        path: Copied(path, length, crc32c)
+        for path, length, crc32c in rows
+        if length is not None and crc32c is not None
+    }
     return Journal(name, frozenset(path for path, length, _ in rows if length is None), copied)
 
 

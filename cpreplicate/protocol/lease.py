@@ -1,8 +1,9 @@
 """The lease: one run at a time writes to a replica.
 
-`.cpreplicate/lease` is created exclusively, tells who holds it, and is never written again: the heartbeat goes to a file
-of the holder's own beside it. One whose holder died on this host, or whose time ran out, is taken over, by one contender
-only (`Storage.take_over`). The holder takes it for lost half a minute before others may take it, as clocks differ.
+`.cpreplicate/lease` is created exclusively, tells who holds it, and is never written again: the
+heartbeat goes to a file of the holder's own beside it. One whose holder died on this host, or whose
+time ran out, is taken over, by one contender only (`Storage.take_over`). The holder takes it for
+lost half a minute before others may take it, as clocks differ.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class Held(NamedTuple):
         """Raise `LeaseHeld` if another run took it over."""
         held = records.told(records.read(site.storage(self.place), self.place))
         if _token(held) != self.token:
-            raise LeaseHeld("this run lost its lease and stopped before publishing or deleting: " + _refusal(self.place, held))
+            raise LeaseHeld(
+                "this run lost its lease and stopped before publishing or deleting: "
+                + _refusal(self.place, held)
+            )
 
 
 class Lease:
@@ -54,7 +58,9 @@ class Lease:
         self._started = self._renewed = records.now()
         self._has_beaten = self._is_delegated = False
         self._stop = threading.Event()
-        self._renewer = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
+        self._renewer = threading.Thread(
+            target=self._renew_until_stopped, name="lease", daemon=True
+        )
 
     def take(self, wait: float, say: Say) -> None:
         """Take it within `wait` seconds, or raise `LeaseHeld` naming who holds it since when."""
@@ -64,17 +70,23 @@ class Lease:
             if left <= 0:
                 raise LeaseHeld(_refusal(self._place, records.told(self._read(self._place))))
             if pause > _WAITING_IS_TOLD_AFTER > pause / 2:
-                say(f"waiting {left:.0f} s at most: {_refusal(self._place, records.told(self._read(self._place)))}")
+                say(
+                    f"waiting {left:.0f} s at most: {_refusal(self._place, records.told(self._read(self._place)))}"
+                )
             time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_LOOK)
         self._renewer.start()
 
     def until(self) -> float:
-        """Seconds since the epoch at which this run must take it for lost, unless renewed meanwhile."""
+        """Seconds since the epoch at which this run must take it for lost, unless renewed
+        meanwhile.
+        """
         return self._renewed + _OWN_SECONDS
 
     def delegate(self) -> None:
-        """Have the lease outlive this process until it expires: others delete on its behalf, who may not notice its end."""
+        """Have the lease outlive this process until it expires: others delete on its behalf, who
+        may not notice its end.
+        """
         self._is_delegated = True
         self._write_heartbeat()
 
@@ -87,21 +99,30 @@ class Lease:
         self.held.check(self._site)
 
     def give_back(self) -> None:
-        """Stop renewing and remove the lease, unless it is no longer ours or others may be about to take it over."""
+        """Stop renewing and remove the lease, unless it is no longer ours or others may be about to
+        take it over.
+        """
         self._stop.set()
         if self._renewer.is_alive():
             self._renewer.join()
         if self._has_beaten:
             self._storage.delete(self._heartbeat_of(self._token))
-        if records.now() < self.until() and _token(records.told(self._read(self._place))) == self._token:
+        if (
+            records.now() < self.until()
+            and _token(records.told(self._read(self._place))) == self._token
+        ):
             self._storage.delete(self._place)
 
     def _try(self) -> bool:
         try:
             self._started = self._renewed = records.now()
-            return self._storage.create_exclusive(self._place, self._text()) or self._take_over_stale()
+            return (
+                self._storage.create_exclusive(self._place, self._text()) or self._take_over_stale()
+            )
         except OSError as error:
-            raise type(error)(error.errno, f"the lease {self._place} cannot be taken: {error.strerror or error}") from error
+            raise type(error)(
+                error.errno, f"the lease {self._place} cannot be taken: {error.strerror or error}"
+            ) from error
 
     def _text(self) -> bytes:
         return records.encoded({
@@ -122,10 +143,14 @@ class Lease:
         seen = self._read(self._place)
         if seen is None:
             return self._storage.create_exclusive(self._place, self._text())
-        return self._is_stale(records.told(seen) or {}) and self._storage.take_over(self._place, seen, self._text())
+        return self._is_stale(records.told(seen) or {}) and self._storage.take_over(
+            self._place, seen, self._text()
+        )
 
     def _is_stale(self, held: dict[str, Any]) -> bool:
-        """Nobody works for it any more: its process is gone, and no executor of it is left, or its time has passed."""
+        """Nobody works for it any more: its process is gone, and no executor of it is left, or its
+        time has passed.
+        """
         beat = self._last_heartbeat(held)
         is_expired = _is_past(held) and (not beat or _is_past(beat))
         return is_expired or (not is_alive(held) and not beat.get("delegated"))
@@ -155,19 +180,26 @@ class Lease:
 
 @contextmanager
 def held(
-    replica: str, site: Site, wait: float = 0.0, say: Say = lambda _line: None, absent: Sequence[str] = ()
+    replica: str,
+    site: Site,
+    wait: float = 0.0,
+    say: Say = lambda _line: None,
+    absent: Sequence[str] = (),
 ) -> Iterator[Lease]:
-    """Hold the lease of a replica, waiting for it so many seconds at most; it is to be checked before each irrevocable step.
+    """Hold the lease of a replica, waiting for it so many seconds at most; it is to be checked
+    before each irrevocable step.
 
-    `absent`: directories that taking the lease creates, the deepest first. A block that ends by an exception and leaves
-    them empty has them removed.
+    `absent`: directories that taking the lease creates, the deepest first. A block that ends by an
+    exception and leaves them empty has them removed.
     """
     lease = Lease(replica, site)
     lease.take(wait, say)
     try:
         yield lease
     except BaseException:
-        with suppress(OSError):  # why the run ended is what counts; a lease that stays is taken over when it expires
+        with suppress(
+            OSError
+        ):  # why the run ended is what counts; a lease that stays is taken over when it expires
             lease.give_back()
             all(site.storage(place).rmdir(place) for place in absent)  # until one is not empty
         raise

@@ -1,8 +1,10 @@
-"""The manifest of a committed checkpoint: what was copied, with its CRC32C, so that it can be proved later.
+"""The manifest of a committed checkpoint: what was copied, with its CRC32C, so that it can be
+proved later.
 
-`.cpreplicate/chk-N.parquet`, one row a file: `path` (relative to the replica), `extent`, `length`, `crc32c` (null where two
-attempts at a growing file raced), `written` (false for a file that an adopted directory had already). It follows the commit
-and names the digest of the `_metadata` that it describes. It vouches for a file as long as the file has the recorded length.
+`.cpreplicate/chk-N.parquet`, one row a file: `path` (relative to the replica), `extent`, `length`,
+`crc32c` (null where two attempts at a growing file raced), `written` (false for a file that an
+adopted directory had already). It follows the commit and names the digest of the `_metadata` that
+it describes. It vouches for a file as long as the file has the recorded length.
 """
 
 from __future__ import annotations
@@ -17,11 +19,21 @@ from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"
 # What pyarrow raises for a damaged file.
-DAMAGED = (OSError, ValueError, LookupError, TypeError, NotImplementedError, ArithmeticError, MemoryError)
+DAMAGED = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    NotImplementedError,
+    ArithmeticError,
+    MemoryError,
+)
 
 
 class Entry(NamedTuple):
-    """One file: the extent that the checkpoint needs, its length when copied, its CRC32C, and whether cpreplicate wrote it."""
+    """One file: the extent that the checkpoint needs, its length when copied, its CRC32C, and
+    whether cpreplicate wrote it.
+    """
 
     extent: int
     length: int

@@ -1,8 +1,9 @@
 """Ownership: which directory is a replica, and which checkpoints and files in it cpreplicate wrote.
 
-The marker `.cpreplicate/replica.json` is created before anything else and names the source. The record of a checkpoint,
-`.cpreplicate/chk-N.json`, holds the digests of the `_metadata` that is published and of the one that is about to be, and is in
-place before the commit. So a `_metadata` without a matching record was not written by cpreplicate: a job keeps it here.
+The marker `.cpreplicate/replica.json` is created before anything else and names the source. The
+record of a checkpoint, `.cpreplicate/chk-N.json`, holds the digests of the `_metadata` that is
+published and of the one that is about to be, and is in place before the commit. So a `_metadata`
+without a matching record was not written by cpreplicate: a job keeps it here.
 """
 
 from __future__ import annotations
@@ -31,18 +32,26 @@ RECORD_SUFFIX = ".json"
 LAID_OUT = ("shared", "taskowned", "foreign", "packed")
 _FORMAT = 1
 _UNKNOWN = -1  # the sequence of a checkpoint whose record is lost
-_BEFORE_THE_MARKER = (lease.NAME, TEMPORARY)  # what a run leaves that died before it made the marker
+_BEFORE_THE_MARKER = (
+    lease.NAME,
+    TEMPORARY,
+)  # what a run leaves that died before it made the marker
 
 
 class SourceName(NamedTuple):
-    """A source as the operator named it, and as its storage knows it: without links, by addresses instead of names."""
+    """A source as the operator named it, and as its storage knows it: without links, by addresses
+    instead of names.
+    """
 
     given: str
     resolved: str
 
 
 class Marker(NamedTuple):
-    """What makes a directory a replica. `adopted`: there were files of others when it became one."""
+    """What makes a directory a replica.
+
+    `adopted`: there were files of others when it became one.
+    """
 
     replica_id: str
     job: str
@@ -55,7 +64,10 @@ class Marker(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What cpreplicate knows of a checkpoint here. Of two, the one with the higher `sequence` was published later."""
+    """What cpreplicate knows of a checkpoint here.
+
+    Of two, the one with the higher `sequence` was published later.
+    """
 
     sequence: int
     digests: tuple[Digest, ...]
@@ -66,9 +78,10 @@ class Record(NamedTuple):
 class State:
     """A replica's directory as found, newest checkpoint first.
 
-    `committed` are cpreplicate's own checkpoints; `adopted` and `unrecorded` are names of those of others, the latter not
-    accepted. `stale` are records of checkpoints that are not there (any more). `own` is what lies in `.cpreplicate/`, `links`
-    are directories of the replica that are symbolic links.
+    `committed` are cpreplicate's own checkpoints; `adopted` and `unrecorded` are names of those of
+    others, the latter not accepted. `stale` are records of checkpoints that are not there (any
+    more). `own` is what lies in `.cpreplicate/`, `links` are directories of the replica that are
+    symbolic links.
     """
 
     marker: Marker | None
@@ -91,8 +104,8 @@ class State:
 def examine(replica: Replica, is_alone: bool = False) -> State:
     """Return what the directory of a replica is. Nothing is changed, unless `is_alone`.
 
-    `is_alone`: this run holds the lease, so files of others that are not yet whole are removed first, and what became whole
-    just before is seen.
+    `is_alone`: this run holds the lease, so files of others that are not yet whole are removed
+    first, and what became whole just before is seen.
     """
     while True:
         try:
@@ -112,7 +125,11 @@ def _examine(replica: Replica) -> State:
     own = replica.own_files() if has_own else {}
     links = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
     links += [f"{OWN}/{name}" for name, child in own.items() if child.is_link]
-    marker = read_marker(replica.site, replica.root) if MARKER in own and not own[MARKER].is_link else None
+    marker = (
+        read_marker(replica.site, replica.root)
+        if MARKER in own and not own[MARKER].is_link
+        else None
+    )
     looks = {name: _look(replica, name, has_own) for name in replica.committed_names(children)}
     found = {name: look for name, look in looks.items() if look is not None}
     records = {name: look.record for name, look in found.items() if look.record is not None}
@@ -121,7 +138,9 @@ def _examine(replica: Replica) -> State:
     return State(
         marker=marker,
         is_empty=_is_empty(children, own),
-        committed=tuple(found[name].held(replica, name) for name in ours if not records[name].adopted),
+        committed=tuple(
+            found[name].held(replica, name) for name in ours if not records[name].adopted
+        ),
         adopted=tuple(name for name in ours if records[name].adopted),
         unrecorded=tuple(name for name in found if name not in records),
         records=records,
@@ -142,10 +161,11 @@ class _Look(NamedTuple):
 
 
 def _look(replica: Replica, name: str, has_own: bool) -> _Look | None:
-    """Read a `_metadata`, then its record, until both are of one moment: another run may publish or withdraw meanwhile.
+    """Read a `_metadata`, then its record, until both are of one moment: another run may publish or
+    withdraw meanwhile.
 
-    A record is in place before its `_metadata` appears and until it is gone, so what is the same before and after a record
-    was read that does not match it is not cpreplicate's.
+    A record is in place before its `_metadata` appears and until it is gone, so what is the same
+    before and after a record was read that does not match it is not cpreplicate's.
     """
     data = replica.metadata_bytes(name)
     while data is not None:
@@ -160,7 +180,10 @@ def _look(replica: Replica, name: str, has_own: bool) -> _Look | None:
 
 
 def _matching_record(replica: Replica, name: str, digest: Digest) -> Record | None:
-    """The record of this `_metadata`. Where it is damaged or lost, the manifest that names the digest is as good."""
+    """The record of this `_metadata`.
+
+    Where it is damaged or lost, the manifest that names the digest is as good.
+    """
     record = read_record(replica, name)
     if record is not None and digest in record.digests:
         return record
@@ -170,11 +193,15 @@ def _matching_record(replica: Replica, name: str, digest: Digest) -> Record | No
 
 def _last_published_first(records: Mapping[str, Record | None]) -> list[str]:
     """Names of checkpoints; by their numbers where a record is missing."""
-    are_known = all(record is not None and record.sequence != _UNKNOWN for record in records.values())
+    are_known = all(
+        record is not None and record.sequence != _UNKNOWN for record in records.values()
+    )
 
     def key(name: str) -> tuple[int, int]:
         record = records[name]
-        return record.sequence if are_known and record is not None else 0, int(name.removeprefix("chk-"))
+        return record.sequence if are_known and record is not None else 0, int(
+            name.removeprefix("chk-")
+        )
 
     return sorted(records, key=key, reverse=True)
 
@@ -199,15 +226,23 @@ def _recorded_names(own: Iterable[str]) -> list[str]:
 
 
 def newest_first(replica: Replica) -> list[str]:
-    """Return the committed checkpoints, last published first; the highest N first where one has no record."""
-    return _last_published_first({name: read_record(replica, name) for name in replica.committed_names()})
+    """Return the committed checkpoints, last published first.
+
+    The highest N first where one has no record.
+    """
+    return _last_published_first(
+        {name: read_record(replica, name) for name in replica.committed_names()}
+    )
 
 
 # Marker and records
 
 
 def read_marker(site: Site, root: str) -> Marker | None:
-    """Return the marker of the replica at `root`; None if there is none. Raises `Refused` if it cannot be understood."""
+    """Return the marker of the replica at `root`; None if there is none.
+
+    Raises `Refused` if it cannot be understood.
+    """
     place = uri.join(root, f"{OWN}/{MARKER}")
     note = notes_files.told(notes_files.read(site.storage(place), place))
     if note is None:
@@ -216,7 +251,9 @@ def read_marker(site: Site, root: str) -> Marker | None:
     if note.get("format") != _FORMAT:
         raise Refused(damaged)
     try:
-        sources = tuple(SourceName(str(each["given"]), str(each["resolved"])) for each in note["sources"])
+        sources = tuple(
+            SourceName(str(each["given"]), str(each["resolved"])) for each in note["sources"]
+        )
         return Marker(str(note["replica_id"]), str(note["job"]), sources, bool(note["adopted"]))
     except (KeyError, TypeError) as error:
         raise Refused(damaged) from error
@@ -228,7 +265,10 @@ def is_replica(replica: Replica) -> bool:
 
 
 def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool) -> Marker:
-    """Make a directory a replica of this source. Raises `Refused` if another run did so just before."""
+    """Make a directory a replica of this source.
+
+    Raises `Refused` if another run did so just before.
+    """
     marker = Marker(uuid.uuid4().hex, job, (source,), adopted)
     if not replica.storage.create_exclusive(_marker_place(replica), _encoded_marker(marker)):
         raise Refused(f"{replica.root} became a replica just now, by another run. Run again")
@@ -249,7 +289,13 @@ def _marker_place(replica: Replica) -> str:
 def _encoded_marker(marker: Marker) -> bytes:
     sources = [source._asdict() for source in marker.sources]
     return notes_files.encoded(
-        {"format": _FORMAT, **marker._asdict(), "sources": sources, "time": notes_files.now(), **notes_files.signature()}
+        {
+            "format": _FORMAT,
+            **marker._asdict(),
+            "sources": sources,
+            "time": notes_files.now(),
+            **notes_files.signature(),
+        }
     )
 
 
@@ -259,7 +305,9 @@ def record_place(replica: Replica, name: str) -> str:
 
 
 def adopt(replica: Replica, name: str) -> None:
-    """Record a checkpoint of others that lies here: it is older than any of cpreplicate's, and never changed."""
+    """Record a checkpoint of others that lies here: it is older than any of cpreplicate's, and
+    never changed.
+    """
     data = replica.metadata_bytes(name)
     if data is not None:
         write_record(replica, name, Record(0, (data.digest,), adopted=True))
@@ -269,7 +317,11 @@ def read_record(replica: Replica, name: str) -> Record | None:
     """Return the record of a checkpoint; None if there is none that can be understood."""
     note = notes_files.told(notes_files.read(replica.storage, record_place(replica, name)))
     try:
-        digests = tuple(Digest(int(length), int(crc32c)) for length, crc32c in note["digests"]) if note else ()
+        digests = (
+            tuple(Digest(int(length), int(crc32c)) for length, crc32c in note["digests"])
+            if note
+            else ()
+        )
         return Record(int(note["sequence"]), digests, bool(note["adopted"])) if note else None
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
@@ -277,12 +329,18 @@ def read_record(replica: Replica, name: str) -> Record | None:
 
 def write_record(replica: Replica, name: str, record: Record) -> None:
     """Write the record of a checkpoint, atomically."""
-    note = {"format": _FORMAT, **record._asdict(), "time": notes_files.now(), **notes_files.signature()}
+    note = {
+        "format": _FORMAT,
+        **record._asdict(),
+        "time": notes_files.now(),
+        **notes_files.signature(),
+    }
     replica.storage.put(record_place(replica, name), lambda: [notes_files.encoded(note)])
 
 
 def announce(replica: Replica, name: str, content: Content, state: State) -> Digest:
-    """Record the `_metadata` that is about to be published as `name`; the one that is there stays recorded as well.
+    """Record the `_metadata` that is about to be published as `name`; the one that is there stays
+    recorded as well.
 
     It is the newest from its publication on. Returns its digest.
     """
@@ -299,8 +357,16 @@ def announce_rewrite(replica: Replica, name: str, current: Digest, content: Cont
     write_record(replica, name, Record(sequence, (current, digest_of(content()))))
 
 
-def publish(replica: Replica, name: str, content: Content, digest: Digest, check: Callable[[], None], replace: bool) -> None:
-    """Commit the `_metadata` that was announced. One that is not there yet is created, never replaced.
+def publish(
+    replica: Replica,
+    name: str,
+    content: Content,
+    digest: Digest,
+    check: Callable[[], None],
+    replace: bool,
+) -> None:
+    """Commit the `_metadata` that was announced. One that is not there yet is created, never
+    replaced.
 
     Raises `Refused` if somebody else has just created it.
     """
@@ -316,17 +382,24 @@ def publish(replica: Replica, name: str, content: Content, digest: Digest, check
 
 
 def withdraw(replica: Replica, name: str) -> None:
-    """Remove the `_metadata` of a checkpoint, if it is still cpreplicate's own. Raises `Refused` otherwise."""
+    """Remove the `_metadata` of a checkpoint, if it is still cpreplicate's own.
+
+    Raises `Refused` otherwise.
+    """
     look = _look(replica, name, has_own=True)
     if look is None:
         return
     if look.record is None or look.record.adopted:
-        raise Refused(f"{replica.at(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was deleted")
+        raise Refused(
+            f"{replica.at(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was deleted"
+        )
     replica.withdraw(name)
 
 
 def forget(replica: Replica, name: str) -> None:
-    """Remove what is left of a withdrawn checkpoint once its files are gone: record, manifest and empty directory."""
+    """Remove what is left of a withdrawn checkpoint once its files are gone: record, manifest and
+    empty directory.
+    """
     manifest.remove(replica.storage, replica.root, name)
     replica.storage.delete(record_place(replica, name))
     replica.storage.rmdir(replica.at(name))
@@ -341,7 +414,9 @@ def source_name(site: Site, place: str) -> SourceName:
 
 
 def refuse_foreign(state: State, replica: Replica) -> None:
-    """Raise `Refused` where links, a missing marker or checkpoints of others show that a directory is not only a replica."""
+    """Raise `Refused` where links, a missing marker or checkpoints of others show that a directory
+    is not only a replica.
+    """
     for reason in foreign(state, replica):
         raise Refused(reason)
 
@@ -377,7 +452,11 @@ def _way_out(state: State) -> str:
 
 def _what_is_there(state: State) -> str:
     names = state.unrecorded
-    return f"it holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}" if names else "it holds other files"
+    return (
+        f"it holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+        if names
+        else "it holds other files"
+    )
 
 
 def other_source(state: State, replica: Replica, source: SourceName) -> Iterator[str]:
@@ -390,9 +469,17 @@ def other_source(state: State, replica: Replica, source: SourceName) -> Iterator
         )
 
 
-def same_replica(state: State, replica: Replica, source_marker: Marker | None, source: SourceName) -> Iterator[str]:
-    """Yield why not: the source's directory carries the same replica id, so it is the same directory, or a copy of it."""
-    if state.marker is not None and source_marker is not None and source_marker.replica_id == state.marker.replica_id:
+def same_replica(
+    state: State, replica: Replica, source_marker: Marker | None, source: SourceName
+) -> Iterator[str]:
+    """Yield why not: the source's directory carries the same replica id, so it is the same
+    directory, or a copy of it.
+    """
+    if (
+        state.marker is not None
+        and source_marker is not None
+        and source_marker.replica_id == state.marker.replica_id
+    ):
         yield (
             f"{source.given} and {replica.root} carry the same replica id {state.marker.replica_id}: they are one directory"
             " under two names, or one is a copy of the other. Nothing was done. Give another TARGET_ROOT"
@@ -400,18 +487,28 @@ def same_replica(state: State, replica: Replica, source_marker: Marker | None, s
 
 
 def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
-    """Raise `Refused` where the replica and its source are one directory, or one lies in the other, under whatever names.
+    """Raise `Refused` where the replica and its source are one directory, or one lies in the other,
+    under whatever names.
 
     Only where the storage can say so without anything being written, as local filesystems can.
     """
     storage = source_site.storage(source)
     here, there = storage.file_id(source), replica.storage.file_id(replica.root)
-    around_target = {replica.storage.file_id(place) for place in uri.upwards(replica.storage.real(replica.root))}
+    around_target = {
+        replica.storage.file_id(place) for place in uri.upwards(replica.storage.real(replica.root))
+    }
     around_source = {storage.file_id(place) for place in uri.upwards(storage.real(source))}
-    if here is not None and there is None and around_target != {None}:  # a directory of the source may be mounted there
-        around_target &= {here, *(storage.file_id(place) for place in _directories_below(storage, source))}
+    if (
+        here is not None and there is None and around_target != {None}
+    ):  # a directory of the source may be mounted there
+        around_target &= {
+            here,
+            *(storage.file_id(place) for place in _directories_below(storage, source)),
+        }
         here = next(iter(around_target - {None}), here)
-    if (here is not None and here in around_target) or (there is not None and there in around_source):
+    if (here is not None and here in around_target) or (
+        there is not None and there in around_source
+    ):
         raise Refused(f"the replica {replica.root} would lie in its own source {source}, or the source in it, under another"
                       " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
 
@@ -423,15 +520,20 @@ def _directories_below(storage: Storage, place: str) -> Iterator[str]:
             yield from _directories_below(storage, child.uri)
 
 
-def refuse_same_place(replica: Replica, taken: lease.Held, source_site: Site, source: str, is_new: bool) -> None:
-    """Raise `Refused` if the lease just taken can be read at the source: both are one directory, or it lies in the source.
+def refuse_same_place(
+    replica: Replica, taken: lease.Held, source_site: Site, source: str, is_new: bool
+) -> None:
+    """Raise `Refused` if the lease just taken can be read at the source: both are one directory, or
+    it lies in the source.
 
-    Whether it lies in the source is looked for only when the replica `is_new`: by each end of its path, below the source and
-    below the directories there.
+    Whether it lies in the source is looked for only when the replica `is_new`: by each end of its
+    path, below the source and below the directories there.
     """
     places = [source, *(_where_it_may_lie(replica, source_site, source) if is_new else ())]
     for place in places:
-        note = notes_files.told(notes_files.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}")))
+        note = notes_files.told(
+            notes_files.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}"))
+        )
         if note and note.get("token") == taken.token:
             raise Refused(
                 f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."
@@ -454,23 +556,34 @@ def _ends(path: str) -> Iterator[str]:
 
 
 class Vouched:
-    """What manifests and journals say of the files of a replica: which are cpreplicate's, and how long each must be."""
+    """What manifests and journals say of the files of a replica: which are cpreplicate's, and how
+    long each must be.
+    """
 
     def __init__(self, replica: Replica, state: State) -> None:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
         self.files: dict[str, Vouch] = {}
-        for name in sorted(_vouching(state.own), key=lambda name: _moment(state.own[name])):  # of two the later one holds
+        for name in sorted(
+            _vouching(state.own), key=lambda name: _moment(state.own[name])
+        ):  # of two the later one holds
             if name.startswith(journal.PREFIX):
                 part = journal.read(replica.storage, replica.root, name)
                 self.journals.append(part)
-                self.files.update((path, Vouch(each.length, each.crc32c, True)) for path, each in part.copied.items())
+                self.files.update(
+                    (path, Vouch(each.length, each.crc32c, True))
+                    for path, each in part.copied.items()
+                )
             elif (found := replica.manifest(name.removesuffix(manifest.SUFFIX))) is not None:
                 self.manifests[name.removesuffix(manifest.SUFFIX)] = found
-                self.files.update((path, Vouch(*entry[1:])) for path, entry in found.entries.items())
+                self.files.update(
+                    (path, Vouch(*entry[1:])) for path, entry in found.entries.items()
+                )
 
     def left_over(self, committed: Iterable[str]) -> set[str]:
-        """Return the paths that cpreplicate wrote, or was about to, and that no manifest of these checkpoints names."""
+        """Return the paths that cpreplicate wrote, or was about to, and that no manifest of these
+        checkpoints names.
+        """
         known = (self.manifests[name].entries for name in committed if name in self.manifests)
         return self.written.difference(*known)
 
@@ -484,10 +597,15 @@ class Vouched:
 def _vouching(own: Iterable[str]) -> list[str]:
     """Return the names of manifests and journals among those in `.cpreplicate/`."""
     manifests = [name for name in own if name.endswith(manifest.SUFFIX)]
-    of_checkpoints = [name for name in manifests if CHECKPOINT_NAME.fullmatch(name.removesuffix(manifest.SUFFIX))]
+    of_checkpoints = [
+        name for name in manifests if CHECKPOINT_NAME.fullmatch(name.removesuffix(manifest.SUFFIX))
+    ]
     return [*of_checkpoints, *journal.names(own)]
 
 
 def _moment(status: FileStatus) -> tuple[float, bool, str]:
-    """When it was written; a manifest after the journal of its own run, where the storage's clock is coarse."""
+    """When it was written.
+
+    A manifest after the journal of its own run, where the storage's clock is coarse.
+    """
     return status.modified, not status.name.startswith(journal.PREFIX), status.name

@@ -1,4 +1,6 @@
-"""Identify the process that holds a lease, so that another process of the same host can see that it died."""
+"""Identify the process that holds a lease, so that another process of the same host can see that it
+died.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,20 @@ from typing import NamedTuple
 
 
 def own_process() -> dict[str, object]:
-    """Return this process's id and start time, and the boot and PID namespace in which the id is valid."""
+    """Return this process's id and start time, and the boot and PID namespace in which the id is
+    valid.
+    """
     seen = _seen(os.getpid())
     return {"pid": os.getpid(), "birth": seen and seen.birth, "space": _space()}
 
 
 def is_alive(holder: Mapping[str, object]) -> bool:
-    """Return False only if the process of `own_process` is provably dead: same host, same boot, same PID namespace.
+    """Return False only if the process of `own_process` is provably dead: same host, same boot,
+    same PID namespace.
 
-    There it is dead if no process has its id, if it is a zombie, or if the process of that id started at another time. A
-    process that cannot be seen, because /proc is mounted with `hidepid`, is not dead.
+    There it is dead if no process has its id, if it is a zombie, or if the process of that id
+    started at another time. A process that cannot be seen, because /proc is mounted with `hidepid`,
+    is not dead.
     """
     pid, space = holder.get("pid"), _space()
     if holder.get("host") != socket.gethostname() or space is None or holder.get("space") != space:
@@ -45,9 +51,13 @@ def _exists(pid: int) -> bool:
 
 
 def _is_other(pid: int, birth: object) -> bool:
-    """Return whether what /proc shows under this id is a zombie, or not the process that started at `birth`."""
+    """Return whether what /proc shows under this id is a zombie, or not the process that started at
+    `birth`.
+    """
     seen = _seen(pid)
-    return seen is not None and (seen.state in "ZX" or (isinstance(birth, int) and seen.birth != birth))
+    return seen is not None and (
+        seen.state in "ZX" or (isinstance(birth, int) and seen.birth != birth)
+    )
 
 
 def _space() -> str | None:
@@ -58,7 +68,10 @@ def _space() -> str | None:
 
 
 def _seen(pid: int) -> _Seen | None:
-    """Return the state and the start time of a process, in clock ticks since the boot (proc(5)); None if it is hidden."""
+    """Return the state and the start time of a process, in clock ticks since the boot (proc(5)).
+
+    None if it is hidden.
+    """
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return _Seen(state, int(fields[18]))

@@ -1,4 +1,6 @@
-"""Notes that runs leave for each other under `.cpreplicate/`: small JSON files, read without trust in who wrote them."""
+"""Notes that runs leave for each other under `.cpreplicate/`: small JSON files, read without trust
+in who wrote them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A replica as it lies: which checkpoints are committed in it, what they reference, what is present, how one is published."""
+"""A replica as it lies: which checkpoints are committed in it, what they reference, what is
+present, how one is published.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,28 @@ from cpreplicate.errors import Refused
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.manifest import Manifest
-from cpreplicate.protocol.source import MetadataBytes, decoded, newest_first, read_bytes, read_metadata
+from cpreplicate.protocol.source import (
+    MetadataBytes,
+    decoded,
+    newest_first,
+    read_bytes,
+    read_metadata,
+)
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY, Content, FileStatus
 
-_MANIFEST_WORTH = 16 << 20  # bytes of `_metadata` above which reading the manifest instead saves time
+_MANIFEST_WORTH = (
+    16 << 20
+)  # bytes of `_metadata` above which reading the manifest instead saves time
 
 
 @dataclass(frozen=True)
 class Held:
-    """A committed checkpoint of a replica: `files` is path to extent, `outside` the places that it names elsewhere.
+    """A committed checkpoint of a replica: `files` is path to extent, `outside` the places that it
+    names elsewhere.
 
-    `growing` are files that may be longer than recorded, since a run that died may have copied them again: merged ones.
+    `growing` are files that may be longer than recorded, since a run that died may have copied them
+    again: merged ones.
     """
 
     name: str
@@ -49,7 +61,9 @@ class Replica:
         self.site = site
         self.storage = site.storage(root)
         self._is_alone = False
-        self._listed: dict[str, list[FileStatus]] = {}  # directories of checkpoints, as last seen and not yet asked for
+        self._listed: dict[
+            str, list[FileStatus]
+        ] = {}  # directories of checkpoints, as last seen and not yet asked for
 
     def at(self, relative: str) -> str:
         """The place of a path in this replica."""
@@ -67,26 +81,43 @@ class Replica:
         """The directories that the first file in `.cpreplicate/` creates, the deepest first."""
         if not self.storage.has_directories:
             return ()
-        return tuple(takewhile(lambda place: self.storage.stat(place) is None, uri.upwards(self.at(OWN))))
+        return tuple(
+            takewhile(lambda place: self.storage.stat(place) is None, uri.upwards(self.at(OWN)))
+        )
 
     def committed_names(self, children: Iterable[FileStatus] | None = None) -> list[str]:
-        """Directories `chk-N` with a `_metadata`, the highest N first. One listing, and one of each."""
+        """Directories `chk-N` with a `_metadata`, the highest N first.
+
+        One listing, and one of each.
+        """
         found = self.children() if children is None else children
-        names = newest_first(child.name for child in found if child.is_directory and not child.is_link)
+        names = newest_first(
+            child.name for child in found if child.is_directory and not child.is_link
+        )
         self._listed = {name: self.storage.list(self.at(name)) for name in names}
-        return [name for name in names if any(child.name == METADATA for child in self._listed[name])]
+        return [
+            name for name in names if any(child.name == METADATA for child in self._listed[name])
+        ]
 
     def without_unfinished(self) -> bool:
-        """Remove what other runs left half-written in the directories of checkpoints just listed, and from now on elsewhere.
+        """Remove what other runs left half-written in the directories of checkpoints just listed,
+        and from now on elsewhere.
 
-        For the holder of the lease. So a run that was held up, and still takes the lease for its own, cannot publish any
-        more, nor replace a merged file by what it was before it grew. Returns False if some of it became whole just before.
+        For the holder of the lease. So a run that was held up, and still takes the lease for its
+        own, cannot publish any more, nor replace a merged file by what it was before it grew.
+        Returns False if some of it became whole just before.
         """
         self._is_alone = True
-        return self._remove_unfinished(child for children in self._listed.values() for child in children)
+        return self._remove_unfinished(
+            child for children in self._listed.values() for child in children
+        )
 
     def _remove_unfinished(self, children: Iterable[FileStatus]) -> bool:
-        unfinished = [each.uri for each in children if each.name.startswith(TEMPORARY) and not each.is_directory]
+        unfinished = [
+            each.uri
+            for each in children
+            if each.name.startswith(TEMPORARY) and not each.is_directory
+        ]
         return all([self.storage.delete(place, durable=True) for place in unfinished])  # noqa: C419  # each of them, not until one
 
     def metadata_bytes(self, name: str) -> MetadataBytes | None:
@@ -94,21 +125,37 @@ class Replica:
         return read_bytes(self.at(name), self.site)
 
     def held(self, name: str, data: MetadataBytes) -> Held:
-        """What a committed checkpoint references: from its manifest where that saves decoding gigabytes, else decoded."""
+        """What a committed checkpoint references: from its manifest where that saves decoding
+        gigabytes, else decoded.
+        """
         if data.digest.length > _MANIFEST_WORTH:
             known = self.manifest(name)
-            if known is not None and known.metadata == data.digest and all(map(is_replica_path, known.entries)):
+            if (
+                known is not None
+                and known.metadata == data.digest
+                and all(map(is_replica_path, known.entries))
+            ):
                 files = {path: entry.extent for path, entry in known.entries.items()}
                 return Held(name, known.checkpoint_id, data.digest, files, (), frozenset(files))
         if data.held is None:
-            return self._referenced(name, data.digest, read_metadata(self.at(name), self.site).metadata)
+            return self._referenced(
+                name, data.digest, read_metadata(self.at(name), self.site).metadata
+            )
         metadata = decoded(data.held, self.at(name), self.at(f"{name}/{METADATA}"))
         return self._referenced(name, data.digest, metadata)
 
     def _referenced(self, name: str, digest: Digest, metadata: Metadata) -> Held:
         found = closure(metadata)
-        inside = {path: file.extent for place, file in found.files.items() if (path := self._inside(place)) is not None}
-        outside = [place for place in (*found.files, *sorted(found.directories)) if self._inside(place) is None]
+        inside = {
+            path: file.extent
+            for place, file in found.files.items()
+            if (path := self._inside(place)) is not None
+        }
+        outside = [
+            place
+            for place in (*found.files, *sorted(found.directories))
+            if self._inside(place) is None
+        ]
         segments = (self._inside(place) for place, file in found.files.items() if file.segment)
         growing = frozenset(path for path in segments if path is not None)
         return Held(name, metadata.checkpoint_id, digest, inside, tuple(outside), growing)
@@ -118,7 +165,10 @@ class Replica:
         return relative if relative is not None and is_replica_path(relative) else None
 
     def present(self, directories: Iterable[str]) -> dict[str, int]:
-        """Path to length of the files that lie in some directories; each is listed once. A link counts as absent."""
+        """Path to length of the files that lie in some directories; each is listed once.
+
+        A link counts as absent.
+        """
         return {
             f"{directory}/{child.name}": child.length
             for directory in sorted(set(directories))
@@ -127,7 +177,10 @@ class Replica:
         }
 
     def _children(self, directory: str) -> list[FileStatus]:
-        """What lies in a directory; what the look at the checkpoints listed is not listed again at once."""
+        """What lies in a directory.
+
+        What the look at the checkpoints listed is not listed again at once.
+        """
         known = self._listed.pop(directory, None)
         if known is not None:
             return known
@@ -135,19 +188,27 @@ class Replica:
             try:
                 children = self.storage.list(self.at(directory))
             except NotADirectoryError as error:
-                raise Refused(f"{self.at(directory)} is a file. Remove it, or sync into another TARGET_ROOT") from error
+                raise Refused(
+                    f"{self.at(directory)} is a file. Remove it, or sync into another TARGET_ROOT"
+                ) from error
             if not self._is_alone or self._remove_unfinished(children):
                 return children
 
     def publish(self, name: str, content: Content, check: Callable[[], None], replace: bool) -> int:
-        """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its length.
+        """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its
+        length.
 
-        `check` is made when it is written and about to appear, and may raise. Raises `FileExistsError` if not to `replace` one.
+        `check` is made when it is written and about to appear, and may raise. Raises
+        `FileExistsError` if not to `replace` one.
         """
-        return self.storage.put(self.at(f"{name}/{METADATA}"), content, lambda _length: check(), None, replace)
+        return self.storage.put(
+            self.at(f"{name}/{METADATA}"), content, lambda _length: check(), None, replace
+        )
 
     def withdraw(self, name: str) -> None:
-        """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its files."""
+        """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its
+        files.
+        """
         self.storage.delete(self.at(f"{name}/{METADATA}"), durable=True)
 
     def manifest(self, name: str) -> Manifest | None:

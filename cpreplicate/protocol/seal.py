@@ -1,4 +1,6 @@
-"""The seal: a replica that a job runs from, or is about to, is not synced, watched or swept any more."""
+"""The seal: a replica that a job runs from, or is about to, is not synced, watched or swept any
+more.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ NAME = "sealed"
 
 
 class Seal(NamedTuple):
-    """A seal as it lies: the checkpoint that was promoted, "unknown" if damaged, and when, by the storage's clock."""
+    """A seal as it lies: the checkpoint that was promoted, "unknown" if damaged, and when, by the
+    storage's clock.
+    """
 
     checkpoint: str
     modified: float
@@ -40,7 +44,11 @@ def read(replica: Replica) -> Seal | None:
     """Return the seal; None if there is none."""
     status = replica.storage.stat(place(replica))
     found = records.told(records.read(replica.storage, place(replica)))
-    return Seal(records.word(found, "checkpoint"), status.modified) if status is not None and found is not None else None
+    return (
+        Seal(records.word(found, "checkpoint"), status.modified)
+        if status is not None and found is not None
+        else None
+    )
 
 
 def refuse_sealed(replica: Replica) -> None:

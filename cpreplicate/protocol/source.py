@@ -17,13 +17,18 @@ from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import Site
 from cpreplicate.storage.base import CHUNK
 
-_HELD_IN_MEMORY = 16 << 20  # bytes; a larger `_metadata` is read through a window each time it is needed
+_HELD_IN_MEMORY = (
+    16 << 20
+)  # bytes; a larger `_metadata` is read through a window each time it is needed
 _JOB_NAME = re.compile(r"(?!\.)[^/]+")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A completed checkpoint or savepoint. `job_root` is None for a savepoint, which lies outside any job's directory."""
+    """A completed checkpoint or savepoint.
+
+    `job_root` is None for a savepoint, which lies outside any job's directory.
+    """
 
     checkpoint: str
     job: str
@@ -38,8 +43,9 @@ class Source:
 def find(place: str, site: Site, allow_older: bool = False) -> Source:
     """Return the checkpoint at `place`: itself, or the newest completed one of a job's directory.
 
-    Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more. Raises `NotThere`; raises
-    `Refused` where it is not clear which one is the newest, unless to `allow_older`: then the one completed last is taken.
+    Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more.
+    Raises `NotThere`; raises `Refused` where it is not clear which one is the newest, unless to
+    `allow_older`: then the one completed last is taken.
     """
     place = uri.parent(place) if uri.name(place) == METADATA else place
     if CHECKPOINT_NAME.fullmatch(uri.name(place)):
@@ -58,7 +64,9 @@ def completed_names(job_root: str, site: Site) -> list[str]:
 
 def newest_first(names: Iterable[str]) -> list[str]:
     """The checkpoint directories among `names`, newest first."""
-    numbered = [(int(match[1]), name) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))]
+    numbered = [
+        (int(match[1]), name) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))
+    ]
     return [name for _, name in sorted(numbered, reverse=True)]
 
 
@@ -77,7 +85,8 @@ def _newest(job_root: str, site: Site, allow_older: bool) -> Source:
     last = ("", 0.0)
     for name in newest_first(changed):
         if highest is not None and 0 < changed[name] < last[1]:
-            continue  # a directory changes when its `_metadata` appears, so this one was completed before
+            # a directory changes when its `_metadata` appears, so this one was completed before
+            continue
         status = storage.stat(uri.join(job_root, f"{name}/{METADATA}"))
         if status is not None:
             highest = highest or (name, status.modified)
@@ -85,12 +94,20 @@ def _newest(job_root: str, site: Site, allow_older: bool) -> Source:
     if highest is not None:
         _refuse_ambiguous(job_root, highest, last, allow_older)
         return Source(uri.join(job_root, last[0]), _job_name(job_root), job_root)
-    what = "holds no completed checkpoint (no chk-N with a _metadata)" if children else "is not there or is empty"
+    what = (
+        "holds no completed checkpoint (no chk-N with a _metadata)"
+        if children
+        else "is not there or is empty"
+    )
     raise NotThere(f"{job_root} {what}; SOURCE is a checkpoint, a job's directory or a savepoint")
 
 
-def _refuse_ambiguous(job_root: str, highest: tuple[str, float], last: tuple[str, float], allow_older: bool) -> None:
-    """Numbers restart when a job of a fixed id is started from scratch, while its former checkpoints may be retained."""
+def _refuse_ambiguous(
+    job_root: str, highest: tuple[str, float], last: tuple[str, float], allow_older: bool
+) -> None:
+    """Numbers restart when a job of a fixed id is started from scratch, while its former
+    checkpoints may be retained.
+    """
     if last[1] > highest[1] and not allow_older:
         raise Refused(
             f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or the directory was copied."
@@ -105,13 +122,17 @@ def _has_metadata(place: str, site: Site) -> bool:
 def _job_name(place: str) -> str:
     name = uri.name(place)
     if not _JOB_NAME.fullmatch(name):
-        raise Refused(f"{place}: a replica takes the name of the job's directory, and {name!r} cannot be one")
+        raise Refused(
+            f"{place}: a replica takes the name of the job's directory, and {name!r} cannot be one"
+        )
     return name
 
 
 @dataclass(frozen=True)
 class MetadataFile:
-    """A `_metadata` as read: its meaning, and its bytes for as long as they are small enough to hold."""
+    """A `_metadata` as read: its meaning, and its bytes for as long as they are small enough to
+    hold.
+    """
 
     uri: str
     metadata: Metadata
@@ -119,26 +140,36 @@ class MetadataFile:
     site: Site
 
     def open(self, stack: ExitStack) -> bytes | BinaryIO:
-        """The bytes again, to be spliced; a stream is closed with `stack`. Raises `SourceMovedOn` if they are gone."""
+        """The bytes again, to be spliced; a stream is closed with `stack`.
+
+        Raises `SourceMovedOn` if they are gone.
+        """
         if self.held is not None:
             return self.held
         try:
             return stack.enter_context(self.site.storage(self.uri).open(self.uri))
         except FileNotFoundError as error:
-            raise SourceMovedOn(f"{self.uri} was subsumed meanwhile; run again to take the newest checkpoint") from error
+            raise SourceMovedOn(
+                f"{self.uri} was subsumed meanwhile; run again to take the newest checkpoint"
+            ) from error
 
 
 def read_metadata(checkpoint: str, site: Site) -> MetadataFile:
-    """Read and decode the `_metadata` of a checkpoint's directory; touches no other file and no other filesystem.
+    """Read and decode the `_metadata` of a checkpoint's directory; touches no other file and no
+    other filesystem.
 
     Raises `NotThere` and, with the file's place in front, `MetadataError`.
     """
     place = uri.join(checkpoint, METADATA)
     storage = site.storage(place)
     try:
-        return storage.around("open", place, lambda: _read(storage.unwrapped.open(place), checkpoint, place, site))
+        return storage.around(
+            "open", place, lambda: _read(storage.unwrapped.open(place), checkpoint, place, site)
+        )
     except FileNotFoundError as error:
-        raise NotThere(f"{place} is not there; the checkpoint was subsumed or never completed") from error
+        raise NotThere(
+            f"{place} is not there; the checkpoint was subsumed or never completed"
+        ) from error
 
 
 def _read(stream: BinaryIO, checkpoint: str, place: str, site: Site) -> MetadataFile:
@@ -147,18 +178,25 @@ def _read(stream: BinaryIO, checkpoint: str, place: str, site: Site) -> Metadata
         data: bytes | BinaryIO = held if len(held) <= _HELD_IN_MEMORY else stream
         if data is stream:
             stream.seek(0)
-        return MetadataFile(place, decoded(data, checkpoint, place), held if data is held else None, site)
+        return MetadataFile(
+            place, decoded(data, checkpoint, place), held if data is held else None, site
+        )
 
 
 class MetadataBytes(NamedTuple):
-    """A `_metadata` as bytes: its digest, and the bytes themselves as long as they are small enough to hold."""
+    """A `_metadata` as bytes: its digest, and the bytes themselves as long as they are small enough
+    to hold.
+    """
 
     digest: Digest
     held: bytes | None
 
 
 def read_bytes(checkpoint: str, site: Site) -> MetadataBytes | None:
-    """Read the `_metadata` of a checkpoint's directory to its end, without decoding it; None if there is none."""
+    """Read the `_metadata` of a checkpoint's directory to its end, without decoding it.
+
+    None if there is none.
+    """
     place = uri.join(checkpoint, METADATA)
     storage = site.storage(place)
     try:
@@ -172,11 +210,16 @@ def _digested(stream: BinaryIO) -> MetadataBytes:
         first = stream.read(_HELD_IN_MEMORY + 1)
         rest = iter(lambda: stream.read(CHUNK), b"")
         is_small = len(first) <= _HELD_IN_MEMORY
-        return MetadataBytes(digest_of([first] if is_small else chain([first], rest)), first if is_small else None)
+        return MetadataBytes(
+            digest_of([first] if is_small else chain([first], rest)), first if is_small else None
+        )
 
 
 def decoded(data: bytes | BinaryIO, checkpoint: str, place: str) -> Metadata:
-    """Decode a `_metadata` of a checkpoint's directory. Raises `MetadataError` with the file's place in front."""
+    """Decode a `_metadata` of a checkpoint's directory.
+
+    Raises `MetadataError` with the file's place in front.
+    """
     try:
         return decode(data, checkpoint)
     except MetadataError as error:

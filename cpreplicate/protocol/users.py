@@ -19,7 +19,10 @@ def user_name() -> str:
 
 
 def has_passwd_entry() -> bool:
-    """Return whether the passwd database knows the user id. Hadoop's login in Spark's JVM fails without an entry."""
+    """Return whether the passwd database knows the user id.
+
+    Hadoop's login in Spark's JVM fails without an entry.
+    """
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -15,7 +15,8 @@ Done: TypeAlias = Callable[[Outcome], None]
 
 
 class Runner(Protocol):
-    """Executes actions in parallel; a context manager that frees what it started. `reason` tells why it was chosen.
+    """Executes actions in parallel; a context manager that frees what it started. `reason` tells
+    why it was chosen.
 
     `is_elsewhere`: on machines that do not notice at once when this process ends.
     """
@@ -24,15 +25,22 @@ class Runner(Protocol):
     reason: str
     is_elsewhere: bool
 
-    def run(self, actions: Sequence[Action], level: int = 0, done: Done | None = None) -> list[Outcome]:
-        """Return one outcome for each action, in any order. What failed was tried again before it is reported as failed.
+    def run(
+        self, actions: Sequence[Action], level: int = 0, done: Done | None = None
+    ) -> list[Outcome]:
+        """Return one outcome for each action, in any order. What failed was tried again before it
+        is reported as failed.
 
-        `level` is how important it is among what runs at the same time, 0 the most. `done` is called, from any thread, with
-        the outcome of each action once it is known; with that of one that succeeded perhaps more than once.
+        `level` is how important it is among what runs at the same time, 0 the most. `done` is
+        called, from any thread, with the outcome of each action once it is known; with that of one
+        that succeeded perhaps more than once.
         """
 
-    def map(self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()) -> list[Out]:
-        """What a function returns for each, in their order; it and they may travel to other machines.
+    def map(
+        self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()
+    ) -> list[Out]:
+        """What a function returns for each, in their order; it and they may travel to other
+        machines.
 
         `places` are on the filesystems that it reaches.
         """
@@ -41,8 +49,15 @@ class Runner(Protocol):
         """Sites as functions given to `map` are to have them: with the limits of this run."""
 
     def cancel(self) -> None:
-        """Break off what is under way, from another thread: its `run` raises `Stopped`, and so does any later one."""
+        """Break off what is under way, from another thread: its `run` raises `Stopped`, and so does
+        any later one.
+        """
 
     def __enter__(self) -> Runner: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -21,12 +21,16 @@ _FILES_IN_FLIGHT = 16  # small files that a task copies in about the time that i
 
 
 def batches(
-    actions: Sequence[Action], slots: int, batch_bytes: int | None = None, batch_files: int | None = None
+    actions: Sequence[Action],
+    slots: int,
+    batch_bytes: int | None = None,
+    batch_files: int | None = None,
 ) -> list[Sequence[Action]]:
-    """The actions in batches of about equal cost, about four a slot, or fewer of few small files; most bytes first.
+    """The actions in batches of about equal cost, about four a slot, or fewer of few small files;
+    most bytes first.
 
-    None has more than `batch_files` files, or more than `batch_bytes` bytes unless it is one file: a huge file is a batch of
-    its own, and goes first.
+    None has more than `batch_files` files, or more than `batch_bytes` bytes unless it is one file:
+    a huge file is a batch of its own, and goes first.
     """
     if not actions:
         return []
@@ -35,10 +39,14 @@ def batches(
     order = np.argsort(-sizes, kind="stable")
     small = int((sizes <= SMALL).sum())
     useful = min(slots * BATCHES_A_SLOT, len(actions) - small + math.ceil(small / _FILES_IN_FLIGHT))
-    count = max(useful, math.ceil(len(actions) / caps.files), math.ceil(int(sizes.sum()) / caps.bytes))
+    count = max(
+        useful, math.ceil(len(actions) / caps.files), math.ceil(int(sizes.sum()) / caps.bytes)
+    )
     bins = _packed(order, sizes + FILE_COST, min(count, len(actions)))
     packed = [part for bin_ in bins for part in _within(caps, bin_, sizes)]
-    packed.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)  # their costs are alike: those with most to move
+    packed.sort(
+        key=lambda bin_: int(sizes[bin_].sum()), reverse=True
+    )  # their costs are alike: those with most to move
     if isinstance(actions, Copies):
         return [actions.pick(bin_) for bin_ in packed]
     return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in packed]
@@ -52,13 +60,18 @@ class Caps(NamedTuple):
 
 
 def _packed(order: Indexes, costs: Indexes, count: int) -> list[Indexes]:
-    """Into `count` bins of about equal cost: large files one by one, the largest first, each into the bin that costs least;
-    then the many small ones, run by run, up to a common level.
+    """Into `count` bins of about equal cost: large files one by one, the largest first, each into
+    the bin that costs least; then the many small ones, run by run, up to a common level.
 
-    A file is small that is at most a twentieth of the mean bin: the level is then met as well as one by one.
+    A file is small that is at most a twentieth of the mean bin: the level is then met as well as
+    one by one.
     """
     mean = costs.sum() / count
-    large = int(np.searchsorted(-costs[order], -mean / _SMALL_SHARE, side="left")) if len(order) > count else len(order)
+    large = (
+        int(np.searchsorted(-costs[order], -mean / _SMALL_SHARE, side="left"))
+        if len(order) > count
+        else len(order)
+    )
     bins: list[list[int]] = [[] for _ in range(count)]
     least = [(0, at) for at in range(count)]
     for index in order[:large].tolist():
@@ -67,19 +80,28 @@ def _packed(order: Indexes, costs: Indexes, count: int) -> list[Indexes]:
         heapq.heapreplace(least, (load + int(costs[index]), at))
     spent = np.array([load for load, _ in sorted(least, key=lambda each: each[1])])
     small = order[large:]
-    if len(small):  # dealt out, so that each run is a sample of all sizes: else one batch would have all the bytes
+    if len(
+        small
+    ):  # dealt out, so that each run is a sample of all sizes: else one batch would have all the bytes
         small = np.concatenate([small[at::count] for at in range(count)])
     runs = _levelled(small, costs, spent)
-    found = (np.concatenate([np.array(bin_, np.int64), run]) for bin_, run in zip(bins, runs, strict=True))
+    found = (
+        np.concatenate([np.array(bin_, np.int64), run])
+        for bin_, run in zip(bins, runs, strict=True)
+    )
     return [bin_ for bin_ in found if len(bin_)]
 
 
 def _levelled(order: Indexes, costs: Indexes, spent: Indexes) -> list[Indexes]:
-    """A run of `order` for each bin, which fills those that cost less than the level that all come to."""
+    """A run of `order` for each bin, which fills those that cost less than the level that all come
+    to.
+    """
     ends = np.cumsum(costs[order])
     total = int(ends[-1]) if len(ends) else 0
     fill = np.sort(spent)
-    levels = (total + np.cumsum(fill)) / np.arange(1, len(fill) + 1)  # were only the cheapest so many bins filled
+    levels = (total + np.cumsum(fill)) / np.arange(
+        1, len(fill) + 1
+    )  # were only the cheapest so many bins filled
     level = levels[np.flatnonzero(levels >= fill)[-1]]
     bounds = np.cumsum(np.maximum(level - spent, 0))
     return np.split(order, np.searchsorted(ends, bounds[:-1], side="right"))

@@ -30,19 +30,25 @@ class Estimate(NamedTuple):
     speedup: float
 
     def __str__(self) -> str:
-        source = "as measured at its last start here" if self.is_measured else "not measured here yet"
+        source = (
+            "as measured at its last start here" if self.is_measured else "not measured here yet"
+        )
         return (f"inline about {self.inline:.0f} s, Spark about {self.spark:.0f} s: {self.start:.1f} s to start ({source}),"
                 f" then {self.speedup:.1f} times as fast")  # fmt: skip
 
 
 def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = None) -> Estimate:
-    """What each runner would take for so many files and bytes, of which so many a second may be moved."""
+    """What each runner would take for so many files and bytes, of which so many a second may be
+    moved.
+    """
     master = engine.spark_master() or DEFAULT_MASTER
     start, is_measured = startup_times.seconds(master)
     least = size / bandwidth if bandwidth else 0.0
     inline = files / _INLINE_FILES + size / _INLINE_BYTES
     speedup = _speedup(master, engine)
-    return Estimate(max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup)
+    return Estimate(
+        max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup
+    )
 
 
 def seconds_by_spark(engine: Engine, inline: float) -> float:
@@ -53,14 +59,19 @@ def seconds_by_spark(engine: Engine, inline: float) -> float:
     return startup_times.seconds(master)[0] + inline / _speedup(master, engine)
 
 
-def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: int = 0, reason: str = "asked for") -> Runner:
-    """The runner for a plan of `files` copies and deletes and `size` bytes, as asked for or as it is faster.
+def choose_runner(
+    engine: Engine, files: int, size: int, sites: Sites, levels: int = 0, reason: str = "asked for"
+) -> Runner:
+    """The runner for a plan of `files` copies and deletes and `size` bytes, as asked for or as it
+    is faster.
 
-    `levels` is how many levels of importance runs are to have; `reason` is told unless it is found here. Only where Spark is
-    chosen is pyspark imported.
+    `levels` is how many levels of importance runs are to have; `reason` is told unless it is found
+    here. Only where Spark is chosen is pyspark imported.
     """
     if engine.runner == "auto" and not _can_start():
-        return InlineRunner(sites, engine, "auto, Spark cannot start under a user id without a passwd entry")
+        return InlineRunner(
+            sites, engine, "auto, Spark cannot start under a user id without a passwd entry"
+        )
     if engine.runner == "auto":
         found = estimate(engine, files, size, sites.target.limits.bandwidth)
         reason = f"auto, {files} files of {size} bytes: {found}"
@@ -74,7 +85,9 @@ def choose_runner(engine: Engine, files: int, size: int, sites: Sites, levels: i
 
 
 def _can_start() -> bool:
-    """Return whether Spark's JVM can start here, or runs already, because this process is a part of `spark-submit`."""
+    """Return whether Spark's JVM can start here, or runs already, because this process is a part of
+    `spark-submit`.
+    """
     return "PYSPARK_GATEWAY_PORT" in os.environ or has_passwd_entry()
 
 
@@ -89,7 +102,10 @@ def _speedup(master: str, engine: Engine) -> float:
 
 def _cluster_slots(engine: Engine) -> int:
     most = engine.property("spark.cores.max")
-    instances, cores = engine.property("spark.executor.instances"), engine.property("spark.executor.cores")
+    instances, cores = (
+        engine.property("spark.executor.instances"),
+        engine.property("spark.executor.cores"),
+    )
     if most is not None:
         return int(most)
     return int(instances) * int(cores or 1) if instances is not None else _UNKNOWN_SLOTS

@@ -1,4 +1,6 @@
-"""A plan's copies, made one by one when they are looked at: as objects a million of them take 230 MB and two seconds."""
+"""A plan's copies, made one by one when they are looked at: as objects a million of them take 230
+MB and two seconds.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,19 @@ Indexes = npt.NDArray[Any]
 
 def sizes_of(actions: Sequence[Action]) -> Indexes:
     """The bytes that each action moves."""
-    return actions.sizes() if isinstance(actions, Copies) else np.fromiter(map(size_of, actions), np.int64, len(actions))
+    return (
+        actions.sizes()
+        if isinstance(actions, Copies)
+        else np.fromiter(map(size_of, actions), np.int64, len(actions))
+    )
 
 
 @dataclass(frozen=True)
 class Planned:
     """All copies of a plan: `files` to `targets`, which are told below `root`.
 
-    Most files lie below `origin` as their copies below `root`. A merged file grows, so a run that lost its lease must not
-    replace a copy of it: it is told who holds it.
+    Most files lie below `origin` as their copies below `root`. A merged file grows, so a run that
+    lost its lease must not replace a copy of it: it is told who holds it.
     """
 
     origin: str
@@ -51,14 +57,19 @@ class Planned:
 
     @cached_property
     def rows(self) -> pa.RecordBatch:
-        """The fields of `File` and the target, a column each. The source is null where it follows from the target.
+        """The fields of `File` and the target, a column each. The source is null where it follows
+        from the target.
 
-        Made in the plan's order, from which batches take theirs: to visit objects in the order of batches costs thrice as much.
+        Made in the plan's order, from which batches take theirs: to visit objects in the order of
+        batches costs thrice as much.
         """
-        import pyarrow as pa  # not before: what is copied by threads, or not at all, needs none of it
+        # not before: what is copied by threads, or not at all, needs none of it
+        import pyarrow as pa
 
         origin, files = self.origin, zip(self.files, self.targets, strict=True)
-        other = [None if source == origin + target else source for (source, _, _, _), target in files]
+        other = [
+            None if source == origin + target else source for (source, _, _, _), target in files
+        ]
         columns = [
             pa.array(other, pa.large_string()),
             pa.array(self.targets, pa.large_string()),
@@ -108,4 +119,10 @@ class Copies(Sequence[Copy]):
             return self.pick(np.arange(len(self))[index])
         planned, at = self.planned, self._at[index]
         source, extent, size, grows = planned.files[at]
-        return Copy(source, planned.root + planned.targets[at], extent, size, planned.held if grows else None)
+        return Copy(
+            source,
+            planned.root + planned.targets[at],
+            extent,
+            size,
+            planned.held if grows else None,
+        )

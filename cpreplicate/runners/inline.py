@@ -18,10 +18,14 @@ from cpreplicate.storage import Sites
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _TRIES = 3
-_SLOTS = min(4, os.cpu_count() or 1)  # it does the work of so many tasks: small files wait more than they compute
+_SLOTS = min(
+    4, os.cpu_count() or 1
+)  # it does the work of so many tasks: small files wait more than they compute
 _PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
-_MAPPED_HERE = 2  # where they hardly wait: more of them hinder each other, Python runs one at a time
+_MAPPED_HERE = (
+    2  # where they hardly wait: more of them hinder each other, Python runs one at a time
+)
 
 
 class InlineRunner:
@@ -30,7 +34,9 @@ class InlineRunner:
     name = "inline"
     is_elsewhere = False
 
-    def __init__(self, sites: Sites, engine: Engine | None = None, reason: str = "asked for") -> None:
+    def __init__(
+        self, sites: Sites, engine: Engine | None = None, reason: str = "asked for"
+    ) -> None:
         engine = engine or Engine()
         self.reason = reason
         self._sites = sites
@@ -46,7 +52,10 @@ class InlineRunner:
         level: int = 0,  # noqa: ARG002  # all are as important
         done: Done | None = None,
     ) -> list[Outcome]:
-        """Execute all; what failed is tried again, except a copy whose source is missing or too short."""
+        """Execute all.
+
+        What failed is tried again, except a copy whose source is missing or too short.
+        """
         self._progress.expect(len(actions), sum(map(size_of, actions)))
         outcomes = {outcome.target: outcome for outcome in self._perform(actions, done)}
         for again in range(1, _TRIES):
@@ -59,10 +68,14 @@ class InlineRunner:
         self._progress.fail(sum(outcome.error is not None for outcome in outcomes.values()))
         return list(outcomes.values())
 
-    def map(self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()) -> list[_Out]:
+    def map(
+        self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
+    ) -> list[_Out]:
         """What a function returns for each, several at once, in their order."""
         is_here = bool(places) and all(place.startswith("file:") for place in places)
-        with ThreadPoolExecutor(self._streams or (_MAPPED_HERE if is_here else _MAPPED), "map") as pool:
+        with ThreadPoolExecutor(
+            self._streams or (_MAPPED_HERE if is_here else _MAPPED), "map"
+        ) as pool:
             return list(pool.map(function, items))
 
     def _perform(self, actions: Sequence[Action], done: Done | None) -> list[Outcome]:
@@ -90,7 +103,12 @@ class InlineRunner:
         self._shown.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._shown.__exit__(kind, error, trace)
 
 

@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 
 from cpreplicate.runners.progress import ShowProgress
 
-DEFAULT_MASTER = "local[*,4]"  # local[*] never retries a task; the second number is how often a task may be tried
+# local[*] never retries a task; the second number is how often a task may be tried
+DEFAULT_MASTER = "local[*,4]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """`runner` is `auto`, `spark` or `inline`; the rest is taken as measured or as the cluster has it where it is None.
+    """`runner` is `auto`, `spark` or `inline`; the rest is taken as measured or as the cluster has
+    it where it is None.
 
-    `conf` are properties of Spark, a later one winning. `parallelism` is how many slots are to be filled with batches, or
-    files copied at once by `inline`; `streams` how many files a task copies at once; `explain`: tell why it was chosen;
-    `show` is called every second with how far it is.
+    `conf` are properties of Spark, a later one winning. `parallelism` is how many slots are to be
+    filled with batches, or files copied at once by `inline`; `streams` how many files a task copies
+    at once; `explain`: tell why it was chosen; `show` is called every second with how far it is.
     """
 
     runner: str = "auto"

@@ -15,9 +15,11 @@ _TICK = 1.0  # seconds between two looks
 
 
 class Snapshot(NamedTuple):
-    """At one moment: files and bytes done and to be done, bytes a second lately, and seconds left (None: not known yet).
+    """At one moment: files and bytes done and to be done, bytes a second lately, and seconds left
+    (None: not known yet).
 
-    `failed` are files whose last try failed, so far; `retried` batches or files that are tried again.
+    `failed` are files whose last try failed, so far; `retried` batches or files that are tried
+    again.
     """
 
     files: int
@@ -45,7 +47,10 @@ class _Part:
 
 
 class Progress:
-    """Counts what is done, from any thread. A batch that is tried again begins anew, with what is kept of its earlier try."""
+    """Counts what is done, from any thread.
+
+    A batch that is tried again begins anew, with what is kept of its earlier try.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -76,7 +81,9 @@ class Progress:
         with self._lock:
             self._parts[part] = _Part()
 
-    def add(self, part: object, files: int = 0, size: int = 0, moved: int = 0, failed: int = 0) -> None:
+    def add(
+        self, part: object, files: int = 0, size: int = 0, moved: int = 0, failed: int = 0
+    ) -> None:
         """So much more of a part was done: files and their bytes, and bytes moved of any file."""
         with self._lock:
             found = self._parts.setdefault(part, _Part())
@@ -87,7 +94,10 @@ class Progress:
             self._moved += moved
 
     def end(self, part: object) -> None:
-        """Nothing more comes of it; what it did stays, and what failed in it may yet be tried again."""
+        """Nothing more comes of it.
+
+        What it did stays, and what failed in it may yet be tried again.
+        """
         with self._lock:
             found = self._parts.pop(part, _Part())
             self._finished.files += found.files
@@ -111,7 +121,17 @@ class Progress:
             files = sum(part.files for part in parts)
             left = self._left(files, done, rate, now - self._began)
             failed = sum(part.failed for part in parts)
-            return Snapshot(files, self._files, done, self._bytes, rate, left, failed, self._retried, now - self._began)
+            return Snapshot(
+                files,
+                self._files,
+                done,
+                self._bytes,
+                rate,
+                left,
+                failed,
+                self._retried,
+                now - self._began,
+            )
 
     def _left(self, files: int, done: int, rate: float, took: float) -> float | None:
         if self._bytes and rate:

@@ -26,7 +26,9 @@ class SharedRunner:
         """See `Runner`."""
         return self._runner.run(actions, self._level, done)
 
-    def map(self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()) -> list[Out]:
+    def map(
+        self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()
+    ) -> list[Out]:
         """See `Runner`."""
         return self._runner.map(function, items, places)
 
@@ -41,5 +43,10 @@ class SharedRunner:
     def __enter__(self) -> SharedRunner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Others use it still."""

@@ -17,7 +17,10 @@ def seconds(master: str) -> tuple[float, bool]:
 
 
 def record(master: str, took: float) -> None:
-    """Remember it. Where the cache cannot be written, the next run knows no better than this one did."""
+    """Remember it.
+
+    Where the cache cannot be written, the next run knows no better than this one did.
+    """
     place = _place()
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)

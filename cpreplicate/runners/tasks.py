@@ -16,14 +16,20 @@ from cpreplicate.protocol.lease import Held
 from cpreplicate.storage import ShortSource, Sites, SourceMissing, Storage, checksum, copy_file
 from cpreplicate.storage.cancellation import wanted
 
-SMALL = 4 << 20  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
-_LARGE_STREAMS = 8  # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower: docs/performance.md
+SMALL = (
+    4 << 20
+)  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
+# over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
+# docs/performance.md
+_LARGE_STREAMS = 8
 
 
 class Copy(NamedTuple):
-    """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that is more.
+    """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that
+    is more.
 
-    `held` is told of a merged file, which grows: a run that lost its lease must not replace a longer copy of it.
+    `held` is told of a merged file, which grows: a run that lost its lease must not replace a
+    longer copy of it.
     """
 
     source: str
@@ -43,8 +49,8 @@ class Read(NamedTuple):
 class Delete(NamedTuple):
     """Delete `target`, or move it `to` another place; it is no failure if it is gone already.
 
-    Not begun after `until`, seconds since the epoch: then another run may hold the lease. The clocks of executors are taken
-    to differ from the driver's by seconds at most.
+    Not begun after `until`, seconds since the epoch: then another run may hold the lease. The
+    clocks of executors are taken to differ from the driver's by seconds at most.
     """
 
     target: str
@@ -62,8 +68,9 @@ class _Late(CpreplicateError):
 class Outcome(NamedTuple):
     """The result of one action.
 
-    `missing`: the file to be copied is not at the source. `short`: it is there, and shorter than its extent. `late`: the
-    action was not begun in time. No other try ends better than one of these.
+    `missing`: the file to be copied is not at the source. `short`: it is there, and shorter than
+    its extent. `late`: the action was not begun in time. No other try ends better than one of
+    these.
     """
 
     target: str
@@ -89,7 +96,10 @@ def size_of(action: Action) -> int:
 
 
 class Watcher:
-    """Is told what happens while a batch is carried out, from any thread; and may have it broken off."""
+    """Is told what happens while a batch is carried out, from any thread.
+
+    And may have it broken off.
+    """
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
@@ -118,7 +128,8 @@ def perform(
     slots: int = 1,
     watcher: Watcher | None = None,
 ) -> list[Outcome]:
-    """Execute a batch, `streams` files at once, by default as many as its storages like for so many slots.
+    """Execute a batch, `streams` files at once, by default as many as its storages like for so many
+    slots.
 
     Each failure becomes the outcome of its file; outcomes are in the order of the batch.
     """
@@ -133,14 +144,21 @@ def perform(
         watcher.done(index, outcome)
         return outcome
 
-    queues = _queues(batch, streams, slots * max(each.streams for each in _storages(batch[0], sites)))
+    queues = _queues(
+        batch, streams, slots * max(each.streams for each in _storages(batch[0], sites))
+    )
     return _in_pools(run, queues, watcher.stop)
 
 
 def _queues(batch: Sequence[Action], streams: int | None, many: int) -> list[tuple[list[int], int]]:
     """Which actions share a pool, and of how many threads."""
     if streams:  # so many were asked for, and no more
-        return [(sorted(range(len(batch)), key=lambda index: size_of(batch[index]), reverse=True), streams)]
+        return [
+            (
+                sorted(range(len(batch)), key=lambda index: size_of(batch[index]), reverse=True),
+                streams,
+            )
+        ]
     large = [index for index, action in enumerate(batch) if size_of(action) > SMALL]
     small = [index for index, action in enumerate(batch) if size_of(action) <= SMALL]
     return [(large, min(many, _LARGE_STREAMS)), (small, many)]
@@ -149,7 +167,10 @@ def _queues(batch: Sequence[Action], streams: int | None, many: int) -> list[tup
 def _in_pools(
     run: Callable[[int], Outcome], queues: Sequence[tuple[list[int], int]], stop: Callable[[], None]
 ) -> list[Outcome]:
-    """All of them; on an exception nothing more is begun, what is under way is told to stop, and waited for."""
+    """All of them.
+
+    On an exception nothing more is begun, what is under way is told to stop, and waited for.
+    """
     with ExitStack() as pools:
         waiting: dict[int, Future[Outcome]] = {}
         for indexes, threads in queues:
@@ -169,7 +190,10 @@ def _storages(action: Action, sites: Sites) -> list[Storage]:
 
 
 def attempt(action: Action, sites: Sites, moved: Callable[[int], None]) -> Outcome:
-    """Execute one action; failures that belong to the file or its storage are told, any other is raised."""
+    """Execute one action.
+
+    Failures that belong to the file or its storage are told, any other is raised.
+    """
     started = time.monotonic()
     try:
         length, crc32c = _do(action, sites, moved)

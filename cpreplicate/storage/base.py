@@ -18,15 +18,20 @@ Content: TypeAlias = Callable[[], Iterable[bytes]]
 
 
 class Streamed(io.BufferedReader):
-    """A stream that has its bytes in pieces of its own, such as the packets of HDFS, which are best passed on as they come."""
+    """A stream that has its bytes in pieces of its own, such as the packets of HDFS, which are best
+    passed on as they come.
+    """
 
     @abstractmethod
     def pieces(self) -> Iterator[bytes]:
-        """All bytes from the position where the stream is, which must not have been read from before."""
+        """All bytes from the position where the stream is, which must not have been read from
+        before.
+        """
 
 
 class Transient(OSError):
-    """A failure that may pass by itself: a lost connection, a node that died, a server that is busy or starting.
+    """A failure that may pass by itself: a lost connection, a node that died, a server that is busy
+    or starting.
 
     A run that ends by one has the exit code for a storage that could not be reached.
     """
@@ -42,14 +47,17 @@ class Unreachable(Transient):
 
 
 class Attributes(NamedTuple):
-    """What `--preserve` carries over: permission bits, or None where the storage has none, and seconds since the epoch."""
+    """What `--preserve` carries over: permission bits, or None where the storage has none, and
+    seconds since the epoch.
+    """
 
     permission: int | None
     modified: float
 
 
 class FileStatus(NamedTuple):
-    """What a storage knows of a file or directory; `length` in bytes, `modified` in seconds since the epoch.
+    """What a storage knows of a file or directory; `length` in bytes, `modified` in seconds since
+    the epoch.
 
     Of a symbolic link it tells what the link leads to.
     """
@@ -69,9 +77,11 @@ class FileStatus(NamedTuple):
 
 
 class Storage(ABC):
-    """One filesystem. Every failure but those named is an `OSError` that names the path; `Transient` if it may pass.
+    """One filesystem. Every failure but those named is an `OSError` that names the path;
+    `Transient` if it may pass.
 
-    A place whose path no filesystem could hold (a NUL, a lone surrogate) is `Refused` by every verb.
+    A place whose path no filesystem could hold (a NUL, a lone surrogate) is `Refused` by every
+    verb.
     """
 
     streams = 8  # small files that are worth having in flight at once from one process
@@ -90,7 +100,10 @@ class Storage(ABC):
 
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
-        """A seekable stream of the file. Raises `FileNotFoundError`; only regular files, which end, are opened."""
+        """A seekable stream of the file.
+
+        Raises `FileNotFoundError`; only regular files, which end, are opened.
+        """
 
     @abstractmethod
     def stat(self, uri: str) -> FileStatus | None:
@@ -98,7 +111,10 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, uri: str) -> list[FileStatus]:
-        """The direct children of a directory, none if it is not there. One call (a page), however many children."""
+        """The direct children of a directory, none if it is not there.
+
+        One call (a page), however many children.
+        """
 
     @abstractmethod
     def put(
@@ -111,26 +127,39 @@ class Storage(ABC):
     ) -> int:
         """Write a file so that it appears whole and durable, or not at all. Returns its length.
 
-        It replaces a file that is there, or, if not to `replace`, raises `FileExistsError`. Directories on the way to it are
-        made, as durably. `expect` may look at the length and raise, and `content` may raise: then nothing appears.
-        `attributes` are set before the file appears, where the storage has them.
+        It replaces a file that is there, or, if not to `replace`, raises `FileExistsError`.
+        Directories on the way to it are made, as durably. `expect` may look at the length and
+        raise, and `content` may raise: then nothing appears. `attributes` are set before the file
+        appears, where the storage has them.
         """
 
     @abstractmethod
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        """Create a file with these bytes unless one is there; False if it is. Never seen half-written."""
+        """Create a file with these bytes unless one is there; False if it is.
+
+        Never seen half-written.
+        """
 
     @abstractmethod
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """Replace a file that still holds `seen`; False if it does not, or is gone. Of several contenders one succeeds."""
+        """Replace a file that still holds `seen`; False if it does not, or is gone.
+
+        Of several contenders one succeeds.
+        """
 
     @abstractmethod
     def move(self, uri: str, new_uri: str) -> bool:
-        """Give a file another name in a directory that is there; False if it is gone. Raises `FileExistsError`."""
+        """Give a file another name in a directory that is there; False if it is gone.
+
+        Raises `FileExistsError`.
+        """
 
     @abstractmethod
     def delete(self, uri: str, durable: bool = False) -> bool:
-        """Delete one file, never what a directory holds; False if it was not there. `durable`: before all that follows."""
+        """Delete one file, never what a directory holds; False if it was not there.
+
+        `durable`: before all that follows.
+        """
 
     @abstractmethod
     def rmdir(self, uri: str) -> bool:
@@ -141,15 +170,25 @@ class Storage(ABC):
         return uri
 
     def file_id(self, uri: str) -> object | None:  # noqa: ARG002  # most storages have none
-        """What is the same for two names of one file or directory, and for nothing else; None where that is not known."""
+        """What is the same for two names of one file or directory, and for nothing else.
+
+        None where that is not known.
+        """
         return None
 
     def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
-        """The CRC32C of the whole file where the storage tells it without the file being read, else None."""
+        """The CRC32C of the whole file where the storage tells it without the file being read, else
+        None.
+        """
         return None
 
-    def copy_from(self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]) -> tuple[int, int]:
-        """Copy from another storage of this class by its own means: (bytes, CRC32C). The guarantees are those of `put`."""
+    def copy_from(
+        self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
+    ) -> tuple[int, int]:
+        """Copy from another storage of this class by its own means: (bytes, CRC32C).
+
+        The guarantees are those of `put`.
+        """
         raise NotImplementedError
 
 

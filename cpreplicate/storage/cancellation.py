@@ -11,7 +11,10 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def wanted(look: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, `look` is called now and then where this thread waits; what it raises ends the waiting."""
+    """While the block runs, `look` is called now and then where this thread waits.
+
+    What it raises ends the waiting.
+    """
     _thread.look = look
     try:
         yield

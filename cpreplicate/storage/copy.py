@@ -33,12 +33,17 @@ class ShortSource(OSError):
 
 
 def copy_file(
-    source: str, target: str, extent: int, sites: Sites, check: Callable[[], None] | None = None, moved: Moved = _unheard
+    source: str,
+    target: str,
+    extent: int,
+    sites: Sites,
+    check: Callable[[], None] | None = None,
+    moved: Moved = _unheard,
 ) -> Copied:
     """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all.
 
-    `check` is made when all is written and about to appear, and may raise. `moved` is told how many bytes were moved as they
-    are, and may raise to break off.
+    `check` is made when all is written and about to appear, and may raise. `moved` is told how many
+    bytes were moved as they are, and may raise to break off.
     """
     reading, writing = sites.source.storage(source), sites.target.storage(target)
 
@@ -49,12 +54,16 @@ def copy_file(
             check()
 
     if _copies_its_own(reading, writing, sites):
-        own = reading.around("copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, expect))
+        own = reading.around(
+            "copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, expect)
+        )
         moved(own[0])
         return Copied(*own)
     crc = _Crc(sites.target, moved)
     status = reading.stat(source) if sites.preserve else None
-    with contextlib.ExitStack() as tried:  # a put that could not begin has read nothing, and closed nothing
+    with (
+        contextlib.ExitStack() as tried
+    ):  # a put that could not begin has read nothing, and closed nothing
 
         def content() -> Iterator[bytes]:
             tried.close()
@@ -71,7 +80,10 @@ def _copies_its_own(reading: Storage, writing: Storage, sites: Sites) -> bool:
 
 
 def checksum(uri: str, site: Site, moved: Moved = _unheard) -> Copied:
-    """The length of a file and its CRC32C, read to its end unless the storage knows them. Raises `FileNotFoundError`."""
+    """The length of a file and its CRC32C, read to its end unless the storage knows them.
+
+    Raises `FileNotFoundError`.
+    """
     storage = site.storage(uri)
     known, status = storage.known_crc32c(uri), None
     if known is not None and (status := storage.stat(uri)) is not None:

@@ -1,4 +1,7 @@
-"""Reports of retries while they last. They reach whoever started the run; in executors nobody listens."""
+"""Reports of retries while they last.
+
+They reach whoever started the run; in executors nobody listens.
+"""
 
 from __future__ import annotations
 

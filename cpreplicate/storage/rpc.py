@@ -1,4 +1,5 @@
-"""Calls from the processes of a run to the one that started it, which knows what only one process can know.
+"""Calls from the processes of a run to the one that started it, which knows what only one process
+can know.
 
 Over a socket that asks for a key: executors are on other machines, and what is sent is pickled.
 """
@@ -39,28 +40,40 @@ class Caller:
         self._connection: Connection | None = None
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What it answers. Raises `Transient` where it cannot be reached, and what answering raised there."""
+        """What it answers.
+
+        Raises `Transient` where it cannot be reached, and what answering raised there.
+        """
         from multiprocessing import AuthenticationError
         from multiprocessing.connection import Client
 
         try:
             with self._lock:
                 if self._connection is None:
-                    socket.create_connection(self._address.place, _PATIENCE).close()  # a firewall may just be silent
+                    socket.create_connection(
+                        self._address.place, _PATIENCE
+                    ).close()  # a firewall may just be silent
                     self._connection = Client(self._address.place, authkey=self._address.key)
                 self._connection.send((name, *arguments))
                 answer = self._connection.recv()
         except (OSError, EOFError, AuthenticationError) as error:
             self._connection = None
-            raise Transient(errno.EIO, f"the driver, which holds the run's limits, cannot be reached: {error}") from error
+            raise Transient(
+                errno.EIO, f"the driver, which holds the run's limits, cannot be reached: {error}"
+            ) from error
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
 @contextlib.contextmanager
-def answering(answers: Answers, host: str, bind: str | None = None, port: int = 0) -> Iterator[Address]:
-    """Answer calls by name at `host`, for as long as the block runs; listen at `bind`, where that is spelled otherwise."""
+def answering(
+    answers: Answers, host: str, bind: str | None = None, port: int = 0
+) -> Iterator[Address]:
+    """Answer calls by name at `host`, for as long as the block runs.
+
+    Listen at `bind`, where that is spelled otherwise.
+    """
     server = _Server(answers, bind or host, port)
     try:
         yield Address((host, server.port), server.key)
@@ -87,10 +100,15 @@ class _Server:
         """Answer nobody any more."""
         self._closed = True
         with contextlib.suppress(OSError):
-            socket.create_connection(self._address, 1).close()  # wakes the thread that waits for one
+            socket.create_connection(
+                self._address, 1
+            ).close()  # wakes the thread that waits for one
         self._listener.close()
         for connection in self._connections:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(fileno=os.dup(connection.fileno())) as line,
+            ):
                 line.shutdown(socket.SHUT_RDWR)  # its thread wakes up, and closes it
 
     def _accept(self) -> None:
@@ -100,9 +118,12 @@ class _Server:
             try:
                 connection = self._listener.accept()
             except (AuthenticationError, EOFError, OSError):
-                continue  # somebody without the key, or who left before saying who it was; or the end
+                # somebody without the key, or who left before saying who it was; or the end
+                continue
             self._connections.append(connection)
-            threading.Thread(target=self._answer, args=(connection,), name="calls", daemon=True).start()
+            threading.Thread(
+                target=self._answer, args=(connection,), name="calls", daemon=True
+            ).start()
 
     def _answer(self, connection: Connection) -> None:
         with connection, contextlib.suppress(EOFError, OSError):

@@ -1,6 +1,8 @@
-"""A site: how the filesystems of one side of a replication are reached. It travels with every batch.
+"""A site: how the filesystems of one side of a replication are reached. It travels with every
+batch.
 
-Two clusters may call their nameservice by one name: what a URI means is told by its site, never by the environment.
+Two clusters may call their nameservice by one name: what a URI means is told by its site, never by
+the environment.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ _overrides: dict[str, Storage] = {}
 
 @dataclass(frozen=True)
 class Site:
-    """One side. `options` are (prefix of places, its options), a later one winning; the empty prefix means all."""
+    """One side.
+
+    `options` are (prefix of places, its options), a later one winning; the empty prefix means all.
+    """
 
     options: tuple[tuple[str, Options], ...] = ()
     hdfs_client: str = "native"
@@ -36,7 +41,10 @@ class Site:
     limits: Limits = field(default=Limits())
 
     def storage(self, uri: str) -> Storage:
-        """The storage that holds a place. Raises `UsageError` for a scheme not served or a cluster not known."""
+        """The storage that holds a place.
+
+        Raises `UsageError` for a scheme not served or a cluster not known.
+        """
         scheme = uri.partition(":")[0]
         if scheme in _overrides:
             return _overrides[scheme]
@@ -46,12 +54,16 @@ class Site:
         """The options that hold for a filesystem such as `hdfs://dcA`."""
         found: dict[str, str] = {}
         for prefix, options in self.options:
-            if filesystem == prefix or filesystem.startswith(prefix if prefix.endswith(":") or not prefix else prefix + "/"):
+            if filesystem == prefix or filesystem.startswith(
+                prefix if prefix.endswith(":") or not prefix else prefix + "/"
+            ):
                 found.update(options)
         return found
 
     def identity(self, uri: str) -> str:
-        """What tells two filesystems apart although their sites may spell them alike: addresses instead of names."""
+        """What tells two filesystems apart although their sites may spell them alike: addresses
+        instead of names.
+        """
         filesystem = places.filesystem(uri)
         scheme, _, authority = filesystem.partition("://")
         options = self.options_for(filesystem)
@@ -62,12 +74,21 @@ class Site:
         return filesystem
 
     def behind_view(self, uri: str) -> str:
-        """The place that a mount table of viewfs has for a place; the place itself where no link leads anywhere."""
+        """The place that a mount table of viewfs has for a place.
+
+        The place itself where no link leads anywhere.
+        """
         scheme, _, authority = places.filesystem(uri).partition("://")
         prefix, path = f"fs.viewfs.mounttable.{authority}.link.", places.local_path(uri)
         options = self.options_for(places.filesystem(uri)) if scheme == "viewfs" else {}
-        links = {name.removeprefix(prefix): target for name, target in options.items() if name.startswith(prefix)}
-        mounts = [mount for mount in links if path == mount or places.below(path, mount) is not None]
+        links = {
+            name.removeprefix(prefix): target
+            for name, target in options.items()
+            if name.startswith(prefix)
+        }
+        mounts = [
+            mount for mount in links if path == mount or places.below(path, mount) is not None
+        ]
         mount = max(mounts, key=len, default=None)
         return uri if mount is None else links[mount].rstrip("/") + path[len(mount.rstrip("/")) :]
 
@@ -101,7 +122,11 @@ def _storage(filesystem: str, site: Site) -> Storage:
     if not filesystem.startswith("file:"):
         from cpreplicate.storage.wrappers.retry import Retrying
 
-        limited = Limited(storage, site.limits, site.identity(filesystem)) if site.limits.calls is not None else storage
+        limited = (
+            Limited(storage, site.limits, site.identity(filesystem))
+            if site.limits.calls is not None
+            else storage
+        )
         return Retrying(limited, site.retry_for)
     return storage
 
@@ -135,7 +160,9 @@ def _hdfs(filesystem: str, options: Mapping[str, str], site: Site) -> Storage:
 
 
 def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
-    """`hdfs:` alone means the default filesystem of the configuration that was given for it, if that is one of HDFS."""
+    """`hdfs:` alone means the default filesystem of the configuration that was given for it, if
+    that is one of HDFS.
+    """
     if "://" in filesystem:
         return filesystem
     default = options.get("fs.defaultFS", "")

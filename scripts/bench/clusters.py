@@ -1,4 +1,6 @@
-"""HDFS clusters for measuring: the tests' own, with a JVM that compiles well and a heap of a real server's kind."""
+"""HDFS clusters for measuring: the tests' own, with a JVM that compiles well and a heap of a real
+server's kind.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from pathlib import Path
 from tests.support import hdfs
 from tests.support.hdfs import HdfsCluster
 
-NAMED = "dfs.client.use.datanode.hostname=true"  # DataNodes by the names that they were given, not as the NameNode sees them
+# DataNodes by the names that they were given, not as the NameNode sees them
+NAMED = "dfs.client.use.datanode.hostname=true"
 
 # Later options win over those of the tests, which are for a quick start.
 _JVM = ["-Xmx1g", "-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseParallelGC"]
@@ -33,5 +36,8 @@ class FarCluster(BenchCluster):
     def _launch(self, options: list[str]) -> None:
         classpath = f"{hdfs._JAR}:{hdfs._pyspark_jars()}/*"
         shared = [option for option in options if not option.startswith("-XX:SharedArchiveFile")]
-        # the main class comes first and so takes the place of the tests' own, which becomes a word for it
-        super()._launch([*shared, "-cp", classpath, str(Path(__file__).with_name("FarCluster.java"))])
+        # the main class comes first and so takes the place of the tests' own, which becomes a word
+        # for it
+        super()._launch(
+            [*shared, "-cp", classpath, str(Path(__file__).with_name("FarCluster.java"))]
+        )

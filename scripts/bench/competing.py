@@ -1,7 +1,9 @@
-"""cpreplicate, DistCp's dynamic strategy and CoxAutomotive's spark-distcp over the same trees, side by side.
+"""cpreplicate, DistCp's dynamic strategy and CoxAutomotive's spark-distcp over the same trees, side
+by side.
 
-Both that need Spark run on one standalone cluster of this machine, with as much for each executor; DistCp's maps are threads
-of one JVM. They take turns; each is told by its best round. One that does not run is told by its error.
+Both that need Spark run on one standalone cluster of this machine, with as much for each executor;
+DistCp's maps are threads of one JVM. They take turns; each is told by its best round. One that does
+not run is told by its error.
 """
 
 from __future__ import annotations
@@ -32,10 +34,14 @@ _MAPS = 20
 _EXECUTORS = 2
 _CONF = (
     "spark.executor.memory=700m",
-    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=4",  # the cluster's JVMs are the tests', made to start quickly
+    # the cluster's JVMs are the tests', made to start quickly
+    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=4",
 )
 _ONE = trees.uniform("one", 1, 64 << 10)  # what it takes to start and to end
-FULL, QUICK = [_ONE, trees.FULL["mix"], trees.uniform("small", 2000, 64 << 10)], [trees.QUICK["mix"]]
+FULL, QUICK = (
+    [_ONE, trees.FULL["mix"], trees.uniform("small", 2000, 64 << 10)],
+    [trees.QUICK["mix"]],
+)
 
 
 class Competitor(NamedTuple):
@@ -49,18 +55,29 @@ class Competitor(NamedTuple):
 def _cpreplicate(place: Place, master: str) -> list[str]:
     checkpoint = f"{place.source}/{JOB}/chk-{place.checkpoint}"
     words = [word for setting in _CONF for word in ("--conf", setting)]
-    sync = [str(Path(sys.executable).parent / "cpreplicate"), "sync", checkpoint, place.target, "--output", "json"]
+    sync = [
+        str(Path(sys.executable).parent / "cpreplicate"),
+        "sync",
+        checkpoint,
+        place.target,
+        "--output",
+        "json",
+    ]
     return [*sync, "--runner", "spark", "--master", master, *words]
 
 
 def _dynamic(place: Place, _master: str, settings: tuple[str, ...]) -> list[str]:
-    return dynamic.command(f"{place.source}/{JOB}", f"{place.target}/{JOB}", place.scratch, _MAPS, settings)
+    return dynamic.command(
+        f"{place.source}/{JOB}", f"{place.target}/{JOB}", place.scratch, _MAPS, settings
+    )
 
 
 def _sparkdistcp(place: Place, master: str) -> list[str]:
     conf = (f"spark.master={master}", *_CONF, f"spark.hadoop.{distcp.QUICK_CLOSE}")
     words = ("--maxFilesPerTask", "50")  # else all of a tree is one task or two
-    return sparkdistcp.command(f"{place.source}/{JOB}", f"{place.target}/{JOB}", place.scratch, conf, words)
+    return sparkdistcp.command(
+        f"{place.source}/{JOB}", f"{place.target}/{JOB}", place.scratch, conf, words
+    )
 
 
 OURS = "cpreplicate --runner spark"
@@ -68,7 +85,11 @@ _DYNAMIC = f"DistCp -strategy dynamic, {_MAPS} maps"
 COMPETITORS = [
     Competitor(OURS, _cpreplicate),
     Competitor(_DYNAMIC, functools.partial(_dynamic, settings=()), dynamic.build),
-    Competitor(f"{_DYNAMIC}, 10 ms", functools.partial(_dynamic, settings=(distcp.QUICK_CLOSE,)), dynamic.build),
+    Competitor(
+        f"{_DYNAMIC}, 10 ms",
+        functools.partial(_dynamic, settings=(distcp.QUICK_CLOSE,)),
+        dynamic.build,
+    ),
     Competitor("spark-distcp 0.2.5, 50 files a task, 10 ms", _sparkdistcp, sparkdistcp.build),
 ]
 
@@ -76,7 +97,14 @@ COMPETITORS = [
 class Bench:
     """Two clusters of HDFS, one of Spark, a directory."""
 
-    def __init__(self, a: BenchCluster, b: BenchCluster, spark: StandaloneCluster, directory: Path, patience: float) -> None:
+    def __init__(
+        self,
+        a: BenchCluster,
+        b: BenchCluster,
+        spark: StandaloneCluster,
+        directory: Path,
+        patience: float,
+    ) -> None:
         self._a, self._b = a, b
         self._spark = spark
         self._directory = directory
@@ -111,13 +139,24 @@ class Bench:
         self._spark.mend()
         wait_until_quiet(self._patience)
         before, meter = (self._a.rpcs(), self._b.rpcs()), Meter()
-        took = run(competitor.command(place, self._spark.master), _SECONDS, [self._a.pid, self._b.pid])
-        result.add(took._replace(others=meter.read().others), (self._a.rpcs() - before[0], self._b.rpcs() - before[1]))
+        took = run(
+            competitor.command(place, self._spark.master), _SECONDS, [self._a.pid, self._b.pid]
+        )
+        result.add(
+            took._replace(others=meter.read().others),
+            (self._a.rpcs() - before[0], self._b.rpcs() - before[1]),
+        )
         found = trees.lengths(f"{place.target}/{JOB}")
         wrong = [name for name, size in place.sizes.items() if found.get(name) != size]
         if wrong:
-            raise CommandFailed(f"{len(wrong)} of {len(place.sizes)} files are not there, or not with their length")
-        print(f"{competitor.name}: {took.seconds:.2f} s, others {result.rounds[-1].others:.0%}", file=sys.stderr, flush=True)
+            raise CommandFailed(
+                f"{len(wrong)} of {len(place.sizes)} files are not there, or not with their length"
+            )
+        print(
+            f"{competitor.name}: {took.seconds:.2f} s, others {result.rounds[-1].others:.0%}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 @contextlib.contextmanager
@@ -140,12 +179,16 @@ def _reason(said: str) -> str:
 def _bench(patience: float) -> Iterator[Bench]:
     a, b = BenchCluster(), BenchCluster()
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-bench-")))
+        directory = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-bench-"))
+        )
         stack.callback(a.close)
         stack.callback(b.close)
         BenchCluster.start_many([a, b])
         spark = stack.enter_context(StandaloneCluster(directory / "spark", _EXECUTORS))
-        stack.enter_context(environment({**spark.environment, "XDG_CACHE_HOME": str(directory / "cache")}))
+        stack.enter_context(
+            environment({**spark.environment, "XDG_CACHE_HOME": str(directory / "cache")})
+        )
         yield Bench(a, b, spark, directory, patience)
 
 
@@ -163,7 +206,15 @@ def table(chosen: list[Files], rounds: int, patience: float) -> None:
 
 def _table(tree: Files, results: list[Result], errors: dict[str, str]) -> str:
     ours = next(each for each in results if each.name == OURS)
-    head = ["", "seconds (rounds)", "files/s", "MB/s", "calls a file, A / B", "others' CPU", f"times as long as {OURS}"]
+    head = [
+        "",
+        "seconds (rounds)",
+        "files/s",
+        "MB/s",
+        "calls a file, A / B",
+        "others' CPU",
+        f"times as long as {OURS}",
+    ]
     lines = [f"\n### {tree}\n", f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     return "\n".join([*lines, *(_row(tree, each, ours, errors.get(each.name)) for each in results)])
 

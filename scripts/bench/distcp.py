@@ -27,13 +27,21 @@ def build() -> None:
 
 def _run(*command: str) -> None:
     done = subprocess.run(
-        command, cwd=_PROJECT, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=False
+        command,
+        cwd=_PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
 
 
-def command(source: str, target: str, scratch: Path, maps: int, settings: tuple[str, ...] = ()) -> list[str]:
+def command(
+    source: str, target: str, scratch: Path, maps: int, settings: tuple[str, ...] = ()
+) -> list[str]:
     """`distcp -update SOURCE TARGET` with so many maps, all at the same time."""
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "log4j.properties").write_text(_LOG4J)
@@ -43,9 +51,19 @@ def command(source: str, target: str, scratch: Path, maps: int, settings: tuple[
         f"mapreduce.local.map.tasks.maximum={maps}",
         "distcp.uniformsize.strategy.impl=ManyMaps",
         f"many.maps={maps}",
-        "dfs.replication=1",  # else the client's own default, 3, holds, and the clusters have two DataNodes
+        # else the client's own default, 3, holds, and the clusters have two DataNodes
+        "dfs.replication=1",
         *settings,
     ]
     options = [f"-D{setting}" for setting in given]
     classpath = f"{scratch}:{_CLASSES}:{_JARS}/*"
-    return ["java", "-cp", classpath, "org.apache.hadoop.tools.DistCp", *options, "-update", source, target]
+    return [
+        "java",
+        "-cp",
+        classpath,
+        "org.apache.hadoop.tools.DistCp",
+        *options,
+        "-update",
+        source,
+        target,
+    ]

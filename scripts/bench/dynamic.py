@@ -1,4 +1,6 @@
-"""DistCp with `-strategy dynamic`: its maps take chunks of the listing from each other, as Spark's slots take batches."""
+"""DistCp with `-strategy dynamic`: its maps take chunks of the listing from each other, as Spark's
+slots take batches.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,15 @@ def build() -> None:
     distcp._run("javac", "-d", str(distcp._CLASSES), "-cp", f"{distcp._JARS}/*", "DynamicMaps.java")
 
 
-def command(source: str, target: str, scratch: Path, maps: int, settings: tuple[str, ...] = ()) -> list[str]:
+def command(
+    source: str, target: str, scratch: Path, maps: int, settings: tuple[str, ...] = ()
+) -> list[str]:
     """`distcp -strategy dynamic -update SOURCE TARGET` with so many maps, all at the same time."""
-    dynamic = ("distcp.dynamic.strategy.impl=DynamicMaps", "fs.file.impl=DynamicMaps$Staging", *settings)
+    dynamic = (
+        "distcp.dynamic.strategy.impl=DynamicMaps",
+        "fs.file.impl=DynamicMaps$Staging",
+        *settings,
+    )
     words = distcp.command(source, target, scratch, maps, dynamic)
     at = words.index("-update")
     return [*words[:at], "-strategy", "dynamic", *words[at:]]

@@ -1,7 +1,9 @@
-"""A storage that is nothing but a line: calls that take a while, bytes that take their turn. No disk, and little CPU.
+"""A storage that is nothing but a line: calls that take a while, bytes that take their turn. No
+disk, and little CPU.
 
-A file's name ends with its length, `…/000017-65536`, and its bytes are zero; what is put is counted and forgotten. Executors
-have one line each, since each has one Python process; what it reads and what it writes share that line.
+A file's name ends with its length, `…/000017-65536`, and its bytes are zero; what is put is counted
+and forgotten. Executors have one line each, since each has one Python process; what it reads and
+what it writes share that line.
 """
 
 from __future__ import annotations

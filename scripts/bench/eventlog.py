@@ -16,13 +16,18 @@ class Task(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The stages that began after some instant: when the first of them was submitted, and all of their tasks."""
+    """The stages that began after some instant: when the first of them was submitted, and all of
+    their tasks.
+    """
 
     began: float
     tasks: list[Task]
 
     def ends(self, executors: int) -> list[float]:
-        """For each executor, the seconds from the start to the end of its last task; 0 for one that got none."""
+        """For each executor, the seconds from the start to the end of its last task.
+
+        0 for one that got none.
+        """
         last: dict[str, float] = {}
         for task in self.tasks:
             last[task.executor] = max(last.get(task.executor, 0.0), task.finished - self.began)
@@ -48,10 +53,17 @@ def read(directory: Path, since: float) -> Run:
     """What ran in the session that wrote there, from an instant on; the session has stopped."""
     (path,) = directory.iterdir()
     events = [json.loads(line) for line in path.read_text().splitlines()]
-    stages = [event["Stage Info"] for event in events if event["Event"] == "SparkListenerStageCompleted"]
+    stages = [
+        event["Stage Info"] for event in events if event["Event"] == "SparkListenerStageCompleted"
+    ]
     submitted = [stage["Submission Time"] / 1000 for stage in stages]
-    tasks = [_task(event["Task Info"]) for event in events if event["Event"] == "SparkListenerTaskEnd"]
-    return Run(min(time for time in submitted if time >= since), [task for task in tasks if task.launched >= since])
+    tasks = [
+        _task(event["Task Info"]) for event in events if event["Event"] == "SparkListenerTaskEnd"
+    ]
+    return Run(
+        min(time for time in submitted if time >= since),
+        [task for task in tasks if task.launched >= since],
+    )
 
 
 def _task(info: dict[str, Any]) -> Task:

@@ -1,9 +1,10 @@
 """A long line between two network namespaces: `link.py`, or `Link` from a benchmark.
 
-The kernel here has no netem, so this is a program between two TUN devices, one in each namespace. It hands packets on after
-half of the round trip, at a rate, from a queue that drops what it cannot hold. Both ends run the kernel's own TCP: slow start,
-congestion control and windows are real. Packets are those that the kernel has not yet cut into segments (GSO), their
-headers counted for each segment. The namespaces go when nobody is in them any more.
+The kernel here has no netem, so this is a program between two TUN devices, one in each namespace.
+It hands packets on after half of the round trip, at a rate, from a queue that drops what it cannot
+hold. Both ends run the kernel's own TCP: slow start, congestion control and windows are real.
+Packets are those that the kernel has not yet cut into segments (GSO), their headers counted for
+each segment. The namespaces go when nobody is in them any more.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class Direction:
                 self._flying.append((self._free + self._delay, packet))
 
     def deliver(self) -> float | None:
-        """Hand on what has come to the end of the line; the seconds until the next does, None where nothing is on it."""
+        """Hand on what has come to the end of the line.
+
+        The seconds until the next does, None where nothing is on it.
+        """
         while self._flying:
             left = self._flying[0][0] - time.monotonic()
             if left > 0:
@@ -73,10 +77,16 @@ def _on_the_wire(packet: bytes) -> int:
 
 
 def main(round_trip: str) -> None:
-    """Make the namespaces and forward until standard input closes; each of its lines is a rate in bits a second."""
+    """Make the namespaces and forward until standard input closes.
+
+    Each of its lines is a rate in bits a second.
+    """
     first, second = (_end(address) for address in ADDRESSES)
     print(json.dumps({"pid": os.getpid(), "namespaces": [first[0], second[0]]}), flush=True)
-    directions = [Direction(*pair, float(round_trip) / 2) for pair in ((first[1], second[1]), (second[1], first[1]))]
+    directions = [
+        Direction(*pair, float(round_trip) / 2)
+        for pair in ((first[1], second[1]), (second[1], first[1]))
+    ]
     while line := os.read(0, 100):
         for direction in directions:
             direction.bytes_a_second = float(line.split()[-1]) / 8
@@ -87,7 +97,9 @@ def _forward(directions: list[Direction]) -> None:
     """Until there is something to read on standard input."""
     while True:
         waits = [wait for direction in directions if (wait := direction.deliver()) is not None]
-        ready = select.select([0, *(each.source for each in directions)], [], [], min(waits, default=1.0))[0]
+        ready = select.select(
+            [0, *(each.source for each in directions)], [], [], min(waits, default=1.0)
+        )[0]
         if 0 in ready:
             return
         for direction in directions:
@@ -100,9 +112,15 @@ def _end(address: str) -> tuple[int, int]:
     _checked(_LIBC.unshare(_CLONE_NEWNET))
     namespace = os.open("/proc/self/ns/net", os.O_RDONLY)
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", b"wan", _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR))
+    fcntl.ioctl(
+        tun, _TUNSETIFF, struct.pack("16sH22x", b"wan", _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR)
+    )
     fcntl.ioctl(tun, _TUNSETOFFLOAD, _CHECKSUM_AND_TSO4)
-    for words in ("link set lo up", f"addr add {address}/24 dev wan", "link set wan txqueuelen 2000 up"):
+    for words in (
+        "link set lo up",
+        f"addr add {address}/24 dev wan",
+        "link set wan txqueuelen 2000 up",
+    ):
         subprocess.run(["ip", *words.split()], check=True)
     return namespace, tun
 
@@ -119,14 +137,21 @@ class Link:
     def __init__(self, round_trip: float) -> None:
         self.round_trip = round_trip
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(round_trip)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, str(round_trip)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise OSError("no network namespaces or TUN devices can be made here; they need CAP_NET_ADMIN and /dev/net/tun")
+            raise OSError(
+                "no network namespaces or TUN devices can be made here; they need CAP_NET_ADMIN and /dev/net/tun"
+            )
         ready = json.loads(line)
-        self.namespaces = [Path(f"/proc/{ready['pid']}/fd/{number}") for number in ready["namespaces"]]
+        self.namespaces = [
+            Path(f"/proc/{ready['pid']}/fd/{number}") for number in ready["namespaces"]
+        ]
 
     @property
     def pid(self) -> int:

@@ -1,4 +1,6 @@
-"""Running a command, and what it took: time, the memory and CPU of its whole process tree, whether a JVM was among it."""
+"""Running a command, and what it took: time, the memory and CPU of its whole process tree, whether
+a JVM was among it.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ class CommandFailed(Exception):
 
 
 class Took(NamedTuple):
-    """What a command took; `peak` in bytes, summed over its processes, so what they share counts several times.
+    """What a command took; `peak` in bytes, summed over its processes, so what they share counts
+    several times.
 
-    `cpu` is its own, in seconds; `others` the share of the machine that neither it nor the servers used, but somebody did.
+    `cpu` is its own, in seconds; `others` the share of the machine that neither it nor the servers
+    used, but somebody did.
     """
 
     seconds: float
@@ -45,7 +49,9 @@ def run(command: Sequence[str], timeout: float, servers: Iterable[int] = ()) -> 
         known = [os.getpid(), *servers]
         busy, ours = _machine(), _cpu(known)
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment())
+        process = subprocess.Popen(
+            command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment()
+        )
         watch = _Watch(process.pid)
         try:
             code = process.wait(timeout)
@@ -59,13 +65,25 @@ def run(command: Sequence[str], timeout: float, servers: Iterable[int] = ()) -> 
         out.seek(0)
         err.seek(0)
         if code != 0:
-            raise CommandFailed(f"{' '.join(command)[:300]} ended with {code}\n{out.read()[-2000:]}\n{err.read()[-4000:]}")
+            raise CommandFailed(
+                f"{' '.join(command)[:300]} ended with {code}\n{out.read()[-2000:]}\n{err.read()[-4000:]}"
+            )
         foreign = _machine() - busy - (_cpu(known) - ours) - watch.cpu
-        return Took(seconds, watch.peak, watch.cpu, max(0.0, foreign / seconds / _CORES), watch.jvm, out.read())
+        return Took(
+            seconds,
+            watch.peak,
+            watch.cpu,
+            max(0.0, foreign / seconds / _CORES),
+            watch.jvm,
+            out.read(),
+        )
 
 
 def end_tidily() -> None:
-    """Let an interrupt and a SIGTERM unwind, so that what was started is stopped; a shell may have had us ignore the first."""
+    """Let an interrupt and a SIGTERM unwind, so that what was started is stopped.
+
+    A shell may have had us ignore the first.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
@@ -82,7 +100,11 @@ def wait_until_quiet(patience: float) -> None:
 
 def environment() -> dict[str, str]:
     """Ours, without a Hadoop's that may be configured there."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("HADOOP_", "CPREPLICATE_"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HADOOP_", "CPREPLICATE_"))
+    }
 
 
 class _Watch:
@@ -110,7 +132,9 @@ class _Watch:
         while not self._done.wait(_EVERY):
             pids = _tree(self._pid)
             self.peak = max(self.peak, sum(map(_resident, pids)))
-            self.jvm = self.jvm or any(_text(Path(f"/proc/{pid}/comm")).strip() == "java" for pid in pids)
+            self.jvm = self.jvm or any(
+                _text(Path(f"/proc/{pid}/comm")).strip() == "java" for pid in pids
+            )
             self._cpu.update({pid: seconds for pid in pids if (seconds := _cpu([pid]))})
 
 

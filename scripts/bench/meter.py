@@ -34,5 +34,8 @@ class Meter:
 
 def _ours() -> float:
     """Seconds of CPU that the processes below this one and those that have ended there have used."""
-    stats = [measured._text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split() for pid in measured._tree(os.getpid())]
+    stats = [
+        measured._text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+        for pid in measured._tree(os.getpid())
+    ]
     return sum(sum(map(int, fields[11:15])) for fields in stats if fields) / measured._TICK

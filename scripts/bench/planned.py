@@ -1,6 +1,8 @@
-"""How long the batches of a great plan would take on clusters that are not here: 10 TB in 400,000 files, simulated.
+"""How long the batches of a great plan would take on clusters that are not here: 10 TB in 400,000
+files, simulated.
 
-The batches are those that a run would make. What a copy takes is a model, see `Model`; slots take the batches in their order.
+The batches are those that a run would make. What a copy takes is a model, see `Model`; slots take
+the batches in their order.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ FILES, BYTES = 400_000, 10e12
 CLUSTERS = (10, 50, 200)
 SLOTS = 4  # of an executor
 CARD = 10e9 / 8  # bytes a second of an executor's network card, each way
-_SKEW = 1.5  # of the logarithm of the sizes: half of the files are of 8 MB or less, and have a tenth of the bytes
+# of the logarithm of the sizes: half of the files are of 8 MB or less, and have a tenth of the
+# bytes
+_SKEW = 1.5
 _SEED = 7
 
 
 class Model(NamedTuple):
-    """What copying takes: seconds of a file besides its bytes and of a task besides its files, bytes a second of a stream.
+    """What copying takes: seconds of a file besides its bytes and of a task besides its files,
+    bytes a second of a stream.
 
-    Of these `cpu` seconds of a file are a core's; `core` is the bytes a second that one core copies. A slot has a core; an
-    executor's network card is shared out evenly among its slots.
+    Of these `cpu` seconds of a file are a core's; `core` is the bytes a second that one core
+    copies. A slot has a core; an executor's network card is shared out evenly among its slots.
     """
 
     file: float
@@ -38,7 +43,9 @@ class Model(NamedTuple):
     core: float
 
     def seconds(self, batch: Sequence[Action]) -> float:
-        """Of a batch: small files in many streams, large ones in few, all of them through the slot's share of the line."""
+        """Of a batch: small files in many streams, large ones in few, all of them through the
+        slot's share of the line.
+        """
         sizes = [action.extent for action in batch if isinstance(action, Copy)]
         large = self._streamed((size for size in sizes if size > raw.SMALL), raw.LARGE_STREAMS)
         small = self._streamed((size for size in sizes if size <= raw.SMALL), raw.SMALL_STREAMS)
@@ -53,15 +60,19 @@ class Model(NamedTuple):
         return max(ends)
 
 
-# Measured here, 2026-11-21: `sync --runner inline` between the clusters of `make bench-hdfs`, all on two cores. `file` and
-# `stream` with `--parallelism 1`, 300 files of 64 KiB and 10 of 64 MiB; most of `file` is the half second that hdfs-native
-# sleeps when the NameNode has not yet heard of the last block. `cpu` and `core` are CPU of that process alone, less what it
-# takes to start. `task`: one of 100 tasks of one empty file each, in the storage of `scaling.py` without latency.
+# Measured here, 2026-11-21: `sync --runner inline` between the clusters of `make bench-hdfs`, all
+# on two cores. `file` and `stream` with `--parallelism 1`, 300 files of 64 KiB and 10 of 64 MiB;
+# most of `file` is the half second that hdfs-native sleeps when the NameNode has not yet heard of
+# the last block. `cpu` and `core` are CPU of that process alone, less what it takes to start.
+# `task`: one of 100 tasks of one empty file each, in the storage of `scaling.py` without latency.
 MODEL = Model(file=0.38, cpu=0.004, task=0.07, stream=115e6, core=240e6)
 
 
 class Planned(NamedTuple):
-    """What came of a cluster of so many executors; `wire` is the least that its network cards allow."""
+    """What came of a cluster of so many executors.
+
+    `wire` is the least that its network cards allow.
+    """
 
     executors: int
     batches: int
@@ -72,11 +83,17 @@ class Planned(NamedTuple):
 
 
 def plan(files: int = FILES) -> list[Copy]:
-    """Copies of a log-normal distribution of sizes, always the same; fewer files have as much fewer bytes."""
+    """Copies of a log-normal distribution of sizes, always the same.
+
+    Fewer files have as much fewer bytes.
+    """
     draw = random.Random(_SEED)
     sizes = [draw.lognormvariate(0.0, _SKEW) for _ in range(files)]
     scale = BYTES * files / FILES / sum(sizes)
-    return [Copy(f"hdfs://a/job/shared/{n}", f"hdfs://b/job/shared/{n}", int(size * scale)) for n, size in enumerate(sizes)]
+    return [
+        Copy(f"hdfs://a/job/shared/{n}", f"hdfs://b/job/shared/{n}", int(size * scale))
+        for n, size in enumerate(sizes)
+    ]
 
 
 def simulated(copies: Sequence[Copy], executors: int, model: Model) -> Planned:
@@ -86,7 +103,9 @@ def simulated(copies: Sequence[Copy], executors: int, model: Model) -> Planned:
     planning = time.process_time() - started
     ends = taken(map(model.seconds, packed), executors)
     wire = sum(copy.extent for copy in copies) / (executors * CARD)
-    return Planned(executors, len(packed), planning, max(ends), wire, max(ends) * len(ends) / sum(ends))
+    return Planned(
+        executors, len(packed), planning, max(ends), wire, max(ends) * len(ends) / sum(ends)
+    )
 
 
 def taken(seconds: Iterable[float], executors: int) -> list[float]:
@@ -108,7 +127,16 @@ def table(copies: Sequence[Copy], model: Model) -> list[Planned]:
           f"{model.seconds([max(copies, key=size_of)]):.0f} s. A file takes {model.file * 1000:.0f} ms besides its bytes, "
           f"{model.cpu * 1000:.0f} ms of them CPU, a task {model.task * 1000:.0f} ms; a stream carries "
           f"{model.stream / 1e6:.0f} MB/s, a slot's core {model.core / 1e6:.0f} MB/s.\n")  # fmt: skip
-    head = ["executors", "slots", "batches", "seconds", "seconds of the wire alone", "of the wire", "tail", "batching, CPU s"]
+    head = [
+        "executors",
+        "slots",
+        "batches",
+        "seconds",
+        "seconds of the wire alone",
+        "of the wire",
+        "tail",
+        "batching, CPU s",
+    ]
     print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     found = []
     for executors in CLUSTERS:

@@ -1,7 +1,9 @@
-"""The same work by 1, 2, 4 and 8 executors of a real cluster, where a line of each executor's own is the limit.
+"""The same work by 1, 2, 4 and 8 executors of a real cluster, where a line of each executor's own
+is the limit.
 
-The line is emulated, see `emulated.py`: neither disks nor, as long as the machine has CPU left, its two cores tell how it
-scales, but how the work is dealt out. What a session and its executors cost to start is not counted.
+The line is emulated, see `emulated.py`: neither disks nor, as long as the machine has CPU left, its
+two cores tell how it scales, but how the work is dealt out. What a session and its executors cost
+to start is not counted.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ FULL, QUICK = Work(11_000, 16, 128 << 20), Work(1_600, 5, 32 << 20)
 class Row(NamedTuple):
     """What so many executors did.
 
-    `tail`: the end of the executor that ends last, against the mean of all their ends, from the stage's submission on.
-    `cpu`, `others`: the shares of the machine's CPU that this cluster with its driver had, and everybody else.
+    `tail`: the end of the executor that ends last, against the mean of all their ends, from the
+    stage's submission on. `cpu`, `others`: the shares of the machine's CPU that this cluster with
+    its driver had, and everybody else.
     """
 
     executors: int
@@ -66,19 +69,30 @@ class Row(NamedTuple):
 
 
 def copies(work: Work) -> list[Copy]:
-    """The mix, always the same: small files from 4 KiB on, and a quarter of the bytes in the large ones."""
+    """The mix, always the same: small files from 4 KiB on, and a quarter of the bytes in the large
+    ones.
+    """
     ratio = work.largest / _LEAST_LARGE
-    large = [int(_LEAST_LARGE * ratio ** (index / max(1, work.large - 1))) for index in range(work.large)]
+    large = [
+        int(_LEAST_LARGE * ratio ** (index / max(1, work.large - 1))) for index in range(work.large)
+    ]
     sizes = [*trees.mixed(work.small, _SMALL).sizes.values(), *large]
-    return [Copy(emulated.place("a", index, size), emulated.place("b", index, size), size) for index, size in enumerate(sizes)]
+    return [
+        Copy(emulated.place("a", index, size), emulated.place("b", index, size), size)
+        for index, size in enumerate(sizes)
+    ]
 
 
 def rows(work: Work, patience: float) -> Iterator[Row]:
     """Start a cluster, measure each number of its executors, end it."""
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-bench-")))
+        directory = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-bench-"))
+        )
         cluster = stack.enter_context(StandaloneCluster(directory / "spark", max(EXECUTORS)))
-        stack.enter_context(environment({**cluster.environment, "XDG_CACHE_HOME": str(directory / "cache")}))
+        stack.enter_context(
+            environment({**cluster.environment, "XDG_CACHE_HOME": str(directory / "cache")})
+        )
         for executors in EXECUTORS:
             events = directory / f"events-{executors}"
             events.mkdir()
@@ -87,7 +101,9 @@ def rows(work: Work, patience: float) -> Iterator[Row]:
 
 
 def _row(master: str, executors: int, wanted: Sequence[Copy], events: Path, patience: float) -> Row:
-    engine = Engine(runner="spark", master=master, conf=_conf(executors, events), parallelism=executors)
+    engine = Engine(
+        runner="spark", master=master, conf=_conf(executors, events), parallelism=executors
+    )
     with SparkRunner(Sites(SITE, SITE), engine) as runner:
         runner.run(_warm(executors))
         measured.wait_until_quiet(patience)
@@ -106,12 +122,16 @@ def _warm(executors: int) -> list[Copy]:
     """Enough for every executor to have started its Python and to have imported what it needs."""
     sizes = [1 << 20] * (20 * executors)
     return [
-        Copy(emulated.place("a", index, size), emulated.place("warm", index, size), size) for index, size in enumerate(sizes)
+        Copy(emulated.place("a", index, size), emulated.place("warm", index, size), size)
+        for index, size in enumerate(sizes)
     ]
 
 
 def _conf(executors: int, events: Path) -> tuple[tuple[str, str], ...]:
-    """So many executors of one core, all of them there before the first task; they import what they need from here."""
+    """So many executors of one core, all of them there before the first task.
+
+    They import what they need from here.
+    """
     return (
         ("spark.cores.max", str(executors)),
         ("spark.executor.cores", "1"),
@@ -171,5 +191,13 @@ def targets(found: Sequence[Row]) -> Iterator[tuple[str, str, bool]]:
         limit = " (the machine's CPU is the limit)" if row.is_short_of_cpu else ""
         speed = linear(row, found[0])
         if row is not found[0]:
-            yield f"{row.executors} executors: ≥ {LEAST_SPEED} of linear", f"{speed:.2f}{limit}", speed >= LEAST_SPEED
-            yield f"{row.executors} executors: tail ≤ {MOST_TAIL}", f"{row.tail:.2f}{limit}", row.tail <= MOST_TAIL
+            yield (
+                f"{row.executors} executors: ≥ {LEAST_SPEED} of linear",
+                f"{speed:.2f}{limit}",
+                speed >= LEAST_SPEED,
+            )
+            yield (
+                f"{row.executors} executors: tail ≤ {MOST_TAIL}",
+                f"{row.tail:.2f}{limit}",
+                row.tail <= MOST_TAIL,
+            )

@@ -1,4 +1,6 @@
-"""CoxAutomotive's spark-distcp as a command: its jar from Maven Central, run by pyspark's own Spark."""
+"""CoxAutomotive's spark-distcp as a command: its jar from Maven Central, run by pyspark's own
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,21 @@ def build() -> None:
         distcp._run("mvn", "-q", "-B", "-U", *goal)
 
 
-def command(source: str, target: str, scratch: Path, conf: tuple[str, ...], words: tuple[str, ...] = ()) -> list[str]:
-    """`SparkDistCP --update SOURCE TARGET` with these properties of Spark; the target must be there."""
+def command(
+    source: str, target: str, scratch: Path, conf: tuple[str, ...], words: tuple[str, ...] = ()
+) -> list[str]:
+    """`SparkDistCP --update SOURCE TARGET` with these properties of Spark.
+
+    The target must be there.
+    """
     logging = scratch / "log4j2.properties"
     logging.write_text(_LOG4J)
     (jar,), (parser,) = _JARS.glob("spark-distcp*.jar"), _JARS.glob("scopt*.jar")
     java = f"spark.driver.extraJavaOptions=-Dlog4j2.configurationFile={logging.as_uri()}"
-    given = [word for setting in (java, "spark.hadoop.dfs.replication=1", *conf) for word in ("--conf", setting)]
+    given = [
+        word
+        for setting in (java, "spark.hadoop.dfs.replication=1", *conf)
+        for word in ("--conf", setting)
+    ]
     submit = [str(_spark() / "bin" / "spark-submit"), "--class", "com.coxautodata.SparkDistCP"]
     return [*submit, *given, "--jars", str(parser), str(jar), "--update", *words, source, target]

@@ -1,4 +1,6 @@
-"""The trees that are copied: a job's checkpoint on HDFS, whose `_metadata` references just its files."""
+"""The trees that are copied: a job's checkpoint on HDFS, whose `_metadata` references just its
+files.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,16 @@ def uniform(name: str, count: int, size: int) -> Files:
 
 
 def mixed(count: int, largest: int) -> Files:
-    """Sizes from 4 KiB on, spread over their logarithm with more small ones; shuffled, always the same."""
+    """Sizes from 4 KiB on, spread over their logarithm with more small ones.
+
+    Shuffled, always the same.
+    """
     ratio = largest / (4 * _KIB)
     sizes = [int(4 * _KIB * ratio ** ((index / (count - 1)) ** _SKEW)) for index in range(count)]
     random.Random(1).shuffle(sizes)
-    return Files("mix", {f"shared/{index:06d}": size for index, size in enumerate(sizes)}, incremental=True)
+    return Files(
+        "mix", {f"shared/{index:06d}": size for index, size in enumerate(sizes)}, incremental=True
+    )
 
 
 FULL = {
@@ -58,11 +65,17 @@ FULL = {
     "large": uniform("large", 20, 64 * _MIB),
     "mix": mixed(600, 64 * _MIB),
 }
-QUICK = {"small": uniform("small", 200, 64 * _KIB), "large": uniform("large", 4, 64 * _MIB), "mix": mixed(60, 8 * _MIB)}
+QUICK = {
+    "small": uniform("small", 200, 64 * _KIB),
+    "large": uniform("large", 4, 64 * _MIB),
+    "mix": mixed(60, 8 * _MIB),
+}
 
 
 def changed(tree: Files) -> tuple[dict[str, int], list[str]]:
-    """The next checkpoint's files, one in twenty under another name as RocksDB does it, and the names that went."""
+    """The next checkpoint's files, one in twenty under another name as RocksDB does it, and the
+    names that went.
+    """
     names = list(tree.sizes)
     gone = random.Random(2).sample(names, round(len(names) * _CHANGED))
     kept = {name: size for name, size in tree.sizes.items() if name not in set(gone)}
@@ -75,8 +88,12 @@ def content(name: str, size: int) -> bytes:
     return (_BLOCK[start:] + _BLOCK * (size // _MIB + 1))[:size]
 
 
-def write_checkpoint(uri: str, number: int, sizes: Mapping[str, int], present: Collection[str] = ()) -> None:
-    """Write the files that are not `present`, then `chk-N/_metadata`, under the job's directory in `uri`."""
+def write_checkpoint(
+    uri: str, number: int, sizes: Mapping[str, int], present: Collection[str] = ()
+) -> None:
+    """Write the files that are not `present`, then `chk-N/_metadata`, under the job's directory in
+    `uri`.
+    """
     client, root = _at(uri)
     options = WriteOptions(create_parent=True)
 
@@ -107,7 +124,9 @@ def lengths(uri: str) -> dict[str, int]:
     """The files below a directory: name below it to length."""
     client, path = _at(uri)
     return {
-        each.path.removeprefix(f"{path}/"): each.length for each in client.list_status(path, recursive=True) if not each.isdir
+        each.path.removeprefix(f"{path}/"): each.length
+        for each in client.list_status(path, recursive=True)
+        if not each.isdir
     }
 
 
@@ -130,6 +149,13 @@ def write_local(directory: Path, sizes: Mapping[str, int]) -> None:
 
 
 def _metadata(uri: str, number: int, sizes: Mapping[str, int]) -> bytes:
-    shared = tuple((f"{i:06d}.sst", File(f"{uri}/{JOB}/{name}", size)) for i, (name, size) in enumerate(sizes.items()))
+    shared = tuple(
+        (f"{i:06d}.sst", File(f"{uri}/{JOB}/{name}", size))
+        for i, (name, size) in enumerate(sizes.items())
+    )
     state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
-    return bytes(encode(Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), number)).data)
+    return bytes(
+        encode(
+            Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), number)
+        ).data
+    )

@@ -46,18 +46,33 @@ def build() -> None:
     missing = [package for command, package in _PACKAGES.items() if shutil.which(command) is None]
     if missing:
         subprocess.run(["apt-get", "update", "-q"], check=True)
-        subprocess.run(["apt-get", "install", "-qy", "--no-install-recommends", *missing], check=True)
+        subprocess.run(
+            ["apt-get", "install", "-qy", "--no-install-recommends", *missing], check=True
+        )
     (BUILT / "pause").mkdir(parents=True, exist_ok=True)
-    replaced = "".join(f"replace k8s.io/{name} => k8s.io/{name} v0.{_RELEASE}\n" for name in _MODULES)
-    (BUILT / "go.mod").write_text(f"module kube\n\ngo 1.22.0\n\nrequire k8s.io/kubernetes v1.{_RELEASE}\n\n{replaced}")
+    replaced = "".join(
+        f"replace k8s.io/{name} => k8s.io/{name} v0.{_RELEASE}\n" for name in _MODULES
+    )
+    (BUILT / "go.mod").write_text(
+        f"module kube\n\ngo 1.22.0\n\nrequire k8s.io/kubernetes v1.{_RELEASE}\n\n{replaced}"
+    )
     imports = "".join(f'import _ "{command}"\n' for command in _COMMANDS)
     (BUILT / "tools.go").write_text(f"//go:build tools\n\npackage kube\n\n{imports}")
     (BUILT / "pause" / "main.go").write_text(_PAUSE)
     version = f"-s -w -X k8s.io/component-base/version.gitVersion=v1.{_RELEASE}"
     subprocess.run(["go", "mod", "tidy", "-e"], cwd=BUILT, check=True)
-    subprocess.run(["go", "build", "-ldflags", version, "-o", f"{BUILT}/bin/", *_COMMANDS], cwd=BUILT, check=True)
+    subprocess.run(
+        ["go", "build", "-ldflags", version, "-o", f"{BUILT}/bin/", *_COMMANDS],
+        cwd=BUILT,
+        check=True,
+    )
     static = {**os.environ, "CGO_ENABLED": "0"}
-    subprocess.run(["go", "build", "-o", f"{BUILT}/bin/pause", "pause/main.go"], cwd=BUILT, check=True, env=static)
+    subprocess.run(
+        ["go", "build", "-o", f"{BUILT}/bin/pause", "pause/main.go"],
+        cwd=BUILT,
+        check=True,
+        env=static,
+    )
 
 
 def image(name: str, files: dict[str, bytes], links: dict[str, str], entrypoint: str) -> bytes:
@@ -66,12 +81,18 @@ def image(name: str, files: dict[str, bytes], links: dict[str, str], entrypoint:
     described = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": [entrypoint], "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]},
+        "config": {
+            "Entrypoint": [entrypoint],
+            "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     config = json.dumps(described).encode()
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
-    return _tarred({"config.json": config, "layer.tar": layer, "manifest.json": json.dumps(manifest).encode()}, {})
+    return _tarred(
+        {"config.json": config, "layer.tar": layer, "manifest.json": json.dumps(manifest).encode()},
+        {},
+    )
 
 
 def _tarred(files: dict[str, bytes], links: dict[str, str]) -> bytes:

@@ -1,4 +1,6 @@
-"""A Kubernetes of one node on this machine: etcd, API server, containerd and kubelet, with pods on a bridge of their own."""
+"""A Kubernetes of one node on this machine: etcd, API server, containerd and kubelet, with pods on
+a bridge of their own.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,18 @@ def asked(method: str, path: str) -> dict[str, Any]:
     """An answer of the API server."""
     trusting = create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, CERT_NONE
-    request = urllib.request.Request(f"{API}{path}", method=method, headers={"Authorization": f"Bearer {TOKEN}"})
+    request = urllib.request.Request(
+        f"{API}{path}", method=method, headers={"Authorization": f"Bearer {TOKEN}"}
+    )
     with urllib.request.urlopen(request, timeout=30, context=trusting) as answer:
         return dict(json.load(answer))
 
 
 def pods() -> list[str]:
     """The names of all pods."""
-    return [pod["metadata"]["name"] for pod in asked("GET", "/api/v1/namespaces/default/pods")["items"]]
+    return [
+        pod["metadata"]["name"] for pod in asked("GET", "/api/v1/namespaces/default/pods")["items"]
+    ]
 
 
 def delete(pod: str) -> None:
@@ -75,18 +81,28 @@ def kubernetes(place: Path) -> Iterator[None]:
         configure(place)
         subprocess.run(["ip", "link", "add", _BRIDGE, "type", "bridge"], check=True)
         stack.callback(subprocess.run, ["ip", "link", "delete", _BRIDGE], check=False)
-        subprocess.run(["ip", "address", "add", f"{DRIVER}/24", "dev", _BRIDGE], check=True)  # there before the first pod is
+        subprocess.run(
+            ["ip", "address", "add", f"{DRIVER}/24", "dev", _BRIDGE], check=True
+        )  # there before the first pod is
         subprocess.run(["ip", "link", "set", _BRIDGE, "up"], check=True)
         subprocess.run(["ip", "address", "add", f"{_NODE_ADDRESS}/32", "dev", "lo"], check=True)
-        stack.callback(subprocess.run, ["ip", "address", "delete", f"{_NODE_ADDRESS}/32", "dev", "lo"], check=False)
+        stack.callback(
+            subprocess.run,
+            ["ip", "address", "delete", f"{_NODE_ADDRESS}/32", "dev", "lo"],
+            check=False,
+        )
         _start_servers(stack, place)
         start(stack, place, "containerd", "-c", f"{place}/containerd.toml")
         wait_until(lambda: Path(_SOCKET).exists(), "containerd listens")
         for name in ("pause.tar", "executor.tar"):
             subprocess.run(
-                [*_CTR, "images", "import", "--snapshotter", "native", place / name], stdout=subprocess.DEVNULL, check=True
+                [*_CTR, "images", "import", "--snapshotter", "native", place / name],
+                stdout=subprocess.DEVNULL,
+                check=True,
             )
-        stack.callback(subprocess.run, ["umount", place / "kubelet"], check=False)  # the kubelet mounts it upon itself
+        stack.callback(
+            subprocess.run, ["umount", place / "kubelet"], check=False
+        )  # the kubelet mounts it upon itself
         start(
             stack, place, f"{BUILT}/bin/kubelet", "--config", f"{place}/kubelet.json", "--kubeconfig", f"{place}/kubeconfig",
             "--root-dir", f"{place}/kubelet", "--hostname-override", "node1", "--node-ip", _NODE_ADDRESS,
@@ -99,7 +115,14 @@ def kubernetes(place: Path) -> Iterator[None]:
 
 def _start_servers(stack: contextlib.ExitStack, place: Path) -> None:
     etcd = "http://127.0.0.1:2379"
-    clients = ("--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", "http://127.0.0.1:2380")
+    clients = (
+        "--listen-client-urls",
+        etcd,
+        "--advertise-client-urls",
+        etcd,
+        "--listen-peer-urls",
+        "http://127.0.0.1:2380",
+    )
     start(stack, place, "etcd", "--data-dir", f"{place}/etcd", *clients)
     start(
         stack, place, f"{BUILT}/bin/kube-apiserver", "--etcd-servers", etcd, "--bind-address=127.0.0.1",
@@ -123,13 +146,18 @@ def remove_pods() -> None:
     for pod in pods():
         delete(pod)
     listed = [*_CTR, "tasks", "list", "-q"]
-    wait_until(lambda: not subprocess.run(listed, capture_output=True, check=True).stdout, "the pods' processes end")
+    wait_until(
+        lambda: not subprocess.run(listed, capture_output=True, check=True).stdout,
+        "the pods' processes end",
+    )
 
 
 def start(stack: contextlib.ExitStack, place: Path, *command: str) -> None:
     """A server that ends with the stack; its log lies in the directory."""
     with (place / f"{Path(command[0]).name}.log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=place, start_new_session=True)
+        server = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=place, start_new_session=True
+        )
     stack.callback(end, server)
 
 
@@ -146,7 +174,9 @@ def end(server: subprocess.Popen[bytes]) -> None:
 def configure(place: Path) -> None:
     """What the servers read."""
     (place / "tokens.csv").write_text(f'{TOKEN},admin,1,"system:masters"\n')
-    subprocess.run(["openssl", "genrsa", "-out", place / "sa.key", "2048"], capture_output=True, check=True)
+    subprocess.run(
+        ["openssl", "genrsa", "-out", place / "sa.key", "2048"], capture_output=True, check=True
+    )
     (place / "pod.json").write_text(json.dumps(pod(place)))
     _images(place)
     _container_runtime(place)
@@ -154,9 +184,15 @@ def configure(place: Path) -> None:
 
 
 def _images(place: Path) -> None:
-    pause = image("registry.k8s.io/pause:3.6", {"pause": (BUILT / "bin/pause").read_bytes()}, {}, "/pause")
+    pause = image(
+        "registry.k8s.io/pause:3.6", {"pause": (BUILT / "bin/pause").read_bytes()}, {}, "/pause"
+    )
     (place / "pause.tar").write_bytes(pause)
-    files = {"opt/entrypoint.sh": _ENTRYPOINT, "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n", "tmp/.keep": b""}
+    files = {
+        "opt/entrypoint.sh": _ENTRYPOINT,
+        "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n",
+        "tmp/.keep": b"",
+    }
     links = {name: f"usr/{name}" for name in ("bin", "sbin", "lib", "lib64")}
     (place / "executor.tar").write_bytes(image(IMAGE, files, links, "/opt/entrypoint.sh"))
 
@@ -165,7 +201,9 @@ def _container_runtime(place: Path) -> None:
     addresses = {"type": "host-local", "ranges": [[{"subnet": _PODS}]]}
     bridge = {"type": "bridge", "bridge": _BRIDGE, "isGateway": True, "ipam": addresses}
     (place / "cni").mkdir()
-    (place / "cni" / "10-bridge.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}))
+    (place / "cni" / "10-bridge.conflist").write_text(
+        json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]})
+    )
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     (place / "containerd.toml").write_text(
         f'version = 2\nroot = "{place}/containerd"\nstate = "{place}/containerd-state"\n[grpc]\n  address = "{_SOCKET}"\n'
@@ -176,7 +214,12 @@ def _container_runtime(place: Path) -> None:
 
 
 def _kubelet(place: Path) -> None:
-    never = {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"}
+    never = {
+        "memory.available": "1Mi",
+        "nodefs.available": "0%",
+        "imagefs.available": "0%",
+        "nodefs.inodesFree": "0%",
+    }
     kubelet = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "cgroupfs",
         "containerRuntimeEndpoint": f"unix://{_SOCKET}", "failSwapOn": False, "address": "127.0.0.1", "evictionHard": never,
@@ -194,15 +237,38 @@ def _kubelet(place: Path) -> None:
 
 
 def pod(place: Path) -> dict[str, Any]:
-    """A pod that has this machine's programs, Java, Python and Spark, and the directory of the data."""
+    """A pod that has this machine's programs, Java, Python and Spark, and the directory of the
+    data.
+    """
     spark = Path(pyspark.__file__).parent
     java = Path(os.path.realpath(str(shutil.which("java")))).parent.parent
     seen = {"/usr": Path("/usr"), sys.base_prefix: Path(sys.base_prefix), "/etc/alternatives": Path("/etc/alternatives"),
             "/opt/spark/jars": spark / "jars", "/opt/spark/python": spark / "python"}  # fmt: skip
-    seen.update({str(each): each for each in [java, *Path("/etc").glob("java-*")] if not str(each).startswith("/usr/")})
+    seen.update(
+        {
+            str(each): each
+            for each in [java, *Path("/etc").glob("java-*")]
+            if not str(each).startswith("/usr/")
+        }
+    )
     seen[str(place / "data")] = place / "data"
-    volumes = [{"name": f"v{at}", "hostPath": {"path": str(there)}} for at, there in enumerate(seen.values())]
-    mounts = [{"name": f"v{at}", "mountPath": here, "readOnly": not here.endswith("data")} for at, here in enumerate(seen)]
-    executor = {"name": "executor", "volumeMounts": mounts, "env": [{"name": "SPARK_HOME", "value": "/opt/spark"}]}
-    spec = {"nodeName": "node1", "automountServiceAccountToken": False, "volumes": volumes, "containers": [executor]}
+    volumes = [
+        {"name": f"v{at}", "hostPath": {"path": str(there)}}
+        for at, there in enumerate(seen.values())
+    ]
+    mounts = [
+        {"name": f"v{at}", "mountPath": here, "readOnly": not here.endswith("data")}
+        for at, here in enumerate(seen)
+    ]
+    executor = {
+        "name": "executor",
+        "volumeMounts": mounts,
+        "env": [{"name": "SPARK_HOME", "value": "/opt/spark"}],
+    }
+    spec = {
+        "nodeName": "node1",
+        "automountServiceAccountToken": False,
+        "volumes": volumes,
+        "containers": [executor],
+    }
     return {"apiVersion": "v1", "kind": "Pod", "spec": spec}

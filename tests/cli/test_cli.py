@@ -30,11 +30,18 @@ class Cli:
     def __call__(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
         return subprocess.run(
-            command, cwd=self.directory, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+            command,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **environment},
         )
 
     def sync(self, number: int, *words: object) -> subprocess.CompletedProcess[str]:
-        return self("sync", f"dcA/ckpt/{JOB}/chk-{number}", "dcB", *self.remap, "--runner", "inline", *words)
+        return self(
+            "sync", f"dcA/ckpt/{JOB}/chk-{number}", "dcB", *self.remap, "--runner", "inline", *words
+        )
 
 
 @pytest.fixture
@@ -108,7 +115,9 @@ def test_inspect_tells_operators_in_every_form(cli):
     assert (found["checkpoint_id"], found["version"], len(found["operators"])) == (6, 6, 4)
     assert found["foreign"] == {}
     assert all(operator["id"] in cli(*words).stdout for operator in found["operators"])
-    rows = [json.loads(row) for row in cli(*words, "--refs", "--output", "ndjson").stdout.splitlines()]
+    rows = [
+        json.loads(row) for row in cli(*words, "--refs", "--output", "ndjson").stdout.splitlines()
+    ]
     assert len(rows) == found["handles"]
     assert len({row["uri"] for row in rows if row["uri"]}) == found["files"]
 
@@ -141,7 +150,9 @@ def test_debug_shows_the_traceback(cli):
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(cli):
-    (cli.directory / "c.toml").write_text('[sync]\npaths = "absolute"\noutput = "json"\nrunner = "inline"\n')
+    (cli.directory / "c.toml").write_text(
+        '[sync]\npaths = "absolute"\noutput = "json"\nrunner = "inline"\n'
+    )
     words = ("--config", "c.toml", "sync", "--dry-run", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
     assert json.loads(cli(*words).stdout)["paths"] == "absolute"
     assert json.loads(cli(*words, CPREPLICATE_SYNC_PATHS="relative").stdout)["paths"] == "relative"
@@ -154,8 +165,12 @@ def test_every_option_has_its_environment_variable_and_key_in_the_file(cli):
     elsewhere = cli(*words, *cli.remap, CPREPLICATE_SYNC_SOURCE_ROOT="/elsewhere")
     assert elsewhere.returncode == 0  # --remap names where the files are
     assert cli(*words, CPREPLICATE_SYNC_SOURCE_ROOT="/elsewhere").returncode == 6
-    assert json.loads(cli(*words, CPREPLICATE_SYNC_REMAP=cli.remap[1]).stdout)["copy"]["files"] == 28
-    (cli.directory / "c.toml").write_text(f'[sync]\nremap = ["{cli.remap[1]}"]\nsource-root = ["/elsewhere"]\n')
+    assert (
+        json.loads(cli(*words, CPREPLICATE_SYNC_REMAP=cli.remap[1]).stdout)["copy"]["files"] == 28
+    )
+    (cli.directory / "c.toml").write_text(
+        f'[sync]\nremap = ["{cli.remap[1]}"]\nsource-root = ["/elsewhere"]\n'
+    )
     assert cli("--config", "c.toml", *words).returncode == 0
 
 
@@ -177,7 +192,15 @@ def test_help_is_quick_and_needs_no_spark(words):
 
 
 def test_a_dry_run_needs_no_spark_however_much_there_is_to_do(cli):
-    words = ["sync", "--dry-run", "--runner", "spark", f"{cli.source.job_root(JOB)}/chk-6", f"{cli.directory}/dcB", *cli.remap]
+    words = [
+        "sync",
+        "--dry-run",
+        "--runner",
+        "spark",
+        f"{cli.source.job_root(JOB)}/chk-6",
+        f"{cli.directory}/dcB",
+        *cli.remap,
+    ]
     assert not {"pyspark", "pyarrow"} & cpu_and_modules(words)[1]
 
 
@@ -190,7 +213,9 @@ def test_a_run_with_nothing_to_do_is_quick_and_needs_no_spark(cli):
 
 
 def quickest(words: list[str], enough: float) -> tuple[float, set[str]]:
-    """Of ten runs at most the one of least CPU time: other work on this machine only ever adds to it."""
+    """Of ten runs at most the one of least CPU time: other work on this machine only ever adds to
+    it.
+    """
     best = cpu_and_modules(words)
     for _ in range(9):
         if best[0] >= enough:
@@ -207,9 +232,13 @@ def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
         "atexit.register(lambda: print('\\n' + ' '.join(sys.modules)))",
         "main()",
     ])  # fmt: skip
-    as_installed = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # pip compiles it
+    as_installed = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }  # pip compiles it
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=as_installed)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=as_installed
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return used, set(done.stdout.splitlines()[-1].split())
@@ -232,7 +261,9 @@ def test_explain_tells_both_estimates_also_of_a_dry_run(cli):
         (["--batch-files", "0"], "0 is not in the range"),
     ],
 )
-def test_an_option_of_the_engine_that_is_not_understood_is_told_before_anything_is_done(cli, words, said):
+def test_an_option_of_the_engine_that_is_not_understood_is_told_before_anything_is_done(
+    cli, words, said
+):
     done = cli.sync(6, *words)
     assert done.returncode == 2
     assert said in done.stderr
@@ -241,8 +272,18 @@ def test_an_option_of_the_engine_that_is_not_understood_is_told_before_anything_
 
 def test_an_interrupt_breaks_off_large_files_that_are_being_copied(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 30_000_000 for number in range(3)})
-    words = ["sync", tmp_path / "dcA" / jobs.JOB, tmp_path / "dcB", "--runner", "inline", "--bandwidth", "3MB/s"]
-    process = subprocess.Popen([sys.executable, "-m", "cpreplicate", *map(str, words)], stderr=subprocess.PIPE, text=True)
+    words = [
+        "sync",
+        tmp_path / "dcA" / jobs.JOB,
+        tmp_path / "dcB",
+        "--runner",
+        "inline",
+        "--bandwidth",
+        "3MB/s",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cpreplicate", *map(str, words)], stderr=subprocess.PIPE, text=True
+    )
     wait_until(lambda: len(list((tmp_path / "dcB").glob("*/shared/*"))) == 3)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
@@ -252,8 +293,12 @@ def test_an_interrupt_breaks_off_large_files_that_are_being_copied(tmp_path):
     assert list((tmp_path / "dcB").glob("*/shared/*")) == []
 
 
-@pytest.mark.parametrize("place", ["hdfs://nosuchhost.invalid:8020/a/chk-1", "webhdfs://nosuchhost.invalid:9870/a/chk-1"])
-def test_a_host_name_that_does_not_resolve_ends_with_7_in_time_and_its_retries_are_shown(cli, place):
+@pytest.mark.parametrize(
+    "place", ["hdfs://nosuchhost.invalid:8020/a/chk-1", "webhdfs://nosuchhost.invalid:9870/a/chk-1"]
+)
+def test_a_host_name_that_does_not_resolve_ends_with_7_in_time_and_its_retries_are_shown(
+    cli, place
+):
     began = time.monotonic()
     done = cli("inspect", place, "--retry-for", "2s")
     assert time.monotonic() - began < 4 + 2  # the start of Python takes its time on a busy machine
@@ -266,7 +311,14 @@ def test_a_host_name_that_does_not_resolve_ends_with_7_in_time_and_its_retries_a
 
 
 def test_retries_are_events_where_progress_is(cli):
-    words = ("hdfs://nosuchhost.invalid:8020/dcB", *cli.remap, "--retry-for", "4s", "--progress", "ndjson")
+    words = (
+        "hdfs://nosuchhost.invalid:8020/dcB",
+        *cli.remap,
+        "--retry-for",
+        "4s",
+        "--progress",
+        "ndjson",
+    )
     done = cli("sync", f"dcA/ckpt/{JOB}/chk-6", *words)
     first = json.loads(done.stderr.splitlines()[0])
     assert first["event"] == "narration"
@@ -280,6 +332,8 @@ def test_a_forgotten_remap_is_suggested_by_every_command_that_plans(cli):
         assert done.returncode == 10
         assert done.stdout == ""
         (line,) = done.stderr.splitlines()
-        assert f"Run again with --remap {cli.source.remap.recorded}={cli.source.remap.actual}." in line
+        assert (
+            f"Run again with --remap {cli.source.remap.recorded}={cli.source.remap.actual}." in line
+        )
         assert line.count("file:/srv/flink/") == 1 + 5
         assert "and 19 more" in line

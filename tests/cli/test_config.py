@@ -1,4 +1,6 @@
-"""The TOML file of options: what is misspelled is reported with file, line and key, and nothing is done."""
+"""The TOML file of options: what is misspelled is reported with file, line and key, and nothing is
+done.
+"""
 
 import subprocess
 import sys
@@ -79,7 +81,10 @@ def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(pl
 def test_a_file_that_is_not_there_is_named(place):
     command = [sys.executable, "-m", "cpreplicate", "--config", "nowhere.toml", "inspect", "x"]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "Error: nowhere.toml: No such file or directory")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "Error: nowhere.toml: No such file or directory",
+    )
 
 
 def test_values_of_every_kind_that_an_option_takes_are_accepted(place):

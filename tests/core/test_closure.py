@@ -25,7 +25,11 @@ def test_every_file_that_a_handle_names_is_there_once_with_its_greatest_extent(s
     metadata = decode(generate(seed, version).data, BASE)
     remaps = (Remap("hdfs://dcA", "file:/mnt"), Remap("file:", "s3:"))
     try:
-        places = {handle: uri.remap(uri.resolve(handle.path, BASE), remaps) for handle in metadata.handles if handle.path}
+        places = {
+            handle: uri.remap(uri.resolve(handle.path, BASE), remaps)
+            for handle in metadata.handles
+            if handle.path
+        }
     except Refused:
         with pytest.raises(Refused):
             closure(metadata, remaps)
@@ -44,7 +48,11 @@ def test_every_file_that_a_handle_names_is_there_once_with_its_greatest_extent(s
     assert {file.uri: file.extent for file in found.files.values()} == extents
     assert found.parents == uri.directories(extents)
     files = [(handle.path, place) for handle, place in places.items() if handle.kind != "directory"]
-    odd = {place for path, place in files if not (uri.plain_name(uri.name(path)) and uri.plain_name(uri.name(place)))}
+    odd = {
+        place
+        for path, place in files
+        if not (uri.plain_name(uri.name(path)) and uri.plain_name(uri.name(place)))
+    }
     assert found.plain == found.parents - uri.directories(odd)
 
 
@@ -52,7 +60,11 @@ def test_segments_of_one_file_need_it_up_to_the_end_of_the_last():
     metadata = corpus("2.3.0-filemerge", "chk-5")
     found = closure(metadata)
     for file in found.files.values():
-        ends = [h.position + h.size for h in metadata.handles if h.kind == "segment" and found.place(h) == file.uri]
+        ends = [
+            h.position + h.size
+            for h in metadata.handles
+            if h.kind == "segment" and found.place(h) == file.uri
+        ]
         assert file.extent == max(ends)
         assert file.segment
 

@@ -12,11 +12,17 @@ from cpreplicate.errors import Refused
 
 JOB = "hdfs://dcA/ckpt/job2"
 PLACEMENT = Placement(f"{JOB}/chk-7", JOB, "chk-7")
-NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=300)
-PLAIN = st.from_regex(uri.plain_name.__self__, fullmatch=True) | st.sampled_from(["_metadata", "chk-7", "x" * 200, "x" * 201])
+NAMES = st.text(
+    st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=300
+)
+PLAIN = st.from_regex(uri.plain_name.__self__, fullmatch=True) | st.sampled_from(
+    ["_metadata", "chk-7", "x" * 200, "x" * 201]
+)
 
 
-@pytest.mark.parametrize("relative", ["chk-7/a", "chk-6/a", "shared/a", "taskowned/tm/a", "shared/op/a", "foreign/0-a"])
+@pytest.mark.parametrize(
+    "relative", ["chk-7/a", "chk-6/a", "shared/a", "taskowned/tm/a", "shared/op/a", "foreign/0-a"]
+)
 def test_the_jobs_own_files_lie_as_at_the_source(relative):
     assert PLACEMENT.place(f"{JOB}/{relative}") == relative
 
@@ -72,10 +78,17 @@ def test_two_source_files_never_meet_on_one_target(names, directory):
     assert all(PLACEMENT.place(source) == target for target, source in placed.items())
 
 
-@given(st.lists(st.tuples(st.sampled_from(["shared", "chk-7", "../job1", "shared/a"]), PLAIN), unique=True), st.data())
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["shared", "chk-7", "../job1", "shared/a"]), PLAIN), unique=True
+    ),
+    st.data(),
+)
 def test_files_of_directories_with_plain_names_lie_where_each_alone_would_lie(files, data):
     sources = [f"{JOB}/{directory}/{name}" for directory, name in files]
-    plain = data.draw(st.sets(st.sampled_from(sorted(uri.directories(sources))))) if sources else set()
+    plain = (
+        data.draw(st.sets(st.sampled_from(sorted(uri.directories(sources))))) if sources else set()
+    )
     placed = PLACEMENT.place_all({source: source for source in sources}, plain)
     assert placed == {PLACEMENT.place(source): source for source in sources}
 
@@ -97,7 +110,9 @@ def test_merge_directories_of_the_job_lie_as_at_the_source_but_never_a_whole_sha
     assert PLACEMENT.place_directory(JOB).startswith("foreign/")
 
 
-@pytest.mark.parametrize("hidden", ["shared/%2e%2e/other", "shared/a%252f..%252fb", "taskowned/.cpreplicate"])
+@pytest.mark.parametrize(
+    "hidden", ["shared/%2e%2e/other", "shared/a%252f..%252fb", "taskowned/.cpreplicate"]
+)
 def test_a_merge_directory_that_hides_a_step_becomes_foreign(hidden):
     assert PLACEMENT.place_directory(f"{JOB}/{hidden}").startswith("foreign/")
 

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core.closure import File
-from cpreplicate.core.plan import Action, Committed, Vouch, copies_and_keeps, deletes, dropped, total
+from cpreplicate.core.plan import (
+    Action,
+    Committed,
+    Vouch,
+    copies_and_keeps,
+    deletes,
+    dropped,
+    total,
+)
 
 TARGETS = st.sampled_from([f"shared/{n}" for n in "abcdefgh"])
 FILES = st.dictionaries(TARGETS, st.integers(0, 9))
@@ -15,7 +23,10 @@ CHECKPOINTS = st.lists(FILES, max_size=4).map(
 
 
 def needed(**extents: int) -> dict[str, File]:
-    return {f"shared/{name}": File(f"hdfs://dcA/job/shared/{name}", extent) for name, extent in extents.items()}
+    return {
+        f"shared/{name}": File(f"hdfs://dcA/job/shared/{name}", extent)
+        for name, extent in extents.items()
+    }
 
 
 def vouched(**lengths: int) -> dict[str, Vouch]:
@@ -26,7 +37,9 @@ def test_what_is_new_is_copied_and_what_is_shared_is_kept():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
     copies, keeps = copies_and_keeps(needed(a=5, b=7), held, {"shared/a": 5}, vouched(a=5))
     assert copies == (Action("copy", "hdfs://dcA/job/shared/b", "shared/b", 7, "new"),)
-    assert keeps == (Action("keep", "hdfs://dcA/job/shared/a", "shared/a", 5, "shared with chk-41"),)
+    assert keeps == (
+        Action("keep", "hdfs://dcA/job/shared/a", "shared/a", 5, "shared with chk-41"),
+    )
 
 
 def test_a_merged_file_that_grew_is_copied_again():
@@ -42,11 +55,17 @@ def test_a_merged_file_that_was_already_copied_long_enough_is_kept():
 
 def test_a_committed_file_that_vanished_is_copied_again():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
-    assert copies_and_keeps(needed(a=5), held, {}, vouched(a=5))[0][0].reason == "missing in the replica"
+    assert (
+        copies_and_keeps(needed(a=5), held, {}, vouched(a=5))[0][0].reason
+        == "missing in the replica"
+    )
 
 
 def test_what_a_run_that_died_had_copied_is_kept():
-    assert copies_and_keeps(needed(a=5), [], {"shared/a": 5}, vouched(a=5))[1][0].reason == "copied by an earlier run"
+    assert (
+        copies_and_keeps(needed(a=5), [], {"shared/a": 5}, vouched(a=5))[1][0].reason
+        == "copied by an earlier run"
+    )
 
 
 def test_what_nothing_vouches_for_is_copied_again():
@@ -93,15 +112,21 @@ def test_checkpoints_with_higher_numbers_are_of_a_former_life_of_the_job_and_nev
 
 
 @given(FILES, CHECKPOINTS, FILES, st.integers(1, 4))
-def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(wanted, committed, orphans, keep):
-    """A model: apply the plan to a set of files and look at what every checkpoint still held there needs."""
+def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(
+    wanted, committed, orphans, keep
+):
+    """A model: apply the plan to a set of files and look at what every checkpoint still held there
+    needs.
+    """
     new = 10
     files = {target: File(f"source/{target}", extent) for target, extent in wanted.items()}
     present = dict(orphans)
     for checkpoint in committed:
         for target, extent in checkpoint.files.items():
             present[target] = max(extent, present.get(target, 0))
-    copies, keeps = copies_and_keeps(files, committed, present, {path: Vouch(n, 0, True) for path, n in present.items()})
+    copies, keeps = copies_and_keeps(
+        files, committed, present, {path: Vouch(n, 0, True) for path, n in present.items()}
+    )
     gone = dropped(committed[::-1], "chk-10", new, keep)
     for action in copies:
         present[action.target] = action.bytes
@@ -111,7 +136,11 @@ def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(wa
     assert len(kept) == min(len(committed), keep - 1)
     for checkpoint in [*kept, Committed("chk-10", new, wanted)]:
         assert all(present[target] >= extent for target, extent in checkpoint.files.items())
-    references = {target for checkpoint in [*committed, Committed("chk-10", new, wanted)] for target in checkpoint.files}
+    references = {
+        target
+        for checkpoint in [*committed, Committed("chk-10", new, wanted)]
+        for target in checkpoint.files
+    }
     needed_now = {target for checkpoint in kept for target in checkpoint.files} | set(wanted)
     assert not (references - needed_now) & set(present)
     assert {action.target for action in copies + keeps} == set(wanted)

@@ -31,7 +31,9 @@ def test_a_path_without_scheme_stays_on_the_filesystem_of_its_checkpoint():
     assert uri.resolve("/elsewhere/x", BASE) == "hdfs://dcA/elsewhere/x"
 
 
-@pytest.mark.parametrize("hostile", ["../" * 9 + "etc/passwd", "file:/../x", "a\0b", "file:x", "hdfs://ns/\ud800"])
+@pytest.mark.parametrize(
+    "hostile", ["../" * 9 + "etc/passwd", "file:/../x", "a\0b", "file:x", "hdfs://ns/\ud800"]
+)
 def test_a_path_that_names_no_file_is_refused(hostile):
     with pytest.raises(Refused):
         uri.resolve(hostile, BASE)

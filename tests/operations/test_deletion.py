@@ -30,20 +30,26 @@ ELSEWHERE = [
 
 def sync_next(tmp_path, **options):
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
-    request = Request(f"file:{tmp_path}/dcA/{JOB}/chk-2", f"file:{tmp_path}/dcB", runner="inline", **options)
+    request = Request(
+        f"file:{tmp_path}/dcA/{JOB}/chk-2", f"file:{tmp_path}/dcB", runner="inline", **options
+    )
     return sync.sync(request, lambda _line: None)
 
 
 def corrupt(replica, path, handle):
     """Have the committed `_metadata` reference that path too."""
     named = ("1.sst", handle(path))
-    state = Incremental(11, 1, "backend", (0, 128), 1, None, (("0.sst", File("../shared/a", 100)), named), ())
+    state = Incremental(
+        11, 1, "backend", (0, 128), 1, None, (("0.sst", File("../shared/a", 100)), named), ()
+    )
     tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 1)
     (replica / "chk-1" / "_metadata").write_bytes(encode(tree).data)
 
 
 @pytest.mark.parametrize(
-    "handle", [lambda path: File(path, 1), lambda path: Segment(0, 1, 0, path, "id")], ids=["file", "segment"]
+    "handle",
+    [lambda path: File(path, 1), lambda path: Segment(0, 1, 0, path, "id")],
+    ids=["file", "segment"],
 )
 @pytest.mark.parametrize("path", ELSEWHERE)
 def test_a_corrupt_metadata_of_the_replica_has_nothing_written_or_deleted(tmp_path, path, handle):
@@ -81,7 +87,10 @@ def test_a_target_root_that_is_a_link_itself_is_the_operators_choice(tmp_path):
     assert (tmp_path / "disk" / JOB / "chk-2" / "_metadata").exists()
 
 
-@pytest.mark.parametrize(("cap", "allowed"), [(Cap(3), False), (Cap(4), True), (Cap(0.4, True), False), (Cap(0.5, True), True)])
+@pytest.mark.parametrize(
+    ("cap", "allowed"),
+    [(Cap(3), False), (Cap(4), True), (Cap(0.4, True), False), (Cap(0.5, True), True)],
+)
 def test_more_deletes_than_allowed_are_refused_with_the_plan(tmp_path, cap, allowed):
     replica = synced(tmp_path, {1: FILES})
     before = paths(replica)

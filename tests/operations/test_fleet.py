@@ -1,4 +1,6 @@
-"""Many jobs in one run: what changed is replicated, important jobs first, and a job's failure is its own."""
+"""Many jobs in one run: what changed is replicated, important jobs first, and a job's failure is
+its own.
+"""
 
 import json
 import signal
@@ -59,11 +61,18 @@ def root_of(place, more=""):
 def test_auto_starts_no_spark_for_a_few_small_jobs_and_says_why(place):
     done = run(place, root_of(place), "--explain", "--output", "json")
     assert told(done)["runner"] == "inline"
-    assert "runner: inline (auto, 24 files of 24084 bytes: inline about 0 s, Spark about " in done.stderr
+    assert (
+        "runner: inline (auto, 24 files of 24084 bytes: inline about 0 s, Spark about "
+        in done.stderr
+    )
 
 
-@pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,4]"]])
-def test_every_job_under_a_root_is_replicated_and_only_what_changed_again(place, monkeypatch, words):
+@pytest.mark.parametrize(
+    "words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,4]"]]
+)
+def test_every_job_under_a_root_is_replicated_and_only_what_changed_again(
+    place, monkeypatch, words
+):
     first = run(place, root_of(place), *words, "--output", "json")
     assert first.returncode == 0, first.stderr
     assert statuses(first) == dict.fromkeys(IDS, "replicated")
@@ -72,7 +81,11 @@ def test_every_job_under_a_root_is_replicated_and_only_what_changed_again(place,
     second = run(place, root_of(place), *words, "--output", "json")
     assert statuses(second) == {**dict.fromkeys(IDS, "current"), IDS[5]: "replicated"}
     [report] = [job["report"] for job in told(second)["jobs"] if "report" in job]
-    assert (report["copy"]["files"], report["keep"]["files"], report["delete"]["files"]) == (1, 1, 2)
+    assert (report["copy"]["files"], report["keep"]["files"], report["delete"]["files"]) == (
+        1,
+        1,
+        2,
+    )
     assert checker.faults(place / "dcB" / IDS[5]) == []
 
 
@@ -96,26 +109,41 @@ def test_failures_of_several_kinds_give_3(place):
     assert sorted(job["exit_code"] for job in told(done)["jobs"]) == [0] * 6 + [5, 10]
 
 
-def test_a_job_that_is_named_has_its_own_options_and_is_not_taken_from_the_root_again(place, monkeypatch):
+def test_a_job_that_is_named_has_its_own_options_and_is_not_taken_from_the_root_again(
+    place, monkeypatch
+):
     text = f'[[job]]\nname = "orders"\nsource = "{place}/dcA/{IDS[1]}"\ntarget = "{place}/dcB"\nkeep = 2\npaths = "absolute"\n'
     text += root_of(place, f'exclude = ["{IDS[4]}"]')
     run(place, text, "--runner", "inline")
     write_job(monkeypatch, place, IDS[1], 2, {"shared/0": 1001})
     done = run(place, text, "--runner", "inline", "--output", "json")
-    assert statuses(done) == {"orders": "replicated", **{job: "current" for job in IDS if job not in (IDS[1], IDS[4])}}
-    assert sorted(each.name for each in (place / "dcB" / IDS[1]).glob("chk-*")) == ["chk-1", "chk-2"]
+    assert statuses(done) == {
+        "orders": "replicated",
+        **{job: "current" for job in IDS if job not in (IDS[1], IDS[4])},
+    }
+    assert sorted(each.name for each in (place / "dcB" / IDS[1]).glob("chk-*")) == [
+        "chk-1",
+        "chk-2",
+    ]
     assert not (place / "dcB" / IDS[4]).exists()
 
 
 def test_a_job_under_a_root_without_a_checkpoint_is_no_failure_and_a_named_one_is(place):
     (place / "dcA" / ("f" * 32)).mkdir()
-    assert statuses(run(place, root_of(place), "--runner", "inline", "--output", "json"))["f" * 32] == "empty"
+    assert (
+        statuses(run(place, root_of(place), "--runner", "inline", "--output", "json"))["f" * 32]
+        == "empty"
+    )
     named = f'[[job]]\nsource = "{place}/dcA/{"f" * 32}"\ntarget = "{place}/dcB"\n'
     assert run(place, named, "--runner", "inline").returncode == 10
 
 
-def test_a_replica_below_a_root_is_skipped_until_a_job_that_was_started_from_it_writes_there(place, monkeypatch):
-    """Both data centres use Flink's own directories as TARGET_ROOT, and each root holds replicas beside jobs."""
+def test_a_replica_below_a_root_is_skipped_until_a_job_that_was_started_from_it_writes_there(
+    place, monkeypatch
+):
+    """Both data centres use Flink's own directories as TARGET_ROOT, and each root holds replicas
+    beside jobs.
+    """
     run(place, root_of(place), "--runner", "inline")
     back = f'[[root]]\nsource = "{place}/dcB"\ntarget = "{place}/dcA"\n'
     before = files_below(place)
@@ -135,23 +163,38 @@ def test_a_replica_below_a_root_is_skipped_until_a_job_that_was_started_from_it_
 def test_a_replica_that_is_named_is_replicated_like_a_job(place):
     run(place, root_of(place), "--runner", "inline")
     text = f'[[job]]\nsource = "{place}/dcB/{IDS[0]}"\ntarget = "{place}/dcC"\n'
-    assert statuses(run(place, text, "--runner", "inline", "--output", "json")) == {IDS[0]: "replicated"}
+    assert statuses(run(place, text, "--runner", "inline", "--output", "json")) == {
+        IDS[0]: "replicated"
+    }
 
 
 def files_below(place):
-    return {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and path.name != "fleet.toml"}
+    return {
+        path: path.stat().st_mtime_ns
+        for path in place.rglob("*")
+        if path.is_file() and path.name != "fleet.toml"
+    }
 
 
 def test_dry_run_tells_what_has_changed_and_does_nothing(place):
     done = run(place, root_of(place), "--dry-run", "--output", "json")
     assert set(statuses(done).values()) == {"planned"}
-    assert told(done)["jobs"][0]["looked"] == {"checkpoint": "chk-1", "is_current": False, "files": 3, "bytes": 3000}
+    assert told(done)["jobs"][0]["looked"] == {
+        "checkpoint": "chk-1",
+        "is_current": False,
+        "files": 3,
+        "bytes": 3000,
+    }
     assert not (place / "dcB").exists()
 
 
 def test_important_jobs_are_begun_first(place, monkeypatch):
     members = [
-        Member(job, Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB", runner="inline"), priority=number % 3)
+        Member(
+            job,
+            Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB", runner="inline"),
+            priority=number % 3,
+        )
         for number, job in enumerate(IDS)
     ]
     order = []
@@ -171,7 +214,9 @@ class Leveller(InlineRunner):
         self.levels = levels
 
     def run(self, actions, level=0, done=None):
-        self.levels.extend((Path(uri.local_path(action.target)).parent.parent.name, level) for action in actions)
+        self.levels.extend(
+            (Path(uri.local_path(action.target)).parent.parent.name, level) for action in actions
+        )
         return super().run(actions, level, done)
 
 
@@ -186,8 +231,12 @@ def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeyp
     assert set(levels) == {(job, 2 - number % 3) for number, job in enumerate(IDS)}
 
 
-@pytest.mark.parametrize(("start", "runners"), [(0.0, ["inline", "spark"]), (60.0, ["inline", "auto"])])
-def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(place, monkeypatch, start, runners):
+@pytest.mark.parametrize(
+    ("start", "runners"), [(0.0, ["inline", "spark"]), (60.0, ["inline", "auto"])]
+)
+def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(
+    place, monkeypatch, start, runners
+):
     monkeypatch.setattr(fleet, "_FEW", 3)
     monkeypatch.setattr(startup_times, "seconds", lambda _: (start, True))
     asked = []
@@ -203,7 +252,9 @@ def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(pl
     found = fleet.replicate_fleet(members, Engine(master="local[2]"), Sites(), lambda _line: None)
     assert [job.status for job in found.jobs] == ["replicated"] * len(IDS)
     assert [runner for runner, _ in asked] == runners
-    assert start or asked[1][1].startswith(f"auto, {len(IDS) - 3} more jobs to look at: inline about ")
+    assert start or asked[1][1].startswith(
+        f"auto, {len(IDS) - 3} more jobs to look at: inline about "
+    )
 
 
 def test_a_root_without_a_job_is_a_mistake_and_not_a_fleet_of_none(place):
@@ -232,17 +283,41 @@ BOTH = 'source = "/a"\ntarget = "/b"\n'
         (f"[[job]]\n{BOTH}retries = 4\n", ":4: unknown key 'retries' in [[job]]; valid are "),
         (f"[[job]]\n{BOTH}keep = 0\n", ":4: 'keep' in [[job]]: 0 is not in the range x>=1"),
         ("[[job]\n", ":1: Expected ']]'"),
-        (f"[[jobs]]\n{BOTH}", ":1: unknown table 'jobs' in the configuration of a fleet; did you mean 'job'?"),
+        (
+            f"[[jobs]]\n{BOTH}",
+            ":1: unknown table 'jobs' in the configuration of a fleet; did you mean 'job'?",
+        ),
         (f"[job]\n{BOTH}", ":1: there may be several of 'job': write [[job]]"),
         ('[defaults]\ntarget = "/b"\n', ": no jobs are named"),
-        (f'[[job]]\n{BOTH}priority = "high"\n', ":4: 'priority' in [[job]] must be a whole number, not 'high'"),
-        (f'[[root]]\n{BOTH}exclude = "7f0c"\n', ":4: 'exclude' in [[root]] must be an array of job ids"),
-        ('[defaults]\ntraget = "/b"\n[[job]]\n', ":2: unknown key 'traget' in [defaults]; did you mean 'target'?"),
-        (f'[[job]]\n{BOTH}[[job]]\nkeep = "2"\n', ":5: 'keep' in [[job]] must be a whole number, not '2'"),
-        (f'[[job]]\n{BOTH}master = "yarn"\n', ":4: unknown key 'master' in [[job]]: give --master on the command line"),
+        (
+            f'[[job]]\n{BOTH}priority = "high"\n',
+            ":4: 'priority' in [[job]] must be a whole number, not 'high'",
+        ),
+        (
+            f'[[root]]\n{BOTH}exclude = "7f0c"\n',
+            ":4: 'exclude' in [[root]] must be an array of job ids",
+        ),
+        (
+            '[defaults]\ntraget = "/b"\n[[job]]\n',
+            ":2: unknown key 'traget' in [defaults]; did you mean 'target'?",
+        ),
+        (
+            f'[[job]]\n{BOTH}[[job]]\nkeep = "2"\n',
+            ":5: 'keep' in [[job]] must be a whole number, not '2'",
+        ),
+        (
+            f'[[job]]\n{BOTH}master = "yarn"\n',
+            ":4: unknown key 'master' in [[job]]: give --master on the command line",
+        ),
         ('[[job]]\nexclude = ["7f0c"]\n', ":2: unknown key 'exclude' in [[job]]"),
-        ("[[job]]\nsource = 3\n", ":2: 'source' in [[job]] must be a string that is not empty, not 3"),
-        ('[[job]]\n[storage."s3://b"]\nsecret = ["x"]\n', ":3: 'secret' in [storage.\"s3://b\"] must be"),
+        (
+            "[[job]]\nsource = 3\n",
+            ":2: 'source' in [[job]] must be a string that is not empty, not 3",
+        ),
+        (
+            '[[job]]\n[storage."s3://b"]\nsecret = ["x"]\n',
+            ":3: 'secret' in [storage.\"s3://b\"] must be",
+        ),
         ("job = [1]\n", ":1: 'job' must be a table: write [[job]]"),
     ],
 )
@@ -253,12 +328,23 @@ def test_a_configuration_that_is_not_understood_is_told_in_one_line(place, text,
     assert not (place / "dcB").exists()
 
 
-@pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2]"]])
+@pytest.mark.parametrize(
+    "words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2]"]]
+)
 def test_an_interrupt_ends_all_jobs_at_once_and_gives_their_leases_back(place, words):
     for job in IDS:
         (place / "dcA" / job / "shared" / "0").write_bytes(bytes(8_000_000))
     (place / "fleet.toml").write_text(root_of(place))
-    command = [sys.executable, "-m", "cpreplicate", "fleet", str(place / "fleet.toml"), "--bandwidth", "2MB/s", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "cpreplicate",
+        "fleet",
+        str(place / "fleet.toml"),
+        "--bandwidth",
+        "2MB/s",
+        *words,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(list((place / "dcB").glob("*/shared/1"))) >= 2)
     process.send_signal(signal.SIGINT)
@@ -268,7 +354,9 @@ def test_an_interrupt_ends_all_jobs_at_once_and_gives_their_leases_back(place, w
     assert process.returncode == 130
     assert "Traceback" not in narration
     assert list((place / "dcB").glob("*/.cpreplicate/lease")) == []
-    assert len(list((place / "dcB").glob("*/chk-*/_metadata"))) < len(IDS)  # a job commits as soon as its own files are there
+    assert len(list((place / "dcB").glob("*/chk-*/_metadata"))) < len(
+        IDS
+    )  # a job commits as soon as its own files are there
 
 
 def wait_for(condition, seconds=60):

@@ -1,4 +1,6 @@
-"""A source that lacks files: which are named, which `--remap` is suggested, and what it costs to find out."""
+"""A source that lacks files: which are named, which `--remap` is suggested, and what it costs to
+find out.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,15 @@ def recorded_elsewhere(actual: Path, recorded: str, files: dict[str, int] = FILE
         ("file:{0}/flink/ckpt", "copy/flink/ckpt", "--remap file:{0}/flink=file:{0}/copy/flink"),
     ],
 )
-def test_a_missing_remap_is_suggested_and_the_suggestion_works(tmp_path, recorded, actual, suggested):
+def test_a_missing_remap_is_suggested_and_the_suggestion_works(
+    tmp_path, recorded, actual, suggested
+):
     root = tmp_path / actual
     recorded_elsewhere(root, recorded.format(tmp_path, tmp_path.name))
     suggestion = suggested.format(tmp_path, tmp_path.name, tmp_path.parent)
-    with pytest.raises(Misplaced, match="10 referenced files are missing where its _metadata records them") as raised:
+    with pytest.raises(
+        Misplaced, match="10 referenced files are missing where its _metadata records them"
+    ) as raised:
         diff(request(root))
     assert raised.value.exit_code == 10
     assert f"Run again with {suggestion}. " in str(raised.value)
@@ -69,9 +75,13 @@ def test_sync_copies_nothing_and_shows_at_most_five_missing_files(tmp_path):
 def test_files_of_an_earlier_job_are_covered_by_the_same_suggestion(tmp_path):
     files = {**FILES, f"../{OTHER}/shared/z": 7}
     recorded_elsewhere(tmp_path / "copy" / "ckpt", "file:/nowhere/ckpt", files)
-    with pytest.raises(Misplaced, match=f"Run again with --remap file:/nowhere=file:{tmp_path}/copy. ") as raised:
+    with pytest.raises(
+        Misplaced, match=f"Run again with --remap file:/nowhere=file:{tmp_path}/copy. "
+    ) as raised:
         diff(request(tmp_path / "copy" / "ckpt"))
-    assert str(raised.value).startswith(f"file:{tmp_path}/copy/ckpt/{JOB}/chk-1: 11 referenced files are missing")
+    assert str(raised.value).startswith(
+        f"file:{tmp_path}/copy/ckpt/{JOB}/chk-1: 11 referenced files are missing"
+    )
 
 
 def test_the_wrong_remap_is_named_beside_the_right_one(tmp_path):
@@ -86,7 +96,9 @@ def test_files_that_lie_nowhere_make_the_source_incomplete_and_suggest_nothing(t
     write_checkpoint(tmp_path, 1, FILES)
     for name in "abc":
         (tmp_path / JOB / "shared" / name).unlink()
-    with pytest.raises(SourceBroken, match="is incomplete at the source: 3 referenced files are missing") as raised:
+    with pytest.raises(
+        SourceBroken, match="is incomplete at the source: 3 referenced files are missing"
+    ) as raised:
         diff(request(tmp_path))
     assert not isinstance(raised.value, Misplaced)
     assert f"file:{tmp_path}/{JOB}/shared/b" in str(raised.value)
@@ -96,8 +108,12 @@ def test_files_that_lie_nowhere_make_the_source_incomplete_and_suggest_nothing(t
 def test_a_file_that_the_first_look_passed_over_is_named_by_sync_too(tmp_path):
     write_checkpoint(tmp_path, 1, FILES)
     (tmp_path / JOB / "shared" / "e").unlink()
-    assert len(diff(request(tmp_path)).plan.copies) == len(FILES)  # it looks at one file of each directory
-    with pytest.raises(SourceBroken, match=r"is incomplete at the source: 1 referenced file is missing.*shared/e"):
+    assert len(diff(request(tmp_path)).plan.copies) == len(
+        FILES
+    )  # it looks at one file of each directory
+    with pytest.raises(
+        SourceBroken, match=r"is incomplete at the source: 1 referenced file is missing.*shared/e"
+    ):
         sync(request(tmp_path), silent)
 
 
@@ -127,7 +143,9 @@ def test_the_look_costs_one_stat_for_each_directory_and_64_at_most(tmp_path, dir
     storage = Tracing(Site().storage("file:/"))
     with serving("file", storage):
         diff(request(tmp_path))
-    looked = [place for verb, place in storage.calls if verb == "stat" and f"/{JOB}/shared/" in place]
+    looked = [
+        place for verb, place in storage.calls if verb == "stat" and f"/{JOB}/shared/" in place
+    ]
     assert len(looked) == len({place.rpartition("/")[0] for place in looked}) == stats
 
 
@@ -139,13 +157,19 @@ def test_files_that_the_replica_holds_are_not_looked_for(tmp_path):
     assert diff(request(tmp_path)).plan.empty
 
 
-def test_files_on_another_filesystem_are_refused_with_a_suggestion_that_was_looked_for_at_the_source_only(tmp_path):
+def test_files_on_another_filesystem_are_refused_with_a_suggestion_that_was_looked_for_at_the_source_only(
+    tmp_path,
+):
     recorded_elsewhere(tmp_path / "copy" / "ckpt", "hdfs://dcA/flink/ckpt")
-    with pytest.raises(Refused, match=f"to read these, add --remap hdfs://dcA/flink=file:{tmp_path}/copy. "):
+    with pytest.raises(
+        Refused, match=f"to read these, add --remap hdfs://dcA/flink=file:{tmp_path}/copy. "
+    ):
         diff(request(tmp_path / "copy" / "ckpt"))
     (tmp_path / "copy" / "ckpt" / JOB / "shared" / "a").unlink()
     files = {"shared/a": 10}
-    (tmp_path / "copy" / "ckpt" / JOB / "chk-1" / "_metadata").write_bytes(metadata("hdfs://dcA/flink/ckpt", 1, files))
+    (tmp_path / "copy" / "ckpt" / JOB / "chk-1" / "_metadata").write_bytes(
+        metadata("hdfs://dcA/flink/ckpt", 1, files)
+    )
     with pytest.raises(Refused, match="name the directory with --source-root") as raised:
         diff(request(tmp_path / "copy" / "ckpt"))
     assert "to read these" not in str(raised.value)
@@ -166,7 +190,10 @@ def test_a_source_file_shorter_than_its_extent_is_incomplete_at_the_source(tmp_p
     short.write_bytes(b"1234")
     with pytest.raises(SourceBroken) as raised:
         sync(request(tmp_path), silent)
-    assert "is incomplete at the source: 1 referenced file is shorter than the checkpoint needs" in str(raised.value)
+    assert (
+        "is incomplete at the source: 1 referenced file is shorter than the checkpoint needs"
+        in str(raised.value)
+    )
     assert f"Too short: file:{short} has 4 bytes, the checkpoint needs 10" in str(raised.value)
     assert raised.value.exit_code == 10
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
@@ -179,7 +206,10 @@ def test_files_that_are_missing_and_files_that_are_too_short_are_named_apart(tmp
     with pytest.raises(SourceBroken) as raised:
         sync(request(tmp_path), silent)
     shared = f"file:{tmp_path}/{JOB}/shared"
-    assert "1 referenced file is missing and 1 referenced file is shorter than the checkpoint needs" in str(raised.value)
+    assert (
+        "1 referenced file is missing and 1 referenced file is shorter than the checkpoint needs"
+        in str(raised.value)
+    )
     assert f" Missing: {shared}/d. Too short: {shared}/c has 4 bytes" in str(raised.value)
 
 

@@ -45,7 +45,9 @@ def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
 @pytest.mark.parametrize("version", [3, 4])
 def test_an_older_flink_is_told_in_its_own_words(tmp_path, version):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, version)
-    sync.sync(Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+    sync.sync(
+        Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None
+    )
     start = run(tmp_path / "dcB" / JOB).starting
     if version == 4:
         assert start.rest["restoreMode"] == "NO_CLAIM"
@@ -82,7 +84,9 @@ def test_promoting_again_tells_the_same(replica):
 def test_a_replica_found_wanting_is_left_as_it_was(replica):
     (replica / "shared" / "a").unlink()
     before = (replica / "chk-1" / "_metadata").read_bytes()
-    told = CliRunner().invoke(cli, ["promote", str(replica), "--output", "json"], standalone_mode=False)
+    told = CliRunner().invoke(
+        cli, ["promote", str(replica), "--output", "json"], standalone_mode=False
+    )
     assert told.return_value == 4
     found = json.loads(told.stdout)
     assert (found["promoted"], found["sealed"], found["restore"]) == (False, None, None)

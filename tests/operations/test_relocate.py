@@ -47,7 +47,10 @@ def replica(tmp_path):
 def test_there_and_back_again_gives_the_same_bytes(replica):
     before, files = metadata(replica), paths(replica)
     done = run(replica, paths="absolute")
-    assert [(each.checkpoint, each.rewritten) for each in done.checkpoints] == [("chk-2", True), ("chk-1", True)]
+    assert [(each.checkpoint, each.rewritten) for each in done.checkpoints] == [
+        ("chk-2", True),
+        ("chk-1", True),
+    ]
     assert all(b"file:" + str(replica).encode() in data for data in metadata(replica).values())
     assert is_restorable(replica, "chk-1")
     assert is_restorable(replica, "chk-2")
@@ -65,7 +68,9 @@ def test_again_changes_nothing(replica):
 
 
 @pytest.mark.parametrize("spelling", ["relative", "absolute"])
-def test_a_replica_that_was_moved_is_mended_and_still_proved_by_its_manifest(replica, tmp_path, spelling):
+def test_a_replica_that_was_moved_is_mended_and_still_proved_by_its_manifest(
+    replica, tmp_path, spelling
+):
     run(replica, paths="absolute")
     moved = shutil.move(replica, tmp_path / "elsewhere")
     assert not verify(f"file:{moved}", None, ALL, lambda _line: None, Site()).restorable
@@ -86,7 +91,9 @@ def test_a_former_place_that_looks_like_a_part_of_a_replica_is_told_from_one(tmp
 def test_a_replica_may_be_prepared_for_the_place_where_flink_will_find_it(replica):
     done = run(replica, paths="absolute", root="hdfs://dcB/flink/job")
     assert b"hdfs://dcB/flink/job/shared/y" in metadata(replica)["chk-2"]
-    assert done.checkpoints[0].restore.command.startswith("flink run -s hdfs://dcB/flink/job/chk-2 ")
+    assert done.checkpoints[0].restore.command.startswith(
+        "flink run -s hdfs://dcB/flink/job/chk-2 "
+    )
     assert run(replica, paths="relative").moved_from == ("hdfs://dcB/flink/job",)
     assert is_restorable(replica)
 
@@ -135,7 +142,10 @@ class Mangling(Wrapped):
 
 def test_what_does_not_read_back_is_undone(replica):
     before = metadata(replica)
-    with serving("file", Mangling(Site().storage("file:/"))), pytest.raises(OSError, match="did not read back"):
+    with (
+        serving("file", Mangling(Site().storage("file:/"))),
+        pytest.raises(OSError, match="did not read back"),
+    ):
         run(replica, paths="absolute")
     assert metadata(replica)["chk-1"] == before["chk-1"]
     assert is_restorable(replica, "chk-1")
@@ -148,7 +158,9 @@ def test_every_kind_of_real_state_is_moved_and_mended(folder, tmp_path):
     source = DataCentre(folder, tmp_path)
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
-    request = Request(place, f"file:{tmp_path}/dcB", paths="absolute", remaps=(source.remap,), runner="inline")
+    request = Request(
+        place, f"file:{tmp_path}/dcB", paths="absolute", remaps=(source.remap,), runner="inline"
+    )
     sync.sync(request, lambda _line: None)
     moved = shutil.move(tmp_path / "dcB" / job, tmp_path / "moved")
     run(moved)
@@ -161,7 +173,9 @@ def merged(tmp_path, **options):
     source = DataCentre("2.3.0-filemerge", tmp_path)
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
-    request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline", **options)
+    request = Request(
+        place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline", **options
+    )
     return tmp_path / "dcB" / job, sync.sync(request, lambda _line: None)
 
 
@@ -195,7 +209,9 @@ def test_a_replica_with_merged_segments_and_absolute_paths_is_reported_as_absolu
 
 
 def test_empty_segments_alone_make_no_replica_mixed():
-    tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=Nested(0, (0,), Empty())),)),), 1)
+    tree = Tree(
+        6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=Nested(0, (0,), Empty())),)),), 1
+    )
     metadata = decode(encode(tree).data, "file:/dcA/job/chk-1")
     assert metadata.file_merging
     assert choose(metadata, closure(metadata), "auto").reported == "relative"

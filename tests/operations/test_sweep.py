@@ -80,7 +80,9 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(replica):
 def test_what_is_young_unrecorded_or_a_link_is_left_with_a_reason(replica, tmp_path):
     recorded(replica, "shared/young")
     (replica / "shared" / "young").write_text("of a run that is at work")
-    aged(replica / "shared" / "a").with_name("older").write_text("of somebody else, before the checkpoint")
+    aged(replica / "shared" / "a").with_name("older").write_text(
+        "of somebody else, before the checkpoint"
+    )
     aged(replica / "shared" / "older")
     orphan(replica, "README")
     orphan(replica, "notes/mine")
@@ -105,7 +107,9 @@ def test_a_newer_file_that_cpreplicate_did_not_write_is_refused(replica):
     orphan(replica, "shared/orphan")
     (replica / "shared" / "upload").write_text("in flight")
     before = paths(replica)
-    with pytest.raises(Refused, match=r"1 files that cpreplicate did not write: a job may write .* shared/upload"):
+    with pytest.raises(
+        Refused, match=r"1 files that cpreplicate did not write: a job may write .* shared/upload"
+    ):
         run(replica)
     assert paths(replica) == before
 
@@ -127,7 +131,10 @@ def test_more_than_half_is_refused_and_told(replica):
         run(replica)
     assert paths(replica) == before
     assert len(without_journals({each.target for each in refused.value.report.deletes})) == 11
-    assert len(without_journals({each.target for each in run(replica, max_delete=Cap(11)).deletes})) == 11
+    assert (
+        len(without_journals({each.target for each in run(replica, max_delete=Cap(11)).deletes}))
+        == 11
+    )
 
 
 def test_files_that_only_a_kept_checkpoint_needs_stay(tmp_path):
@@ -221,7 +228,8 @@ def test_the_manifest_of_a_dropped_checkpoint_stays_until_its_files_are_gone(tmp
     replica = synced(tmp_path, {1: FILES})
     synced(tmp_path, {2: NEXT}, async_deletes=True)
     full = Faulty(
-        Site().storage("file:/"), lambda verb, uri: OSError("busy") if (verb, uri[-9:]) == ("delete", "/shared/a") else None
+        Site().storage("file:/"),
+        lambda verb, uri: OSError("busy") if (verb, uri[-9:]) == ("delete", "/shared/a") else None,
     )
     aged(replica)
     with serving("file", full):
@@ -229,7 +237,11 @@ def test_the_manifest_of_a_dropped_checkpoint_stays_until_its_files_are_gone(tmp
     done = run(replica, max_delete=Cap(1, is_share=True))
     assert "shared/a" in {each.target for each in done.deletes}
     assert not (replica / "shared" / "a").exists()
-    assert sorted(each.name for each in (replica / ".cpreplicate").iterdir()) == ["chk-2.json", "chk-2.parquet", "replica.json"]
+    assert sorted(each.name for each in (replica / ".cpreplicate").iterdir()) == [
+        "chk-2.json",
+        "chk-2.parquet",
+        "replica.json",
+    ]
 
 
 def test_deletes_that_were_put_off_twice_are_swept(tmp_path):
@@ -238,7 +250,10 @@ def test_deletes_that_were_put_off_twice_are_swept(tmp_path):
     synced(tmp_path, {3: {"shared/z": 5}})
     aged(replica)
     run(replica, max_delete=Cap(1, is_share=True))
-    assert {path for path in paths(replica) if not path.startswith(".cpreplicate")} == {"chk-3/_metadata", "shared/z"}
+    assert {path for path in paths(replica) if not path.startswith(".cpreplicate")} == {
+        "chk-3/_metadata",
+        "shared/z",
+    }
 
 
 def test_what_cannot_be_removed_is_a_warning(replica, monkeypatch):

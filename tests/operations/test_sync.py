@@ -9,7 +9,16 @@ import pytest
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Absolute, rewrite
-from cpreplicate.errors import CopyFailed, LeaseHeld, MetadataError, NotThere, Refused, SourceBroken, SourceMovedOn, UsageError
+from cpreplicate.errors import (
+    CopyFailed,
+    LeaseHeld,
+    MetadataError,
+    NotThere,
+    Refused,
+    SourceBroken,
+    SourceMovedOn,
+    UsageError,
+)
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations.sync import Request
 from cpreplicate.operations.verify import ALL, Sample, verify
@@ -45,7 +54,9 @@ class Pair:
 
     def request(self, number: int, **options: object) -> Request:
         source = f"file:{self.source.job_root(self.job)}/chk-{number}"
-        return Request(source, f"file:{self.target}", remaps=(self.source.remap,), runner="inline", **options)
+        return Request(
+            source, f"file:{self.target}", remaps=(self.source.remap,), runner="inline", **options
+        )
 
     def sync(self, number: int, **options: object) -> sync_operation.Report:
         return sync_operation.sync(self.request(number, **options), silent)
@@ -81,7 +92,10 @@ def test_every_job_of_the_corpus_is_replicated_checkpoint_by_checkpoint(folder, 
             assert report.committed
             assert pair.sync(number, paths=paths).plan.empty
             assert pair.verified().restorable
-    whole = {job: [n for n in pair.source.numbers(job) if pair.source.is_whole(job, n)] for job in pair.source.jobs()}
+    whole = {
+        job: [n for n in pair.source.numbers(job) if pair.source.is_whole(job, n)]
+        for job in pair.source.jobs()
+    }
     before = {job: numbers[-1] for job, numbers in whole.items() if numbers}
     assert before
     pair.lose_source()
@@ -193,7 +207,9 @@ def test_a_file_lost_from_the_replica_is_copied_again(pair):
     lost = pair.sync(number).plan.copies[0].target
     (pair.replica / lost).unlink()
     plan = pair.sync(number).plan
-    assert [(action.target, action.reason) for action in plan.copies] == [(lost, "missing in the replica")]
+    assert [(action.target, action.reason) for action in plan.copies] == [
+        (lost, "missing in the replica")
+    ]
     assert pair.verified().restorable
 
 
@@ -215,7 +231,9 @@ def test_a_checkpoint_that_lacks_a_file_where_it_lies_is_told_broken_and_never_c
     pair.sync(first)
     before = corpus.tree(pair.replica)
     lost = next(
-        action.source for action in sync_operation.diff(pair.request(second)).plan.copies if "/shared/" in action.source
+        action.source
+        for action in sync_operation.diff(pair.request(second)).plan.copies
+        if "/shared/" in action.source
     )
     Path(lost.removeprefix("file:")).unlink()
     with pytest.raises(SourceBroken, match=lost):
@@ -224,7 +242,9 @@ def test_a_checkpoint_that_lacks_a_file_where_it_lies_is_told_broken_and_never_c
     assert pair.verified().checkpoint_id == first
 
 
-def test_a_checkpoint_subsumed_during_the_copy_is_told_moved_on_and_the_next_run_uses_what_was_copied(pair, monkeypatch):
+def test_a_checkpoint_subsumed_during_the_copy_is_told_moved_on_and_the_next_run_uses_what_was_copied(
+    pair, monkeypatch
+):
     first, second, third = pair.source.numbers(pair.job)
     pair.sync(first)
     copy = sync_operation._copy
@@ -262,14 +282,18 @@ def test_a_failed_copy_commits_and_deletes_nothing_and_running_again_completes(p
 def test_a_job_directory_means_its_newest_completed_checkpoint(pair):
     newest = pair.source.numbers(pair.job)[-1]
     (pair.source.job_root(pair.job) / f"chk-{newest + 1}").mkdir()
-    request = Request(f"file:{pair.source.job_root(pair.job)}", f"file:{pair.target}", remaps=(pair.source.remap,))
+    request = Request(
+        f"file:{pair.source.job_root(pair.job)}", f"file:{pair.target}", remaps=(pair.source.remap,)
+    )
     assert sync_operation.diff(request).plan.checkpoint_id == newest
 
 
 def test_a_savepoint_is_replicated_under_its_own_name(tmp_path):
     pair = Pair("2.3.0-sp-canonical", tmp_path)
     savepoint = next((pair.source.path / "sp").iterdir())
-    report = sync_operation.sync(Request(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent)
+    report = sync_operation.sync(
+        Request(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent
+    )
     assert report.plan.replica == f"file:{pair.target}/{savepoint.name}"
     assert verify(report.plan.replica, None, ALL, silent, Site()).restorable
 
@@ -291,13 +315,17 @@ def test_metadata_that_is_not_understood_names_its_file(pair):
 
 def test_files_outside_the_source_roots_are_refused(pair):
     number = pair.source.numbers(pair.job)[0]
-    request = Request(pair.request(number).source, f"file:{pair.target}", source_roots=("file:/elsewhere",))
+    request = Request(
+        pair.request(number).source, f"file:{pair.target}", source_roots=("file:/elsewhere",)
+    )
     with pytest.raises(Refused, match="--source-root"):
         sync_operation.sync(request, silent)
 
 
 def test_a_replica_inside_its_source_is_refused(pair):
-    request = Request(pair.request(6).source, f"file:{pair.source.path}/ckpt", remaps=(pair.source.remap,))
+    request = Request(
+        pair.request(6).source, f"file:{pair.source.path}/ckpt", remaps=(pair.source.remap,)
+    )
     with pytest.raises(Refused, match="own source"):
         sync_operation.sync(request, silent)
 
@@ -313,7 +341,9 @@ def test_a_moved_replica_with_absolute_paths_is_refused_before_anything_is_delet
 
 
 def test_verify_finds_a_merge_directory_left_at_the_source(tmp_path):
-    """Flink deletes such a directory recursively once it owns the checkpoint: with it, the source's files."""
+    """Flink deletes such a directory recursively once it owns the checkpoint: with it, the source's
+    files.
+    """
     pair = Pair("2.3.0-filemerge", tmp_path)
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number)
@@ -323,7 +353,11 @@ def test_verify_finds_a_merge_directory_left_at_the_source(tmp_path):
     metadata = read_metadata(f"file:{place.parent}", Site()).metadata
     first = next(handle for handle in metadata.handles if handle.kind == "directory")
     left = f"file:{pair.source.path}/ckpt/{pair.job}/shared/left"
-    place.write_bytes(b"".join(rewrite(data, metadata, lambda h: Absolute(left) if h.start == first.start else None)))
+    place.write_bytes(
+        b"".join(
+            rewrite(data, metadata, lambda h: Absolute(left) if h.start == first.start else None)
+        )
+    )
     found = pair.verified()
     assert found.outside == (left,)
     assert not found.restorable
@@ -336,7 +370,9 @@ def test_paths_of_a_tampered_manifest_are_not_believed(pair, monkeypatch):
     root = f"file:{pair.replica}"
     digest = digest_of([(pair.replica / f"chk-{first}" / "_metadata").read_bytes()])
     entries = {"shared/../../victim": manifest.Entry(1, 1, 0)}
-    manifest.write(Site().storage(root), root, f"chk-{first}", manifest.Manifest(first, digest, entries))
+    manifest.write(
+        Site().storage(root), root, f"chk-{first}", manifest.Manifest(first, digest, entries)
+    )
     victim = pair.target / "victim"
     victim.write_text("precious")
     pair.sync(second)
@@ -354,7 +390,10 @@ def test_a_large_metadata_is_known_by_its_manifest(pair, monkeypatch):
 
 def test_a_second_run_is_told_who_holds_the_lease(pair):
     number = pair.source.numbers(pair.job)[0]
-    with lease.held(f"file:{pair.replica}", Site()), pytest.raises(LeaseHeld, match=r"held by .*, process \d+, since 20"):
+    with (
+        lease.held(f"file:{pair.replica}", Site()),
+        pytest.raises(LeaseHeld, match=r"held by .*, process \d+, since 20"),
+    ):
         pair.sync(number)
     assert pair.sync(number).committed
 
@@ -362,7 +401,10 @@ def test_a_second_run_is_told_who_holds_the_lease(pair):
 def test_the_lease_is_given_back_after_a_failure(pair):
     number = pair.source.numbers(pair.job)[0]
     pair.replica.mkdir(parents=True)
-    full = Faulty(Site().storage("file:/"), lambda verb, uri: OSError("full") if verb == "put" and "/shared/" in uri else None)
+    full = Faulty(
+        Site().storage("file:/"),
+        lambda verb, uri: OSError("full") if verb == "put" and "/shared/" in uri else None,
+    )
     with serving("file", full), pytest.raises(CopyFailed):
         pair.sync(number)
     assert not (pair.replica / ".cpreplicate" / "lease").exists()
@@ -402,19 +444,27 @@ class TestASampleOfTheContent:
 
     def test_is_the_same_for_the_same_seed_and_another_for_another(self):
         paths = [f"shared/{number}" for number in range(1000)]
-        first, again, other = ({path for path in paths if Sample(0.05, seed).takes(path)} for seed in (1, 1, 2))
+        first, again, other = (
+            {path for path in paths if Sample(0.05, seed).takes(path)} for seed in (1, 1, 2)
+        )
         assert first == again != other
         assert 20 < len(first) < 90
 
     def test_finds_a_flipped_bit_only_in_what_it_reads(self, tmp_path):
         write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number:03}": 50 for number in range(100)})
-        sync_operation.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), silent)
+        sync_operation.sync(
+            Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), silent
+        )
         replica = tmp_path / "dcB" / JOB
         for victim in (replica / "shared").iterdir():
             victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
         sample = Sample(0.2, seed=7)
         found = verify(f"file:{replica}", None, sample, silent, Site())
-        assert len(found.corrupt) == found.compared == sum(sample.takes(f"shared/{n:03}") for n in range(100))
+        assert (
+            len(found.corrupt)
+            == found.compared
+            == sum(sample.takes(f"shared/{n:03}") for n in range(100))
+        )
         assert 5 < found.compared < 40
         assert not found.restorable
 
@@ -455,13 +505,21 @@ def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "verb", [sync_operation.diff, lambda request: sync_operation.sync(request, silent), sync_operation.look]
+    "verb",
+    [
+        sync_operation.diff,
+        lambda request: sync_operation.sync(request, silent),
+        sync_operation.look,
+    ],
 )
 def test_a_target_root_that_is_a_replica_is_refused_and_the_right_one_named(pair, verb):
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number)
     before = corpus.tree(pair.target)
-    with pytest.raises(UsageError, match=rf"lies in a replica: .* holds \.cpreplicate\. .* Give file:{pair.target} instead"):
+    with pytest.raises(
+        UsageError,
+        match=rf"lies in a replica: .* holds \.cpreplicate\. .* Give file:{pair.target} instead",
+    ):
         verb(replace(pair.request(number), target_root=f"file:{pair.replica}"))
     assert corpus.tree(pair.target) == before
 
@@ -470,13 +528,17 @@ def test_a_target_root_that_is_a_replica_of_another_job_is_refused(pair):
     pair.sync(pair.source.numbers(pair.job)[-1])
     other = pair.replica.rename(pair.target / "another")
     with pytest.raises(UsageError, match=f"Give file:{pair.target} instead"):
-        sync_operation.diff(replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}"))
+        sync_operation.diff(
+            replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}")
+        )
 
 
 def test_a_target_root_that_is_the_job_directory_of_a_flink_is_refused(pair, tmp_path):
     flinks = shutil.copytree(pair.source.job_root(pair.job), tmp_path / "flink" / pair.job)
     number = pair.source.numbers(pair.job)[-1]
-    with pytest.raises(UsageError, match=r"is the directory of this job.* Give a directory that only"):
+    with pytest.raises(
+        UsageError, match=r"is the directory of this job.* Give a directory that only"
+    ):
         sync_operation.diff(replace(pair.request(number), target_root=f"file:{flinks}"))
 
 
@@ -486,4 +548,6 @@ def test_a_target_root_that_is_only_called_like_the_job_is_no_mistake(pair):
     root.mkdir(parents=True)
     done = sync_operation.sync(replace(pair.request(number), target_root=f"file:{root}"), silent)
     assert done.committed
-    assert sync_operation.sync(replace(pair.request(number), target_root=f"file:{root}"), silent).plan.empty
+    assert sync_operation.sync(
+        replace(pair.request(number), target_root=f"file:{root}"), silent
+    ).plan.empty

@@ -26,7 +26,14 @@ class Enough(BaseException):
     """Ends a watch, as a signal does."""
 
 
-def follow(tmp_path, reports, say=lambda _line: None, on_report=lambda _report: None, wait_for_source=False, **options):
+def follow(
+    tmp_path,
+    reports,
+    say=lambda _line: None,
+    on_report=lambda _report: None,
+    wait_for_source=False,
+    **options,
+):
     """Watch until so many reports have come."""
     shown = []
 
@@ -36,7 +43,9 @@ def follow(tmp_path, reports, say=lambda _line: None, on_report=lambda _report: 
         if len(shown) == reports:
             raise Enough
 
-    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", **options)
+    request = Request(
+        f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", **options
+    )
     with pytest.raises(Enough):
         watch.watch(request, 0.05, say, show, wait_for_source)
     return shown
@@ -49,7 +58,11 @@ def failing(fault):
 def test_each_checkpoint_is_replicated_as_it_completes(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     numbers = itertools.count(2)
-    shown = follow(tmp_path, 3, on_report=lambda _report: write_checkpoint(tmp_path / "dcA", next(numbers), NEXT))
+    shown = follow(
+        tmp_path,
+        3,
+        on_report=lambda _report: write_checkpoint(tmp_path / "dcA", next(numbers), NEXT),
+    )
     assert [report.plan.checkpoint for report in shown] == ["chk-1", "chk-2", "chk-3"]
     assert all(report.committed for report in shown)
     assert checker.faults(tmp_path / "dcB" / JOB) == []
@@ -66,7 +79,11 @@ def test_a_checkpoint_that_failed_is_superseded_by_the_newest(tmp_path):
             write_checkpoint(tmp_path / "dcA", 3, NEXT)
 
     full = OSError(28, "no space left")
-    with failing(lambda verb, uri: full if verb == "put" and uri.endswith("/dcB/" + JOB + "/shared/a") else None):
+    with failing(
+        lambda verb, uri: (
+            full if verb == "put" and uri.endswith("/dcB/" + JOB + "/shared/a") else None
+        )
+    ):
         shown = follow(tmp_path, 1, say)
     assert [report.plan.checkpoint for report in shown] == ["chk-3"]
     assert any("no space left" in line for line in told)
@@ -76,7 +93,8 @@ def test_the_newest_checkpoint_is_tried_again_while_it_is_the_newest(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     faults = iter([OSError(5, "a passing fault")] * 3)
     broken = Faulty(
-        Site().storage("file:/"), lambda verb, uri: next(faults, None) if verb == "list" and "/dcA/" in uri else None
+        Site().storage("file:/"),
+        lambda verb, uri: next(faults, None) if verb == "list" and "/dcA/" in uri else None,
     )
     with serving("file", broken):
         assert follow(tmp_path, 1)[0].plan.checkpoint == "chk-1"
@@ -108,7 +126,9 @@ def test_deletes_that_were_put_off_are_made_between_two_checkpoints(tmp_path):
 def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     replica = tmp_path / "dcB" / JOB
-    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", async_deletes=True)
+    request = Request(
+        f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", async_deletes=True
+    )
     backlog = watch.Backlog(request)
     for number, files in enumerate([NEXT, FILES], start=2):
         backlog.add(watch.sync(request, lambda _line: None))
@@ -178,7 +198,10 @@ def test_a_job_that_has_just_started_is_waited_for_and_reported_once(tmp_path):
     lines = []
     with starting(tmp_path, lines, rounds=4):
         assert follow(tmp_path, 1, lines.append)[0].committed
-    assert lines[0] == f"file:{tmp_path}/dcA/{JOB} holds no completed checkpoint yet; waiting for the first one"
+    assert (
+        lines[0]
+        == f"file:{tmp_path}/dcA/{JOB} holds no completed checkpoint yet; waiting for the first one"
+    )
     assert not any("waiting" in line for line in lines[1:])
 
 
@@ -233,12 +256,17 @@ def test_a_failure_that_lasts_does_not_flood(tmp_path):
     assert len([line for line in lines if "a passing fault" in line]) == 1
 
 
-@pytest.mark.parametrize(("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
 def test_a_watch_that_is_stopped_has_told_each_checkpoint_in_a_line(tmp_path, name, code):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     words = [f"{tmp_path}/dcA/{JOB}", f"{tmp_path}/dcB", "--interval", "50ms", "--output", "json"]
     with subprocess.Popen(
-        [sys.executable, "-m", "cpreplicate", "watch", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-m", "cpreplicate", "watch", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:
         assert json.loads(process.stdout.readline())["checkpoint"] == "chk-1"
         write_checkpoint(tmp_path / "dcA", 2, NEXT)

@@ -20,7 +20,9 @@ def test_a_line_tells_files_bytes_rate_and_time_left():
 
 
 def test_a_line_tells_troubles_only_where_there_are_some():
-    assert progress.line(NOW._replace(failed=2, retried=1, left=5.0)).endswith("5 s left, 2 failed, 1 tried again")
+    assert progress.line(NOW._replace(failed=2, retried=1, left=5.0)).endswith(
+        "5 s left, 2 failed, 1 tried again"
+    )
 
 
 def test_an_event_is_one_object_of_stable_fields():
@@ -48,7 +50,9 @@ def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(capsys, monkeypatch):
     assert progress.progress("none") is None
 
 
-@pytest.mark.parametrize("words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,2]"]])
+@pytest.mark.parametrize(
+    "words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,2]"]]
+)
 def test_machines_get_events_and_nothing_else_on_stderr(tmp_path, words):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{n}": 100_000 for n in range(30)})
     command = [sys.executable, "-m", "cpreplicate", "sync", checkpoint, tmp_path / "dcB", "--progress", "ndjson", "--bandwidth",

@@ -1,4 +1,6 @@
-"""What stdout and stderr may be: closed, full, gone, of another encoding, a terminal that hostile names would write to."""
+"""What stdout and stderr may be: closed, full, gone, of another encoding, a terminal that hostile
+names would write to.
+"""
 
 import json
 import os
@@ -34,12 +36,21 @@ def command(*words):
 def shell(place, text, **environment):
     """Run a line of shell in the directory that holds dcA."""
     return subprocess.run(
-        ["sh", "-c", text], cwd=place, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+        ["sh", "-c", text],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
     )
 
 
 def sync(place, redirections, *words, **environment):
-    return shell(place, f"{command('sync', f'dcA/{JOB}', 'dcB', '--runner', 'inline', *words)} {redirections}", **environment)
+    return shell(
+        place,
+        f"{command('sync', f'dcA/{JOB}', 'dcB', '--runner', 'inline', *words)} {redirections}",
+        **environment,
+    )
 
 
 def into_closed_pipe(place, *words):
@@ -47,7 +58,9 @@ def into_closed_pipe(place, *words):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "cpreplicate", *words]
-    done = subprocess.run(command, cwd=place, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=place, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
     os.close(writer)
     return done.returncode, done.stderr
 
@@ -64,10 +77,15 @@ def test_a_sync_that_committed_exits_with_0_whatever_its_streams_are(place, redi
     assert not (place / "dcB" / JOB / ".cpreplicate" / "lease").exists()
 
 
-@pytest.mark.parametrize(("redirections", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
+@pytest.mark.parametrize(
+    ("redirections", "why"),
+    [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")],
+)
 def test_a_lost_result_of_a_sync_is_mentioned_on_stderr(place, redirections, why):
     last = sync(place, redirections).stderr.splitlines()[-1]
-    assert last.startswith(f"cpreplicate: warning: the result could not be written to stdout: {why}")
+    assert last.startswith(
+        f"cpreplicate: warning: the result could not be written to stdout: {why}"
+    )
 
 
 def test_a_sync_whose_reader_went_away_exits_with_0(place):
@@ -101,7 +119,9 @@ def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(place):
     done = subprocess.run([sys.executable, "-c", f"{spy}\n{code}", *words], cwd=place, check=False)
     assert done.returncode == 0
     assert checker.faults(place / "dcB" / JOB) == []
-    assert b"noise" not in b"".join(each.read_bytes() for each in (place / "dcB").rglob("*") if each.is_file())
+    assert b"noise" not in b"".join(
+        each.read_bytes() for each in (place / "dcB").rglob("*") if each.is_file()
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +140,9 @@ def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(place):
         (("promote", f"dcB/{JOB}"), 0),
     ],
 )
-def test_a_lost_result_gives_1_where_the_command_only_reads_and_no_other_code_says_more(place, words, code):
+def test_a_lost_result_gives_1_where_the_command_only_reads_and_no_other_code_says_more(
+    place, words, code
+):
     for target in ("dcB", "broken"):
         shell(place, command("sync", f"dcA/{JOB}", target, "--runner", "inline")).check_returncode()
     (place / "broken" / JOB / "shared" / "a").unlink()
@@ -137,7 +159,11 @@ def test_a_watch_goes_on_when_its_results_cannot_be_written(place):
     words = ["watch", f"dcA/{JOB}", "dcB", "--interval", "50ms"]
     with open("/dev/full", "w") as full:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cpreplicate", *words], cwd=place, stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "cpreplicate", *words],
+            cwd=place,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     for number in (1, 2):
         write_checkpoint(place / "dcA", number, {**FILES, f"chk-{number}/x": 10})
@@ -207,7 +233,9 @@ def test_a_table_on_a_terminal_has_a_bold_heading_and_escaped_names(place):
     hostile(place)
     leader, follower = pty.openpty()
     words = [sys.executable, "-m", "cpreplicate", "diff", f"dcA/{JOB}", "dcB", "--actions"]
-    process = subprocess.Popen(words, cwd=place, stdout=follower, stderr=follower, env={**os.environ, "COLUMNS": "300"})
+    process = subprocess.Popen(
+        words, cwd=place, stdout=follower, stderr=follower, env={**os.environ, "COLUMNS": "300"}
+    )
     os.close(follower)
     printed = read_all(leader)
     assert process.wait(30) == 0
@@ -238,7 +266,9 @@ def test_a_hangup_stops_a_sync_unless_nohup_had_it_ignored(tmp_path, ignored):
     replica = tmp_path / "dcB" / JOB
     wait_until(lambda: list(replica.glob("shared/*")) or list(replica.glob("shared/.*")))
     until = time.monotonic() + 2
-    while process.poll() is None and time.monotonic() < until:  # a terminal that is closed and its shell send several
+    while (
+        process.poll() is None and time.monotonic() < until
+    ):  # a terminal that is closed and its shell send several
         process.send_signal(signal.SIGHUP)
         time.sleep(0.001)
     said = process.communicate(timeout=60)[1]
@@ -250,7 +280,16 @@ def test_a_hangup_stops_a_sync_unless_nohup_had_it_ignored(tmp_path, ignored):
 
 def test_a_terminal_that_is_closed_stops_a_sync_with_129(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 12_000_000 for number in range(2)})
-    words = [sys.executable, "-m", "cpreplicate", "sync", f"{tmp_path}/dcA/{JOB}", f"{tmp_path}/dcB", "--runner", "inline"]
+    words = [
+        sys.executable,
+        "-m",
+        "cpreplicate",
+        "sync",
+        f"{tmp_path}/dcA/{JOB}",
+        f"{tmp_path}/dcB",
+        "--runner",
+        "inline",
+    ]
     child, leader = pty.fork()
     if child == 0:
         os.execv(sys.executable, [*words, "--bandwidth", "4MB/s", "--progress", "bar"])

@@ -14,7 +14,10 @@ FOLDER = ROOT / "2.3.0-chain-claim"
 CHECKPOINT = next(FOLDER.glob("ckpt/*/chk-9"))
 
 
-@pytest.mark.parametrize(("number", "told"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10 * 1024**4, "10.0 TiB")])
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10 * 1024**4, "10.0 TiB")],
+)
 def test_sizes_are_told_as_people_read_them(number, told):
     assert text.size(number) == told
 

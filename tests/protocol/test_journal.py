@@ -1,4 +1,6 @@
-"""The journal vouches for what a run that died had copied, but for what was complete in its last half minute."""
+"""The journal vouches for what a run that died had copied, but for what was complete in its last
+half minute.
+"""
 
 import threading
 import time
@@ -90,7 +92,8 @@ def interrupted(root, number, before):
     source = f"file:{root}/dcA/{JOB}/chk-{number}"
     request = Request(source, f"file:{root}/dcB", runner="inline", parallelism=1)
     full = Faulty(
-        Site().storage("file:/"), lambda verb, uri: OSError("full") if (verb, before in uri) == ("put", True) else None
+        Site().storage("file:/"),
+        lambda verb, uri: OSError("full") if (verb, before in uri) == ("put", True) else None,
     )
     with serving("file", full), pytest.raises(CopyFailed):
         sync.sync(request, lambda _line: None)
@@ -112,11 +115,17 @@ def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path)
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     interrupted(tmp_path, 1, "/shared/h")
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
-    sync.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+    sync.sync(
+        Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"),
+        lambda _line: None,
+    )
     replica = tmp_path / "dcB" / JOB
     names = [each.name for each in (replica / ".cpreplicate").iterdir()]
     left = set().union(
-        *(journal.read(Site().storage("file:/"), f"file:{replica}", name).paths for name in journal.names(names))
+        *(
+            journal.read(Site().storage("file:/"), f"file:{replica}", name).paths
+            for name in journal.names(names)
+        )
     )
     orphans = {path for path in FILES if path not in NEXT and (replica / path).exists()}
     assert orphans
@@ -127,26 +136,39 @@ def recorded(replica):
     """The paths that journals and manifests of a replica name."""
     site = Site()
     own = [each.name for each in (replica / ".cpreplicate").iterdir()]
-    parts = [journal.read(site.storage("file:/"), f"file:{replica}", name).paths for name in journal.names(own)]
-    manifests = [manifest.read(site.storage("file:/"), f"file:{replica}", f"chk-{number}") for number in range(9)]
+    parts = [
+        journal.read(site.storage("file:/"), f"file:{replica}", name).paths
+        for name in journal.names(own)
+    ]
+    manifests = [
+        manifest.read(site.storage("file:/"), f"file:{replica}", f"chk-{number}")
+        for number in range(9)
+    ]
     return set().union(*parts, *(each.entries for each in manifests if each is not None))
 
 
 def test_files_of_a_checkpoint_that_was_committed_without_a_manifest_stay_recorded(tmp_path):
     replica = synced(tmp_path, {1: FILES})
-    (replica / ".cpreplicate" / "chk-1.parquet").unlink()  # the run died between the commit and this
+    (
+        replica / ".cpreplicate" / "chk-1.parquet"
+    ).unlink()  # the run died between the commit and this
     JournalWriter(Site().storage("file:/"), f"file:{replica}").plan(list(FILES))
     synced(tmp_path, {2: NEXT}, keep=2)
     assert recorded(replica) >= {*FILES, *NEXT}
     aged(replica)
-    sweep.sweep(sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"), lambda _line: None)
+    sweep.sweep(
+        sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"),
+        lambda _line: None,
+    )
     assert recorded(replica) >= {*FILES, *NEXT}
 
 
 def test_what_only_the_manifest_of_a_dropped_checkpoint_names_stays_recorded(tmp_path):
     replica = synced(tmp_path, {1: FILES})
     synced(tmp_path, {2: NEXT}, keep=2)
-    (replica / ".cpreplicate" / "chk-2.parquet").unlink()  # the run died between the commit and this
+    (
+        replica / ".cpreplicate" / "chk-2.parquet"
+    ).unlink()  # the run died between the commit and this
     synced(tmp_path, {3: {"shared/z": 50, "chk-3/x": 20}}, keep=2)
     assert recorded(replica) >= {path for path in FILES if path in NEXT}
 
@@ -159,5 +181,8 @@ def test_files_whose_deletes_were_put_off_stay_recorded_until_they_are_swept(tmp
     assert all((replica / path).exists() for path in orphans)
     assert recorded(replica) >= orphans
     aged(replica)
-    sweep.sweep(sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"), lambda _line: None)
+    sweep.sweep(
+        sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"),
+        lambda _line: None,
+    )
     assert not any((replica / path).exists() for path in orphans)

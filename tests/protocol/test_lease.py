@@ -29,7 +29,13 @@ def replica(tmp_path):
 def leave_behind(replica, **facts):
     path = replica / ".cpreplicate" / "lease"
     path.parent.mkdir(parents=True)
-    here = {"token": "0", "owner": "cron", "host": socket.gethostname(), "pid": os.getpid(), "started": 0}
+    here = {
+        "token": "0",
+        "owner": "cron",
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": 0,
+    }
     path.write_text(json.dumps({**here, "expires": time.time() + 60, **facts}))
     return path
 
@@ -53,13 +59,17 @@ def test_a_lease_of_another_host_is_respected_until_it_expires(replica):
 
 def test_a_lease_of_a_process_that_died_on_this_host_is_taken_over(replica):
     code = "import json, cpreplicate.protocol.processes as p; print(json.dumps(p.own_process()))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    ).stdout
     leave_behind(replica, **json.loads(told))
     with lease.held(f"file:{replica}", Site()) as hold:
         hold.check()
 
 
-def test_a_lease_of_a_process_that_died_is_respected_where_its_number_may_mean_another_process(replica):
+def test_a_lease_of_a_process_that_died_is_respected_where_its_number_may_mean_another_process(
+    replica,
+):
     leave_behind(replica, pid=2**22 + 1, space="another boot", birth=1)
     with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
         pass
@@ -73,7 +83,9 @@ def test_a_lease_is_taken_over_from_a_process_whose_number_another_one_has_now(r
 
 @pytest.fixture
 def hidden(monkeypatch):
-    """/proc as it is mounted with `hidepid`: another user's process cannot be seen there, and not be signalled."""
+    """/proc as it is mounted with `hidepid`: another user's process cannot be seen there, and not
+    be signalled.
+    """
     stat = f"/proc/{os.getppid()}/stat"
     read_text, kill = Path.read_text, os.kill
 
@@ -128,16 +140,41 @@ with lease.held(f"file:{sys.argv[1]}", Site()):
 
 def can_hide_processes():
     """Whether this machine lets us mount /proc with `hidepid` in namespaces of our own."""
-    mount = ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"]
+    mount = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "mount",
+        "-t",
+        "proc",
+        "-o",
+        "hidepid=2",
+        "proc",
+        "/proc",
+    ]
     return subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.skipif(not can_hide_processes(), reason="needs root to mount /proc; the test before simulates it")
+@pytest.mark.skipif(
+    not can_hide_processes(), reason="needs root to mount /proc; the test before simulates it"
+)
 def test_a_lease_is_respected_under_a_real_proc_with_hidepid():
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         inside = f'mount -t proc -o hidepid=2 proc /proc && exec {sys.executable} -c "$0" "$@"'
-        command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", inside, HOLD, f"{directory}/job", IMPORT_AND_TRY]
+        command = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "sh",
+            "-c",
+            inside,
+            HOLD,
+            f"{directory}/job",
+            IMPORT_AND_TRY,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "respected: " in done.stdout
     assert done.stdout.endswith("hidden\n")
@@ -147,7 +184,9 @@ def test_a_lease_of_a_zombie_is_taken_over(replica):
     code = "import json, cpreplicate.protocol.processes as p; print(json.dumps(p.own_process()))"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     holder = json.loads(child.stdout.read())
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has collected it
+    os.waitid(
+        os.P_PID, child.pid, os.WEXITED | os.WNOWAIT
+    )  # it has ended, and nobody has collected it
     os.kill(child.pid, 0)
     leave_behind(replica, **holder)
     with lease.held(f"file:{replica}", Site()) as hold:
@@ -198,7 +237,10 @@ def test_a_run_may_wait_for_the_lease_and_is_told_for_whom(replica):
 def test_waiting_for_the_lease_ends(replica):
     leave_behind(replica, host="elsewhere")
     started = time.monotonic()
-    with pytest.raises(LeaseHeld, match="cron@elsewhere"), lease.held(f"file:{replica}", Site(), 0.5):
+    with (
+        pytest.raises(LeaseHeld, match="cron@elsewhere"),
+        lease.held(f"file:{replica}", Site(), 0.5),
+    ):
         pass
     assert 0.5 <= time.monotonic() - started < 10
 
@@ -268,7 +310,9 @@ def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeyp
             time.sleep(0.02)
         text = (replica / ".cpreplicate" / "lease").read_bytes()
         start = time.time()
-        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS - 1)  # the lease itself is about to expire
+        monkeypatch.setattr(
+            records, "now", lambda: start + lease.SECONDS - 1
+        )  # the lease itself is about to expire
         time.sleep(0.2)
         monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS + 5)
         with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):

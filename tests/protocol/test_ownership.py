@@ -1,4 +1,7 @@
-"""cpreplicate changes only what its own records say it wrote; whoever else writes in a directory is respected."""
+"""cpreplicate changes only what its own records say it wrote.
+
+Whoever else writes in a directory is respected.
+"""
 
 import errno
 import os
@@ -33,7 +36,9 @@ SHARED = {path: size for path, size in FILES.items() if path.startswith("shared/
 
 
 def request(root, source="dcA", target="dcB", job=JOB, **options):
-    return Request(f"file:{root}/{source}/{job}", f"file:{root}/{target}", runner="inline", **options)
+    return Request(
+        f"file:{root}/{source}/{job}", f"file:{root}/{target}", runner="inline", **options
+    )
 
 
 def sync(root, *places, **options):
@@ -46,7 +51,13 @@ def everything(root):
     for directory, directories, names in os.walk(root):
         for name in [*directories, *names]:
             path = Path(directory, name)
-            found[str(path)] = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            found[str(path)] = (
+                path.readlink()
+                if path.is_symlink()
+                else path.read_bytes()
+                if path.is_file()
+                else None
+            )
     return found
 
 
@@ -60,11 +71,15 @@ def refused(root, match, run=None):
 
 
 def equals_its_source(root, files, replica="dcB", source="dcA"):
-    """The newest checkpoint of the replica references just these files, with the bytes of the source."""
+    """The newest checkpoint of the replica references just these files, with the bytes of the
+    source.
+    """
     found = verify(f"file:{root}/{replica}/{JOB}", None, ALL, lambda _line: None, Site())
     assert found.restorable
     for path in files:
-        assert (root / replica / JOB / path).read_bytes() == (root / source / JOB / path).read_bytes(), path
+        assert (root / replica / JOB / path).read_bytes() == (
+            root / source / JOB / path
+        ).read_bytes(), path
     assert checker.faults(root / replica / JOB) == []
 
 
@@ -120,13 +135,19 @@ class TestWhereFlinkKeepsAJobItself:
     @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
     def test_upkeep_of_a_directory_of_flinks_is_refused(self, job, upkeep):
         aged(job / "dcA")
-        refused(job, "is not empty and is not a replica", lambda: maintain(upkeep, job / "dcA" / JOB))
+        refused(
+            job, "is not empty and is not a replica", lambda: maintain(upkeep, job / "dcA" / JOB)
+        )
 
     @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
     def test_upkeep_of_a_replica_in_which_a_job_writes_is_refused(self, job, upkeep):
         sync(job)
         write_checkpoint(job / "dcB", 7, {"shared/of-b": 5})
-        refused(job, "chk-7/_metadata was not written by cpreplicate", lambda: maintain(upkeep, job / "dcB" / JOB))
+        refused(
+            job,
+            "chk-7/_metadata was not written by cpreplicate",
+            lambda: maintain(upkeep, job / "dcB" / JOB),
+        )
 
     @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
     def test_upkeep_of_a_replica_into_which_a_job_uploads_is_refused(self, job, upkeep):
@@ -168,15 +189,21 @@ class TestOneDirectoryUnderTwoNames:
         (job / "alias").symlink_to(inner.parent)
         refused(job, "would lie in its own source", lambda: sync(job, "alias", "dcB"))
 
-    @pytest.mark.parametrize("inner", ["dcA", f"dcA/{JOB}", f"dcA/{JOB}/shared", f"dcA/{JOB}/chk-1"])
+    @pytest.mark.parametrize(
+        "inner", ["dcA", f"dcA/{JOB}", f"dcA/{JOB}/shared", f"dcA/{JOB}/chk-1"]
+    )
     def test_a_bind_mount_is_noticed(self, job, inner):
         """In a mount namespace of its own, as root or as root of a user namespace."""
         (job / "bound").mkdir()
-        script = f"mount --bind {inner} bound && exec cpreplicate sync dcA/{JOB} bound --runner inline"
+        script = (
+            f"mount --bind {inner} bound && exec cpreplicate sync dcA/{JOB} bound --runner inline"
+        )
         before = everything(job)
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         words = ["unshare", "--mount", "--map-root-user", "sh", "-c", script]
-        done = subprocess.run(words, cwd=job, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, cwd=job, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 6, done.stderr
         assert "its own source" in done.stderr
         assert everything(job) == before
@@ -191,7 +218,11 @@ class TestASecondSource:
     def test_of_another_cluster_with_the_same_id_is_refused_and_both_are_named(self, job):
         sync(job)
         write_checkpoint(job / "dcC", 5, {"shared/of-c": 5})
-        refused(job, f"is a replica of .*dcA/{JOB}.* not of .*dcC/{JOB}", lambda: sync(job, "dcC", "dcB"))
+        refused(
+            job,
+            f"is a replica of .*dcA/{JOB}.* not of .*dcC/{JOB}",
+            lambda: sync(job, "dcC", "dcB"),
+        )
 
     def test_of_two_savepoints_with_one_name_the_second_is_refused(self, tmp_path):
         for root in ("one", "two"):
@@ -199,7 +230,11 @@ class TestASecondSource:
             (tmp_path / root / "savepoint-1").mkdir()
             shutil.copy(checkpoint / "_metadata", tmp_path / root / "savepoint-1")
         sync(tmp_path, "one", "dcB", "savepoint-1")
-        refused(tmp_path, "is a replica of .*one/savepoint-1", lambda: sync(tmp_path, "two", "dcB", "savepoint-1"))
+        refused(
+            tmp_path,
+            "is a replica of .*one/savepoint-1",
+            lambda: sync(tmp_path, "two", "dcB", "savepoint-1"),
+        )
 
     def test_is_accepted_as_another_name_of_the_first(self, job):
         sync(job)
@@ -212,14 +247,20 @@ class TestASecondSource:
 
 
 class TestLinksInAReplica:
-    @pytest.mark.parametrize("name", [".cpreplicate", "shared", "taskowned", "foreign", "packed", "chk-1", "chk-99"])
+    @pytest.mark.parametrize(
+        "name", [".cpreplicate", "shared", "taskowned", "foreign", "packed", "chk-1", "chk-99"]
+    )
     @pytest.mark.parametrize("leads", ["to the source", "elsewhere", "nowhere"])
     def test_a_directory_that_is_a_link_is_refused(self, job, name, leads):
         sync(job)
         place = job / "dcB" / JOB / name
         if place.exists():
             shutil.rmtree(place)
-        to = {"to the source": job / "dcA" / JOB / "shared", "elsewhere": job / "elsewhere", "nowhere": job / "none"}[leads]
+        to = {
+            "to the source": job / "dcA" / JOB / "shared",
+            "elsewhere": job / "elsewhere",
+            "nowhere": job / "none",
+        }[leads]
         (job / "elsewhere").mkdir()
         place.symlink_to(to)
         write_checkpoint(job / "dcA", 2, NEXT)
@@ -232,7 +273,9 @@ class TestLinksInAReplica:
         linked.symlink_to(job / "dcA" / JOB / "shared" / "e")
         before = (job / "dcA" / JOB / "shared" / "e").read_bytes()
         plan = sync(job).plan
-        assert [(each.target, each.reason) for each in plan.copies] == [("shared/e", "missing in the replica")]
+        assert [(each.target, each.reason) for each in plan.copies] == [
+            ("shared/e", "missing in the replica")
+        ]
         assert not linked.is_symlink()
         assert (job / "dcA" / JOB / "shared" / "e").read_bytes() == before
         equals_its_source(job, FILES)
@@ -258,7 +301,9 @@ class TestAnAdoptedDirectory:
         write_checkpoint(job / "dcB", 50, {"shared/of-b": 5})
         (job / "dcB" / JOB / "shared" / "a").write_bytes(text)
         before = everything(job / "dcB" / JOB / "shared")
-        with pytest.raises(Refused, match="1 files that were in the adopted directory before differ"):
+        with pytest.raises(
+            Refused, match="1 files that were in the adopted directory before differ"
+        ):
             sync(job, adopt=True)
         assert everything(job / "dcB" / JOB / "shared") == before
 
@@ -293,7 +338,11 @@ class TestAnAdoptedDirectory:
         write_checkpoint(job / "dcA", 2, NEXT)
         report = sync(job, async_deletes=True)
         assert report.undeleted
-        removed = {each.target for each in maintain("sweep", job / "dcB" / JOB).deletes if ".cpreplicate" not in each.target}
+        removed = {
+            each.target
+            for each in maintain("sweep", job / "dcB" / JOB).deletes
+            if ".cpreplicate" not in each.target
+        }
         assert removed == set(report.undeleted)
         assert before.items() <= everything(job / "dcB").items()
 
@@ -311,7 +360,16 @@ class TestUnsealing:
 
     def test_is_refused_while_a_checkpoint_of_the_job_references_the_replica(self, promoted):
         claimed = write_checkpoint(promoted / "flink", 2, {"shared/new": 5})
-        state = Incremental(11, 2, "b", (0, 128), 1, None, (("0.sst", File(f"file:{promoted}/dcB/{JOB}/shared/a", 100)),), ())
+        state = Incremental(
+            11,
+            2,
+            "b",
+            (0, 128),
+            1,
+            None,
+            (("0.sst", File(f"file:{promoted}/dcB/{JOB}/shared/a", 100)),),
+            (),
+        )
         tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 2)
         (claimed / "_metadata").write_bytes(encode(tree).data)
         refused(promoted, "references 1 files", lambda: self.unseal(promoted, f"flink/{JOB}"))
@@ -319,14 +377,27 @@ class TestUnsealing:
     def test_is_refused_under_another_name_of_the_replica_too(self, promoted):
         (promoted / "alias").symlink_to(promoted / "dcB")
         claimed = write_checkpoint(promoted / "flink", 2, {"shared/new": 5})
-        state = Incremental(11, 2, "b", (0, 128), 1, None, (("0.sst", File(f"file:{promoted}/alias/{JOB}/shared/a", 100)),), ())
+        state = Incremental(
+            11,
+            2,
+            "b",
+            (0, 128),
+            1,
+            None,
+            (("0.sst", File(f"file:{promoted}/alias/{JOB}/shared/a", 100)),),
+            (),
+        )
         tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 2)
         (claimed / "_metadata").write_bytes(encode(tree).data)
         refused(promoted, "references 1 files", lambda: self.unseal(promoted, f"flink/{JOB}"))
 
     def test_is_refused_before_the_job_has_completed_a_checkpoint(self, promoted):
         (promoted / "flink" / OTHER_JOB).mkdir(parents=True)
-        refused(promoted, "no checkpoint that was completed since", lambda: self.unseal(promoted, f"flink/{OTHER_JOB}"))
+        refused(
+            promoted,
+            "no checkpoint that was completed since",
+            lambda: self.unseal(promoted, f"flink/{OTHER_JOB}"),
+        )
 
     def test_removes_the_seal_once_the_job_has_a_checkpoint_of_its_own(self, promoted):
         write_checkpoint(promoted / "flink", 2, {"shared/new": 5})
@@ -383,7 +454,9 @@ class TestWhatIsKept:
     def test_damage_to_a_changelog_file_whose_extent_is_0_is_repaired(self, job):
         files = {"dstl/log": 0}
         write_checkpoint(job / "dcA", 3, files)
-        (job / "dcA" / JOB / "dstl" / "log").write_bytes(b"a changelog is longer than its handle says")
+        (job / "dcA" / JOB / "dstl" / "log").write_bytes(
+            b"a changelog is longer than its handle says"
+        )
         sync(job)
         copy = next((job / "dcB" / JOB / "foreign").iterdir())
         for damaged in (b"", b"a changelog"):
@@ -392,7 +465,9 @@ class TestWhatIsKept:
             assert copy.read_bytes() == b"a changelog is longer than its handle says"
 
     @pytest.mark.parametrize("kind", ["zero-filled", "of equal length"])
-    def test_damage_of_equal_length_is_never_made_official_and_repaired_by_check_content(self, job, kind):
+    def test_damage_of_equal_length_is_never_made_official_and_repaired_by_check_content(
+        self, job, kind
+    ):
         sync(job)
         place = job / "dcB" / JOB / "shared" / "e"
         place.write_bytes(DAMAGES[kind](place.read_bytes()))
@@ -456,7 +531,9 @@ class TestTheNewestCheckpoint:
         assert report.plan.dropped == ("chk-8",)
 
     def test_that_is_named_is_not_ambiguous(self, restarted):
-        named = sync_operation.Request(f"file:{restarted}/dcA/{JOB}/chk-8", f"file:{restarted}/dcB", runner="inline")
+        named = sync_operation.Request(
+            f"file:{restarted}/dcA/{JOB}/chk-8", f"file:{restarted}/dcB", runner="inline"
+        )
         assert sync_operation.sync(named, lambda _line: None).plan.empty
 
 
@@ -493,11 +570,17 @@ def test_a_link_in_cpreplicates_own_directory_is_refused(job, name):
     place.symlink_to(job / "other")
     aged(job / "dcB")
     for upkeep in ("promote", "relocate", "sweep"):
-        refused(job, f".cpreplicate/{name} is a symbolic link", lambda upkeep=upkeep: maintain(upkeep, job / "dcB" / JOB))
+        refused(
+            job,
+            f".cpreplicate/{name} is a symbolic link",
+            lambda upkeep=upkeep: maintain(upkeep, job / "dcB" / JOB),
+        )
     refused(job, f".cpreplicate/{name} is a symbolic link")
 
 
-@pytest.mark.parametrize("text", ["", "x", '{"sequence": 1e999, "digests": [], "adopted": false}', None])
+@pytest.mark.parametrize(
+    "text", ["", "x", '{"sequence": 1e999, "digests": [], "adopted": false}', None]
+)
 def test_where_a_record_is_damaged_or_lost_the_manifest_says_the_same(job, text):
     sync(job)
     record = job / "dcB" / JOB / ".cpreplicate" / "chk-1.json"
@@ -567,7 +650,13 @@ def test_the_directory_of_the_job_must_be_there_to_unseal(job):
 def test_a_promoted_checkpoint_whose_record_was_lost_stays_the_newest(job):
     write_checkpoint(job / "dcA", 2, NEXT)
     for number in (1, 2):
-        named = Request(f"file:{job}/dcA/{JOB}/chk-{number}", f"file:{job}/dcB", runner="inline", keep=2, paths="relative")
+        named = Request(
+            f"file:{job}/dcA/{JOB}/chk-{number}",
+            f"file:{job}/dcB",
+            runner="inline",
+            keep=2,
+            paths="relative",
+        )
         sync_operation.sync(named, lambda _line: None)
     (job / "dcB" / JOB / ".cpreplicate" / "chk-2.json").unlink()
     assert maintain("promote", job / "dcB" / JOB).checkpoint == "chk-2"

@@ -15,9 +15,14 @@ def contents(replica):
 
 @pytest.mark.parametrize(
     ("record", "why"),
-    [("replica.json", "is damaged, or of another version"), ("chk-1.json", "was not written by cpreplicate")],
+    [
+        ("replica.json", "is damaged, or of another version"),
+        ("chk-1.json", "was not written by cpreplicate"),
+    ],
 )
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"digests": [[1, 2]], "sources": 4, "sequence": "x"}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", b'{"digests": [[1, 2]], "sources": 4, "sequence": "x"}']
+)
 def test_a_damaged_marker_or_record_is_refused_with_nothing_changed(tmp_path, record, why, content):
     replica = synced(tmp_path, {1: FILES})
     (replica / ".cpreplicate" / record).write_bytes(content)
@@ -25,5 +30,8 @@ def test_a_damaged_marker_or_record_is_refused_with_nothing_changed(tmp_path, re
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     before = contents(replica)
     with pytest.raises(Refused, match=why):
-        sync.sync(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None)
+        sync.sync(
+            Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"),
+            lambda _line: None,
+        )
     assert contents(replica) == before

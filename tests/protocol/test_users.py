@@ -17,7 +17,8 @@ from tests.support.jobs import JOB, write_checkpoint
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME", "HADOOP_USER_NAME")
 UNKNOWN = 54321
 
-# The first run imports every module: another user may not be able to read where Python is installed.
+# The first run imports every module: another user may not be able to read where Python is
+# installed.
 AS_ANOTHER_USER = """
 import os, sys
 from cpreplicate.cli import main
@@ -76,7 +77,10 @@ def test_sync_and_promote_work_for_a_user_id_without_a_passwd_entry():
             os.chown(each, user, -1)
         words = [root / "dcA" / JOB, root / "dcB", user, JOB]
         done = subprocess.run(
-            [sys.executable, "-c", AS_ANOTHER_USER, *map(str, words)], capture_output=True, text=True, env=environment
+            [sys.executable, "-c", AS_ANOTHER_USER, *map(str, words)],
+            capture_output=True,
+            text=True,
+            env=environment,
         )
         assert done.returncode == 0, done.stderr
         seal = json.loads((root / "dcB" / JOB / ".cpreplicate" / "sealed").read_text())

@@ -21,7 +21,9 @@ def cost(action):
 
 
 @given(SIZES, st.integers(1, 32), st.integers(1, 1 << 36), st.integers(1, 50))
-def test_batches_hold_every_action_once_within_both_caps_and_most_bytes_first(sizes, slots, most_bytes, most_files):
+def test_batches_hold_every_action_once_within_both_caps_and_most_bytes_first(
+    sizes, slots, most_bytes, most_files
+):
     packed = batches(copies(sizes), slots, most_bytes, most_files)
     assert sorted(action for batch in packed for action in batch) == sorted(copies(sizes))
     assert all(0 < len(batch) <= most_files for batch in packed)
@@ -30,7 +32,10 @@ def test_batches_hold_every_action_once_within_both_caps_and_most_bytes_first(si
     assert bytes_ == sorted(bytes_, reverse=True)
 
 
-@given(st.lists(st.integers(SMALL + 1, BATCH_BYTES // 300), min_size=1, max_size=300), st.integers(1, 32))
+@given(
+    st.lists(st.integers(SMALL + 1, BATCH_BYTES // 300), min_size=1, max_size=300),
+    st.integers(1, 32),
+)
 def test_there_are_four_batches_a_slot_and_they_cost_alike(sizes, slots):
     packed = batches(copies(sizes), slots)
     assert len(packed) == min(len(sizes), 4 * slots)
@@ -39,7 +44,9 @@ def test_there_are_four_batches_a_slot_and_they_cost_alike(sizes, slots):
 
 
 @given(st.lists(st.integers(0, SMALL), min_size=1, max_size=3000), st.integers(1, 32))
-def test_small_files_make_batches_that_cost_alike_and_no_more_of_them_than_is_worth_a_task(sizes, slots):
+def test_small_files_make_batches_that_cost_alike_and_no_more_of_them_than_is_worth_a_task(
+    sizes, slots
+):
     packed = batches(copies(sizes), slots)
     assert len(packed) <= min(4 * slots, -(-len(sizes) // 16)) or len(sizes) > 2000
     loads = [sum(map(cost, batch)) for batch in packed]

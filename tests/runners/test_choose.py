@@ -31,13 +31,19 @@ def test_auto_starts_no_spark_for_little_and_spark_for_much():
 
 def test_what_was_asked_for_is_taken():
     assert chosen(Engine(runner="spark"), 1, 1).name == "spark"
-    assert chosen(Engine(runner="inline", master="spark://driver:7077"), 10**6, 1 << 50).name == "inline"
+    assert (
+        chosen(Engine(runner="inline", master="spark://driver:7077"), 10**6, 1 << 50).name
+        == "inline"
+    )
 
 
 def test_the_reason_tells_both_estimates_and_where_they_come_from():
     reason = chosen(CLUSTER, 10, 20 << 30).reason
     assert "10 files of 21474836480 bytes" in reason
-    assert "inline about 107 s, Spark about 20 s: 6.6 s to start (not measured here yet), then 8.0 times as fast" in reason
+    assert (
+        "inline about 107 s, Spark about 20 s: 6.6 s to start (not measured here yet), then 8.0 times as fast"
+        in reason
+    )
 
 
 def test_a_session_that_took_long_to_start_here_is_worth_less_from_then_on():
@@ -50,7 +56,10 @@ def test_a_session_that_took_long_to_start_here_is_worth_less_from_then_on():
 def test_the_slots_of_a_cluster_are_told_by_its_properties():
     properties = (("spark.executor.instances", "10"), ("spark.executor.cores", "4"))
     assert estimate(Engine(master="yarn", conf=properties), 1, 1).speedup == 40
-    assert estimate(Engine(conf=(("spark.master", "yarn"), ("spark.cores.max", "6"))), 1, 1).speedup == 6
+    assert (
+        estimate(Engine(conf=(("spark.master", "yarn"), ("spark.cores.max", "6"))), 1, 1).speedup
+        == 6
+    )
 
 
 def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(cache):

@@ -41,7 +41,9 @@ def test_spark_tries_a_failed_batch_again(copies, tmp_path):
         outcomes = runner.run(copies)
         timer.join()
     assert failures(outcomes) == {}
-    assert {outcome.target: outcome.bytes for outcome in outcomes} == {copy.target: copy.extent for copy in copies}
+    assert {outcome.target: outcome.bytes for outcome in outcomes} == {
+        copy.target: copy.extent for copy in copies
+    }
 
 
 @pytest.fixture
@@ -50,7 +52,10 @@ def copies(tmp_path):
     for number in range(FILES):
         (tmp_path / "source" / f"{number}").write_bytes(b"x" * number * 1000)
     root = f"file:{tmp_path}"
-    return [Copy(f"{root}/source/{number}", f"{root}/target/{number}", number * 1000) for number in range(FILES)]
+    return [
+        Copy(f"{root}/source/{number}", f"{root}/target/{number}", number * 1000)
+        for number in range(FILES)
+    ]
 
 
 @pytest.fixture(scope="class", params=["inline", "local[2,3]"])
@@ -69,9 +74,13 @@ class TestEveryRunner:
     def test_every_file_is_copied_read_and_deleted_and_told_as_a_row(self, runner, copies):
         copied = {outcome.target: outcome for outcome in runner.run(copies)}
         assert failures(copied.values()) == {}
-        assert {target: row.bytes for target, row in copied.items()} == {copy.target: copy.extent for copy in copies}
+        assert {target: row.bytes for target, row in copied.items()} == {
+            copy.target: copy.extent for copy in copies
+        }
         read = runner.run([Read(copy.target, copy.extent) for copy in copies])
-        assert {row.target: row.crc32c for row in read} == {target: row.crc32c for target, row in copied.items()}
+        assert {row.target: row.crc32c for row in read} == {
+            target: row.crc32c for target, row in copied.items()
+        }
         assert copied[copies[7].target].crc32c == checksum(copies[7].source, Site()).crc32c
         deleted = runner.run([Delete(copy.target) for copy in copies])
         assert failures(deleted) == {}
@@ -115,7 +124,9 @@ def test_what_is_more_important_is_given_the_next_slot(copies):
     limits = new_limits(None, 80_000)
     sites = Sites(Site(limits=limits), Site(limits=limits))
     less, more = copies[20:37], copies[37:]
-    with SparkRunner(sites, Engine(master="local[1]", batch_files=1, parallelism=40), levels=2) as runner:
+    with SparkRunner(
+        sites, Engine(master="local[1]", batch_files=1, parallelism=40), levels=2
+    ) as runner:
         runner.run(copies[:1])
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(runner.run, less, 1)
@@ -127,11 +138,16 @@ def test_what_is_more_important_is_given_the_next_slot(copies):
     assert meanwhile <= 4  # those whose tasks had been given out, and the one that runs
 
 
-def test_a_function_is_not_called_by_an_executor_that_runs_something_else_and_one_line_says_so(monkeypatch):
+def test_a_function_is_not_called_by_an_executor_that_runs_something_else_and_one_line_says_so(
+    monkeypatch,
+):
     monkeypatch.setattr(executors, "needs", lambda *_: executors.Needs((("cpreplicate", "0.0.1"),)))
     with (
         SparkRunner(Sites(), Engine(master="local[1]")) as runner,
-        pytest.raises(CpreplicateError, match=r"^the executor on \S+ has cpreplicate \S+, the driver 0\.0\.1; [^\n]+$"),
+        pytest.raises(
+            CpreplicateError,
+            match=r"^the executor on \S+ has cpreplicate \S+, the driver 0\.0\.1; [^\n]+$",
+        ),
     ):
         runner.map(str, [1])
 
@@ -145,7 +161,12 @@ def test_little_to_do_imports_no_pyspark():
         "import sys; from cpreplicate.runners import Engine, choose_runner as c; from cpreplicate.storage import Sites; "
         "c(Engine(), 1, 1, Sites()); print('pyspark' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )
 
 
 def test_where_java_is_missing_the_error_says_so_before_anything_is_done(monkeypatch, tmp_path):
@@ -170,15 +191,22 @@ def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
     started = time.monotonic()
     refusal = refusal_of("nonsense://x", copies)
     assert "Spark did not start" in refusal
-    assert re.search("Could not parse Master URL|Master must either be", refusal)  # by a JVM that runs, or by one that starts
+    assert re.search(
+        "Could not parse Master URL|Master must either be", refusal
+    )  # by a JVM that runs, or by one that starts
     assert not set("\n\t") & set(refusal), "a stack trace, or what every JVM says at its start"
     assert time.monotonic() - started < 60
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # pyspark leaves the pipe of a JVM open that ended at its start
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # pyspark leaves the pipe of a JVM open that ended at its start
         gc.collect()
 
 
 def refusal_of(master, copies):
-    with pytest.raises(CpreplicateError) as raised, SparkRunner(Sites(), Engine(master=master)) as runner:
+    with (
+        pytest.raises(CpreplicateError) as raised,
+        SparkRunner(Sites(), Engine(master=master)) as runner,
+    ):
         runner.run(copies)
     return str(raised.value)

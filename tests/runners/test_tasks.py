@@ -45,7 +45,10 @@ def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wante
     limited = Limited(memory, new_limits(0.01, None), "memory")
     down = Retrying(Faulty(memory, lambda _verb, _uri: Transient(errno.EIO, "down")), 3600)
     copies = [Copy(SOURCE, f"memory:/target/{number}", 9) for number in range(8)]
-    with serving("memory", limited if why == "--max-rps" else down), InlineRunner(Sites()) as runner:
+    with (
+        serving("memory", limited if why == "--max-rps" else down),
+        InlineRunner(Sites()) as runner,
+    ):
         timer = threading.Timer(0.5, runner.cancel)
         timer.start()
         began = time.monotonic()
@@ -84,7 +87,9 @@ def test_an_error_is_one_line_and_spares_the_other_files(memory):
 
 
 def test_a_failure_that_lasts_is_told_after_three_tries(memory):
-    tracing = Tracing(Faulty(memory, lambda verb, _uri: OSError(errno.EIO, "broken") if verb == "put" else None))
+    tracing = Tracing(
+        Faulty(memory, lambda verb, _uri: OSError(errno.EIO, "broken") if verb == "put" else None)
+    )
     with serving("memory", tracing), InlineRunner(Sites()) as runner:
         [outcome] = runner.run([Copy(SOURCE, TARGET, 9)])
     assert "broken" in outcome.error

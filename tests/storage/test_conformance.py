@@ -1,4 +1,6 @@
-"""What the commit protocol asks of every storage: local, HDFS by each of its clients, object stores, and, for tests, memory."""
+"""What the commit protocol asks of every storage: local, HDFS by each of its clients, object
+stores, and, for tests, memory.
+"""
 
 import contextlib
 import errno
@@ -11,7 +13,15 @@ import pytest
 import s3fs
 
 from cpreplicate.errors import Refused, UsageError
-from cpreplicate.storage import ShortSource, Site, Sites, SourceMissing, WriteSettings, checksum, copy_file
+from cpreplicate.storage import (
+    ShortSource,
+    Site,
+    Sites,
+    SourceMissing,
+    WriteSettings,
+    checksum,
+    copy_file,
+)
 from cpreplicate.storage.base import TEMPORARY, Attributes
 from tests.support.faults import Faulty
 from tests.support.memory import MemoryStorage
@@ -20,8 +30,28 @@ from tests.support.s3 import s3fs_options
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
-NAMES = ["plain", "with space", "50%", "%2e%2e", "a?b#c", "ünïcode", "semi;colon", "-dash", "a+b&c=d"]
-STORAGES = ["file", "memory", "hdfs", "hdfs-hadoop", "hdfs-ha", "hdfs-ha-hadoop", "viewfs", "webhdfs", "s3"]
+NAMES = [
+    "plain",
+    "with space",
+    "50%",
+    "%2e%2e",
+    "a?b#c",
+    "ünïcode",
+    "semi;colon",
+    "-dash",
+    "a+b&c=d",
+]
+STORAGES = [
+    "file",
+    "memory",
+    "hdfs",
+    "hdfs-hadoop",
+    "hdfs-ha",
+    "hdfs-ha-hadoop",
+    "viewfs",
+    "webhdfs",
+    "s3",
+]
 
 
 class Place:
@@ -35,12 +65,22 @@ class Place:
 
 
 def hdfs(cluster, client: str = "native", uri: str | None = None, **more: str) -> Place:
-    options = (("", tuple({**cluster.conf, "hadoop.user.name": cluster.superuser, **more}.items())),)
-    return Place(f"{uri or cluster.uri}/conformance/{uuid.uuid4().hex}", Site(options, client, WriteSettings()))
+    options = (
+        ("", tuple({**cluster.conf, "hadoop.user.name": cluster.superuser, **more}.items())),
+    )
+    return Place(
+        f"{uri or cluster.uri}/conformance/{uuid.uuid4().hex}",
+        Site(options, client, WriteSettings()),
+    )
 
 
 def s3_site(endpoint: str) -> Site:
-    options = {"key": "testing", "secret": "testing", "endpoint_url": endpoint, "region": "us-east-1"}
+    options = {
+        "key": "testing",
+        "secret": "testing",
+        "endpoint_url": endpoint,
+        "region": "us-east-1",
+    }
     return Site((("s3:", tuple(options.items())),))
 
 
@@ -99,7 +139,9 @@ def test_what_is_put_is_read_listed_and_deleted_under_its_literal_name(storage, 
     uri = f"{root}/new/{name}"
     assert storage.put(uri, lambda: [b"ab", b"c"]) == 3
     assert read(storage, uri) == b"abc"
-    assert [(s.uri, s.name, s.length, s.is_directory) for s in storage.list(f"{root}/new")] == [(uri, name, 3, False)]
+    assert [(s.uri, s.name, s.length, s.is_directory) for s in storage.list(f"{root}/new")] == [
+        (uri, name, 3, False)
+    ]
     assert storage.stat(uri).length == 3
     assert storage.delete(uri)
     assert storage.stat(uri) is None
@@ -164,7 +206,9 @@ def test_a_put_replaces_a_file_as_a_whole(storage, root):
     assert [each.name for each in storage.list(root)] == ["file"]
 
 
-@pytest.mark.parametrize("length", [3, 17 << 20], ids=["small", "above a part of a multipart upload"])
+@pytest.mark.parametrize(
+    "length", [3, 17 << 20], ids=["small", "above a part of a multipart upload"]
+)
 def test_a_put_that_must_not_replace_leaves_what_is_there(place, storage, root, length):
     """What publishes a new `chk-N/_metadata`: a job may have written one of that name just before."""
     uri = f"{root}/d/file"
@@ -176,7 +220,9 @@ def test_a_put_that_must_not_replace_leaves_what_is_there(place, storage, root, 
     assert uploads_under_way(place) == []
 
 
-@pytest.mark.parametrize("length", [3, 17 << 20], ids=["small", "above a part of a multipart upload"])
+@pytest.mark.parametrize(
+    "length", [3, 17 << 20], ids=["small", "above a part of a multipart upload"]
+)
 def test_a_put_that_must_not_replace_creates_what_is_not_there(storage, root, length):
     assert put(storage, f"{root}/d/file", bytes(length), replace=False) == length
     assert storage.stat(f"{root}/d/file").length == length
@@ -184,7 +230,9 @@ def test_a_put_that_must_not_replace_creates_what_is_not_there(storage, root, le
 
 
 def test_of_two_puts_that_must_not_replace_the_later_one_fails(storage, root):
-    """The file appears while the second put is under way, so only the publishing itself can notice it."""
+    """The file appears while the second put is under way, so only the publishing itself can notice
+    it.
+    """
     uri = f"{root}/d/file"
 
     def overtaken(_length):
@@ -200,9 +248,15 @@ def uploads_under_way(place):
     """Multipart uploads of the place's own that were neither completed nor aborted; none but on S3."""
     if place.has_directories:
         return []
-    client = s3fs.S3FileSystem(**s3fs_options(place.site.options_for("s3://conformance")["endpoint_url"]))
+    client = s3fs.S3FileSystem(
+        **s3fs_options(place.site.options_for("s3://conformance")["endpoint_url"])
+    )
     found = client.list_multipart_uploads("conformance")
-    return [each for each in found if each["Key"].startswith(place.root.removeprefix("s3://conformance/"))]
+    return [
+        each
+        for each in found
+        if each["Key"].startswith(place.root.removeprefix("s3://conformance/"))
+    ]
 
 
 def test_of_many_contenders_one_creates(storage, root):
@@ -297,7 +351,9 @@ def test_a_merged_file_is_copied_to_its_end(place, storage, root):
     assert copy_file(f"{root}/a", f"{root}/b", 4, place.sites).bytes == 9
 
 
-def test_a_source_that_is_missing_or_short_is_told_apart_and_publishes_nothing(place, storage, root):
+def test_a_source_that_is_missing_or_short_is_told_apart_and_publishes_nothing(
+    place, storage, root
+):
     with pytest.raises(SourceMissing):
         copy_file(f"{root}/none", f"{root}/b", 0, place.sites)
     put(storage, f"{root}/a", b"123")
@@ -391,7 +447,12 @@ def test_a_fault_at_the_target_is_not_taken_for_a_missing_source(place, storage,
 def test_an_object_is_the_same_under_every_name_that_s3_was_recorded_by(s3, scheme):
     s3.make_bucket("conformance")
     site, key = s3_site(s3.endpoint), f"conformance/{uuid.uuid4().hex}/file"
-    site = replace(site, options=tuple((f"{name}:", options) for name in ("s3", scheme) for _, options in site.options))
+    site = replace(
+        site,
+        options=tuple(
+            (f"{name}:", options) for name in ("s3", scheme) for _, options in site.options
+        ),
+    )
     put(site.storage("s3://conformance"), f"s3://{key}", b"x")
     assert read(site.storage(f"{scheme}://conformance"), f"{scheme}://{key}") == b"x"
 

@@ -15,7 +15,9 @@ def test_syncs_change_nothing_but_the_replica(tmp_path):
     with serving("file", tracing):
         for number in source.numbers(job):
             place = f"file:{source.job_root(job)}/chk-{number}"
-            request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline")
+            request = Request(
+                place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline"
+            )
             sync.sync(request, lambda _line: None)
     changed = [uri for _verb, uri in tracing.changes()]
     assert any(uri.endswith("/_metadata") for uri in changed)

@@ -1,4 +1,6 @@
-"""What the REST client of WebHDFS sends, and how it reports answers that no NameNode of the tests gives."""
+"""What the REST client of WebHDFS sends, and how it reports answers that no NameNode of the tests
+gives.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class NameNode:
 
     def storage(self, **options: str) -> WebHdfsStorage:
         return WebHdfsStorage(
-            self.filesystem, {name.replace("__", "."): value for name, value in options.items()}, WriteSettings()
+            self.filesystem,
+            {name.replace("__", "."): value for name, value in options.items()},
+            WriteSettings(),
         )
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -87,13 +91,17 @@ def namenode() -> Iterator[NameNode]:
         ({"hadoop__user__name": "ann", "token": "abc"}, {"delegation": "abc"}),
     ],
 )
-def test_each_request_carries_the_identity(namenode: NameNode, options: dict[str, str], identity: dict[str, str]) -> None:
+def test_each_request_carries_the_identity(
+    namenode: NameNode, options: dict[str, str], identity: dict[str, str]
+) -> None:
     uri = f"{namenode.filesystem}/a b"
     assert namenode.storage(**options).stat(uri) is not None
     assert namenode.asked == [("GET", "/webhdfs/v1/a%20b", {**identity, "op": "GETFILESTATUS"})]
 
 
-def test_a_password_is_sent_as_basic_authentication_and_not_in_the_address(namenode: NameNode) -> None:
+def test_a_password_is_sent_as_basic_authentication_and_not_in_the_address(
+    namenode: NameNode,
+) -> None:
     namenode.storage(user="ann", password="x").stat(f"{namenode.filesystem}/a")
     assert namenode.headers[0]["Authorization"] == "Basic " + base64.b64encode(b"ann:x").decode()
     assert namenode.parameters == {"op": "GETFILESTATUS"}
@@ -105,7 +113,10 @@ def test_a_password_is_sent_as_basic_authentication_and_not_in_the_address(namen
         ({"token": "abc", "user": "ann"}, "a delegation token names its user"),
         ({"token": "abc", "proxy_to": "ann"}, "a delegation token names its user"),
         ({"password": "x"}, "the option password needs the option user"),
-        ({"hadoop__security__authentication": "kerberos", "user": "ann"}, "Kerberos takes the user from the ticket"),
+        (
+            {"hadoop__security__authentication": "kerberos", "user": "ann"},
+            "Kerberos takes the user from the ticket",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_a_usage_error(
@@ -115,7 +126,9 @@ def test_options_that_contradict_each_other_are_a_usage_error(
         namenode.storage(**options)
 
 
-def test_kerberos_without_its_package_is_a_usage_error(namenode: NameNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kerberos_without_its_package_is_a_usage_error(
+    namenode: NameNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "requests_kerberos", None)
     with pytest.raises(UsageError, match="pip install requests-kerberos"):
         namenode.storage(hadoop__security__authentication="kerberos")
@@ -144,7 +157,9 @@ def test_a_create_that_is_not_redirected_is_reported(namenode: NameNode) -> None
 
 
 @pytest.mark.parametrize("status", [200, 502])
-def test_an_answer_of_something_else_than_a_namenode_may_pass(namenode: NameNode, status: int) -> None:
+def test_an_answer_of_something_else_than_a_namenode_may_pass(
+    namenode: NameNode, status: int
+) -> None:
     namenode.status, namenode.body = status, b"<html>proxy</html>"
     uri = f"{namenode.filesystem}/a"
     with pytest.raises(Transient) as raised:
@@ -155,7 +170,11 @@ def test_an_answer_of_something_else_than_a_namenode_may_pass(namenode: NameNode
 
 def test_the_exception_of_a_namenode_names_the_uri_as_given(namenode: NameNode) -> None:
     namenode.status = 403
-    remote = {"exception": "AccessControlException", "javaClassName": "x.AccessControlException", "message": "user=ann"}
+    remote = {
+        "exception": "AccessControlException",
+        "javaClassName": "x.AccessControlException",
+        "message": "user=ann",
+    }
     namenode.body = json.dumps({"RemoteException": remote}).encode()
     uri = f"{namenode.filesystem}/a"
     with pytest.raises(PermissionError, match="permission denied: user=ann") as raised:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """While the block runs no other process builds; Maven's processes share its repository, and `clean` spares no lock file."""
+    """While the block runs no other process builds.
+
+    Maven's processes share its repository, and `clean` spares no lock file.
+    """
     with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

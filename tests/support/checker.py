@@ -1,6 +1,7 @@
 """An independent checker of replicas: slow, obvious, and sharing no code with cpreplicate.
 
-It reads a replica's `_metadata` field by field, as `docs/metadata-format.md` tells it, and looks for each file.
+It reads a replica's `_metadata` field by field, as `docs/metadata-format.md` tells it, and looks
+for each file.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ Lookup: TypeAlias = Callable[[str], "int | None"]
 
 
 def faults(replica: Path) -> list[str]:
-    """What is wrong with the replica: files of its committed checkpoints that are missing, short or outside it."""
+    """What is wrong with the replica: files of its committed checkpoints that are missing, short or
+    outside it.
+    """
     metadata = sorted(replica.glob("chk-*/_metadata"))
     return [fault for each in metadata for fault in faults_of(each.read_bytes(), each, _length)]
 
 
 def faults_of(data: bytes, metadata: Path, length_of: Lookup) -> list[str]:
-    """The same of one checkpoint whose `_metadata` has these bytes; `length_of` is None where there is no such file."""
+    """The same of one checkpoint whose `_metadata` has these bytes.
+
+    `length_of` is None where there is no such file.
+    """
     replica = metadata.parent.parent
     found = []
     for need in needs_of(data, metadata):
@@ -75,7 +81,9 @@ class _Reader:
             self.skip(self.i32())
         for _ in range(self.i32()):
             self.operator()
-        assert self.data[self.at :][:4] == (b"\xac\xed\x00\x05" if self.version >= 4 else b""), "torn, or more than a _metadata"
+        assert self.data[self.at :][:4] == (b"\xac\xed\x00\x05" if self.version >= 4 else b""), (
+            "torn, or more than a _metadata"
+        )
         return self.needs
 
     def skip(self, count: int) -> bytes:
@@ -224,5 +232,7 @@ class _Reader:
             assert kind in (0, 16), f"stream handle {kind}"
 
     def need(self, path: str, extent: int) -> None:
-        local = path.removeprefix("file:") if path.startswith("file:") else f"{self.directory}/{path}"
+        local = (
+            path.removeprefix("file:") if path.startswith("file:") else f"{self.directory}/{path}"
+        )
         self.needs.append(Need(os.path.normpath(local), extent))

@@ -1,4 +1,6 @@
-"""The command line in this process, where a process of its own for each command would take most of a test's time."""
+"""The command line in this process, where a process of its own for each command would take most of
+a test's time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Ended(NamedTuple):
 
 def run(*words: object) -> Ended:
     """Run a command as the console script does; an exception that it does not foresee is raised."""
-    done = CliRunner().invoke(cli, list(map(str, words)), standalone_mode=False, env={"HADOOP_CONF_DIR": None})
+    done = CliRunner().invoke(
+        cli, list(map(str, words)), standalone_mode=False, env={"HADOOP_CONF_DIR": None}
+    )
     if isinstance(done.exception, CpreplicateError):
         return Ended(done.exception.exit_code, done.stdout, str(done.exception))
     if done.exception is not None:

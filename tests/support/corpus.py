@@ -24,7 +24,9 @@ class Checkpoint(NamedTuple):
 def checkpoints() -> list[Checkpoint]:
     """Every checkpoint of the corpus; savepoints are not among them."""
     found = sorted(ROOT.glob("*/ckpt/*/chk-*/_metadata"))
-    return [Checkpoint(p.parts[-5], p.parts[-3], int(p.parts[-2].removeprefix("chk-"))) for p in found]
+    return [
+        Checkpoint(p.parts[-5], p.parts[-3], int(p.parts[-2].removeprefix("chk-"))) for p in found
+    ]
 
 
 class DataCentre:
@@ -50,16 +52,25 @@ class DataCentre:
 
     def numbers(self, job: str) -> list[int]:
         """The checkpoints of a job, oldest first."""
-        return sorted(int(p.parent.name.removeprefix("chk-")) for p in self.job_root(job).glob("chk-*/_metadata"))
+        return sorted(
+            int(p.parent.name.removeprefix("chk-"))
+            for p in self.job_root(job).glob("chk-*/_metadata")
+        )
 
     def is_whole(self, job: str, number: int) -> bool:
-        """Whether a checkpoint has all its files: after a CLAIM restore Flink leaves older ones without."""
+        """Whether a checkpoint has all its files: after a CLAIM restore Flink leaves older ones
+        without.
+        """
         recorded = f"{RECORDED}/{self.folder}".removeprefix("file:")
-        needs = checker.needs(self.job_root(job) / f"chk-{number}" / "_metadata", check_directories=False)
+        needs = checker.needs(
+            self.job_root(job) / f"chk-{number}" / "_metadata", check_directories=False
+        )
         return all(Path(need.path.replace(recorded, str(self.path))).exists() for need in needs)
 
 
 def tree(root: Path) -> dict[str, bytes]:
     """Every file below a directory, with its bytes; cpreplicate's own record is left out."""
     files = (path for path in root.rglob("*") if path.is_file())
-    return {str(p.relative_to(root)): p.read_bytes() for p in files if ".cpreplicate" not in p.parts}
+    return {
+        str(p.relative_to(root)): p.read_bytes() for p in files if ".cpreplicate" not in p.parts
+    }

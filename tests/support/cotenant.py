@@ -1,6 +1,8 @@
-"""A model of Flink on a simulated disk: jobs that write, retain and delete checkpoints beside cpreplicate's replicas.
+"""A model of Flink on a simulated disk: jobs that write, retain and delete checkpoints beside
+cpreplicate's replicas.
 
-It writes its files itself, in no step of the disk, and remembers every byte that it wrote and has not deleted.
+It writes its files itself, in no step of the disk, and remembers every byte that it wrote and has
+not deleted.
 """
 
 from __future__ import annotations
@@ -16,19 +18,32 @@ from typing import Literal, NamedTuple
 from cpreplicate.core import uri
 from tests.support import checker
 from tests.support.encoder import File as FileHandle
-from tests.support.encoder import Incremental, KeyGroups, OperatorEntry, RelativeFile, Segment, Subtask, Tree, encode
+from tests.support.encoder import (
+    Incremental,
+    KeyGroups,
+    OperatorEntry,
+    RelativeFile,
+    Segment,
+    Subtask,
+    Tree,
+    encode,
+)
 from tests.support.simulated import SimulatedDisk
 
 METADATA = "_metadata"
 FIXED = "0" * 32  # the id of every application in application mode with HA
 SIDES = ("A", "B")
-TAG = re.compile(rb"tag:[0-9]{12}")  # the operator id of the model's checkpoints: it tells one from every other
+TAG = re.compile(
+    rb"tag:[0-9]{12}"
+)  # the operator id of the model's checkpoints: it tells one from every other
 
 ClaimMode = Literal["NO_CLAIM", "CLAIM", "LEGACY"]
 
 
 class Checkpoint(NamedTuple):
-    """A complete checkpoint: its directory, its number, and its references in the order of its `_metadata`."""
+    """A complete checkpoint: its directory, its number, and its references in the order of its
+    `_metadata`.
+    """
 
     place: str
     number: int
@@ -48,7 +63,8 @@ class Checkpoint(NamedTuple):
 class Job:
     """A job as Flink runs it. `store` are the checkpoints that it keeps, the oldest first.
 
-    `restored` is what it started from, until its first own checkpoint. `mine` are the files that it may delete.
+    `restored` is what it started from, until its first own checkpoint. `mine` are the files that it
+    may delete.
     """
 
     side: str
@@ -75,7 +91,10 @@ class Job:
 
 
 class Flink:
-    """Every job of both data centres. `owned` is what they wrote and have not deleted, `ever` each byte there ever was."""
+    """Every job of both data centres.
+
+    `owned` is what they wrote and have not deleted, `ever` each byte there ever was.
+    """
 
     def __init__(self, disk: SimulatedDisk, draw: Random, retained: int, merging: bool) -> None:
         self.owned: dict[str, bytes] = {}
@@ -101,7 +120,9 @@ class Flink:
         for place in start.files:
             self.ever[place] = self._data(place)
         if mode != "NO_CLAIM":  # else the first checkpoint is a full one
-            job.shared = [place for place in start.files if "/shared/" in place and "merged-" not in place]
+            job.shared = [
+                place for place in start.files if "/shared/" in place and "merged-" not in place
+            ]
         if mode == "CLAIM":
             job.store = [start]
             job.mine = {*start.files, start.metadata}
@@ -120,7 +141,10 @@ class Flink:
             self._grow(job, job.merged)
 
     def complete(self, job: Job) -> Checkpoint | None:
-        """Complete the checkpoint in progress, and subsume those that are not retained. None if it fails."""
+        """Complete the checkpoint in progress, and subsume those that are not retained.
+
+        None if it fails.
+        """
         if job.uploaded is None or self._draw.random() < 0.3:
             self.upload(job)
         place = f"{job.root}/chk-{job.number}"
@@ -163,20 +187,38 @@ class Flink:
         tag = f"tag:{len(self.checkpoints):012d}".encode()
         own = [self._handle(each, place) for each in job.uploaded or ()]
         shared = tuple((f"{each[-8:]}.sst", self._handle(each)) for each in job.shared)
-        state = Incremental(11, job.number, "backend", (0, 63), 1, own[0], shared, tuple(("own", each) for each in own[1:]))
-        merged = tuple(Subtask(1 + index, keyed=KeyGroups(12, 64, (0,), each)) for index, each in enumerate(job.segments))
+        state = Incremental(
+            11,
+            job.number,
+            "backend",
+            (0, 63),
+            1,
+            own[0],
+            shared,
+            tuple(("own", each) for each in own[1:]),
+        )
+        merged = tuple(
+            Subtask(1 + index, keyed=KeyGroups(12, 64, (0,), each))
+            for index, each in enumerate(job.segments)
+        )
         version = self._draw.randint(5 if merged else 3, 6)
         operator = OperatorEntry(tag, 1 + len(merged), 128, (Subtask(0, keyed=state), *merged))
         data = bytes(encode(Tree(version, (operator,), job.number)).data)
         self._write(job, f"{place}/{METADATA}", data)
         local = Path(uri.local_path(f"{place}/{METADATA}"))
-        made = Checkpoint(place, job.number, tuple(checker.needs_of(data, local, check_directories=False)), tag)
+        made = Checkpoint(
+            place, job.number, tuple(checker.needs_of(data, local, check_directories=False)), tag
+        )
         self.checkpoints[tag] = made
         return made
 
     def _subsume(self, job: Job, gone: Checkpoint) -> None:
-        """Delete a checkpoint and the files that only it needed, as far as they are the job's: its own and claimed ones."""
-        kept = {place for each in job.store for place in each.files}.union(job.shared, job.uploaded or ())
+        """Delete a checkpoint and the files that only it needed, as far as they are the job's: its
+        own and claimed ones.
+        """
+        kept = {place for each in job.store for place in each.files}.union(
+            job.shared, job.uploaded or ()
+        )
         kept.update([job.merged] if job.merged else [])
         for place in sorted({gone.metadata, *gone.files} & job.mine - kept):
             self._delete(place)

@@ -1,4 +1,6 @@
-"""Two data centres on the local disk: Flink's own directories, cpreplicate's beside them, and its commands as processes."""
+"""Two data centres on the local disk: Flink's own directories, cpreplicate's beside them, and its
+commands as processes.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,12 @@ class DataCentre:
 
 def cli(*words: str | Path, codes: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, with one of these exit codes."""
-    done = subprocess.run(_command(words), capture_output=True, text=True, timeout=CLI_SECONDS, check=False)
-    assert done.returncode in codes, f"{words} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    done = subprocess.run(
+        _command(words), capture_output=True, text=True, timeout=CLI_SECONDS, check=False
+    )
+    assert done.returncode in codes, (
+        f"{words} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     return done
 
 
@@ -73,7 +79,17 @@ def watching(source: Path, target_root: Path, scratch: Path) -> Iterator[Watch]:
     """Run `cpreplicate watch` until the block ends."""
     scratch.mkdir(parents=True)
     output, errors = scratch / "stdout", scratch / "stderr"
-    words = ("watch", source, target_root, "--interval", "0.2s", "--runner", "inline", "--output", "json")
+    words = (
+        "watch",
+        source,
+        target_root,
+        "--interval",
+        "0.2s",
+        "--runner",
+        "inline",
+        "--output",
+        "json",
+    )
     with output.open("wb") as stdout, errors.open("wb") as stderr:
         process = subprocess.Popen(_command(words), stdout=stdout, stderr=stderr)
         try:
@@ -99,7 +115,9 @@ class Fleet:
     def __init__(self, scratch: Path, roots: Sequence[tuple[Path, Path]]) -> None:
         self.rounds: list[Round] = []
         self._configuration = scratch / "fleet.toml"
-        self._configuration.write_text("".join(f'[[root]]\nsource = "{source}"\ntarget = "{to}"\n' for source, to in roots))
+        self._configuration.write_text(
+            "".join(f'[[root]]\nsource = "{source}"\ntarget = "{to}"\n' for source, to in roots)
+        )
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
@@ -129,7 +147,12 @@ class Fleet:
 
         def is_enough() -> bool:
             self._refuse_failure()
-            done = [job for each in self.rounds[before:] for job in each.jobs if job["source"] == f"file:{source}"]
+            done = [
+                job
+                for each in self.rounds[before:]
+                for job in each.jobs
+                if job["source"] == f"file:{source}"
+            ]
             return sum(job["status"] == "replicated" for job in done) >= count
 
         wait_until(is_enough, f"{source} was not replicated {count} times")
@@ -174,8 +197,8 @@ class Print(NamedTuple):
 class Guard:
     """Watches what Flink keeps: no file that a retained checkpoint references may vanish or change.
 
-    A checkpoint is recorded as it completes. Flink itself deletes those that it no longer retains: their `_metadata` goes
-    with their files.
+    A checkpoint is recorded as it completes. Flink itself deletes those that it no longer retains:
+    their `_metadata` goes with their files.
     """
 
     def __init__(self, patience: float = 10.0) -> None:
@@ -202,7 +225,10 @@ class Guard:
             self._directories.append(job)
 
     def retained(self) -> list[Path]:
-        """Every checkpoint that is there now; each has been recorded, with the files that it references now."""
+        """Every checkpoint that is there now.
+
+        Each has been recorded, with the files that it references now.
+        """
         self._look()
         return sorted(metadata.parent for metadata in self._checkpoints if metadata.exists())
 
@@ -229,7 +255,10 @@ class Guard:
     def _fault(self, metadata: Path) -> str | None:
         try:
             known = self._checkpoints.get(metadata)
-            files = known or [str(metadata), *sorted({need.path for need in checker.needs(metadata, False)})]
+            files = known or [
+                str(metadata),
+                *sorted({need.path for need in checker.needs(metadata, False)}),
+            ]
             for file in files:
                 now = _print_of(Path(file))
                 if self._files.setdefault(file, now) != now:

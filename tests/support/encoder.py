@@ -1,6 +1,8 @@
-"""A hand-written encoder of `_metadata`: a tree of plain dataclasses to bytes, and the state handles that a decoder must find.
+"""A hand-written encoder of `_metadata`: a tree of plain dataclasses to bytes, and the state
+handles that a decoder must find.
 
-It shares nothing with `cpreplicate.metadata` but the `Handle` type that it promises rows of; modified UTF-8 is its own too.
+It shares nothing with `cpreplicate.metadata` but the `Handle` type that it promises rows of;
+modified UTF-8 is its own too.
 """
 
 from __future__ import annotations
@@ -59,10 +61,23 @@ class Sink:
         self.i32(len(values))
         self.i64(*values)
 
-    def row(self, start: int, kind: str, path: str | None, size: int, position: int | None = None) -> None:
+    def row(
+        self, start: int, kind: str, path: str | None, size: int, position: int | None = None
+    ) -> None:
         length = len(self.data) - start
         self.handles.append(
-            Handle(self.operator, self.subtask, self.state, self.part, kind, path, size, position, start, length)
+            Handle(
+                self.operator,
+                self.subtask,
+                self.state,
+                self.part,
+                kind,
+                path,
+                size,
+                position,
+                start,
+                length,
+            )
         )
 
     def stream(self, handle: Stream | None, part: str) -> None:
@@ -388,7 +403,10 @@ class Subtask:
             self._encode_channels(out)
 
     def _encode_channels(self, out: Sink) -> None:
-        for out.state, tag, channels in (("channel-in", 1, self.inputs), ("channel-out", 2, self.outputs)):
+        for out.state, tag, channels in (
+            ("channel-in", 1, self.inputs),
+            ("channel-out", 2, self.outputs),
+        ):
             out.i32(len(channels))
             for channel in channels:
                 channel.encode(out, tag)

@@ -9,7 +9,10 @@ from cpreplicate.storage.wrappers.base import Wrapped
 
 
 class Faulty(Wrapped):
-    """Raises what `fault` returns for a verb and its place, before anything is done; passes on what it has none for."""
+    """Raises what `fault` returns for a verb and its place, before anything is done.
+
+    Passes on what it has none for.
+    """
 
     def __init__(self, inner: Storage, fault: Callable[[str, str], OSError | None]) -> None:
         super().__init__(inner)

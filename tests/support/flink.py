@@ -1,8 +1,9 @@
 """Runs real Flink jobs that know what their state must be: the Java side is `tests/flink`.
 
-`Flink` keeps one JVM a version that runs job after job, each on its own MiniCluster. `Flink.start` gives a
-job of its own process that goes on until it is stopped. Each process ends when its stdin closes, so none outlives
-the tests. Hadoop's client, pyspark's own, is on Flink's class path: checkpoints may lie at `hdfs://…` too.
+`Flink` keeps one JVM a version that runs job after job, each on its own MiniCluster. `Flink.start`
+gives a job of its own process that goes on until it is stopped. Each process ends when its stdin
+closes, so none outlives the tests. Hadoop's client, pyspark's own, is on Flink's class path:
+checkpoints may lie at `hdfs://…` too.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Job:
     file_merging: bool = False
     file_merging_across: bool = False
     changelog: Place | None = None  # the base path of the changelog's own files
-    job_id: str | None = None  # fixed, as in application mode with high availability; else a new one at each start
+    job_id: str | None = (
+        None  # fixed, as in application mode with high availability; else a new one at each start
+    )
 
     def words(self) -> list[str]:
         """The options of this job for the harness."""
@@ -146,7 +149,9 @@ class RunResult:
 class _Process:
     """One JVM: takes commands on stdin, answers with events on stdout."""
 
-    def __init__(self, command: Sequence[str], scratch: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], scratch: Path, environment: Mapping[str, str]
+    ) -> None:
         self._log = (scratch / f"stderr-{time.monotonic_ns()}").open("w+b")
         self._process = subprocess.Popen(
             command,
@@ -250,7 +255,10 @@ class RunningJob:
 
 
 class Flink:
-    """Flink of one version; `hadoop_conf` is the directory with the configuration of its Hadoop, if that needs any."""
+    """Flink of one version.
+
+    `hadoop_conf` is the directory with the configuration of its Hadoop, if that needs any.
+    """
 
     def __init__(self, version: Version, hadoop_conf: Path | None = None) -> None:
         self.version = version
@@ -316,9 +324,11 @@ class Flink:
         restore: Place | None = None,
         claim_mode: ClaimMode = "NO_CLAIM",
     ) -> Iterator[RunningJob]:
-        """A job in its own process, with a checkpoint every `interval_ms`, if not 0; killed when the block ends.
+        """A job in its own process, with a checkpoint every `interval_ms`, if not 0; killed when
+        the block ends.
 
-        Once it is stopped, its process serves the runs that follow: a JVM that has run a job starts the next one sooner.
+        Once it is stopped, its process serves the runs that follow: a JVM that has run a job starts
+        the next one sooner.
         """
         process = self._spawn()
         running = RunningJob(process)
@@ -340,7 +350,9 @@ class Flink:
             raise FlinkError(str(events[-1]))
         return [row for row in events if "event" not in row]
 
-    def load_bench(self, files: Sequence[Path], heap: str = "4g", seconds: float = 600) -> dict[Path, float]:
+    def load_bench(
+        self, files: Sequence[Path], heap: str = "4g", seconds: float = 600
+    ) -> dict[Path, float]:
         """Seconds that Flink's own loader needs for each `_metadata` file, warm."""
         command = self._java("cpreplicate.LoaderBench", *map(str, files), options=[f"-Xmx{heap}"])
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
@@ -388,13 +400,24 @@ def _hadoop_client() -> list[Path]:
 
 
 def _environment(hadoop_conf: Path | None) -> dict[str, str]:
-    """Flink's Hadoop knows what `hadoop_conf` tells, and nothing of the Hadoop that this machine may have."""
+    """Flink's Hadoop knows what `hadoop_conf` tells, and nothing of the Hadoop that this machine
+    may have.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HADOOP_")}
     return {**kept, "HADOOP_CONF_DIR": str(hadoop_conf)} if hadoop_conf else kept
 
 
-def _run_words(root: Place, job: Job, checkpoints: int, restore: Place | None, claim_mode: ClaimMode) -> list[str]:
-    words = ["run", "--checkpoints", _uri(root), "--checkpoint-count", str(checkpoints), *job.words()]
+def _run_words(
+    root: Place, job: Job, checkpoints: int, restore: Place | None, claim_mode: ClaimMode
+) -> list[str]:
+    words = [
+        "run",
+        "--checkpoints",
+        _uri(root),
+        "--checkpoint-count",
+        str(checkpoints),
+        *job.words(),
+    ]
     if restore is not None:
         words += ["--restore", _uri(restore), "--claim-mode", claim_mode]
     return words

@@ -1,4 +1,6 @@
-"""Our reading of a `_metadata` in the words of Flink's loader, so that the two can be compared row by row."""
+"""Our reading of a `_metadata` in the words of Flink's loader, so that the two can be compared row
+by row.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ STATES = {
     "chan-in": "channel-in",
     "chan-out": "channel-out",
 }
-PARTS = {"incr-meta": "meta", "incr-shared": "shared", "incr-private": "private", "chlg-delta": "delta"}
+PARTS = {
+    "incr-meta": "meta",
+    "incr-shared": "shared",
+    "incr-private": "private",
+    "chlg-delta": "delta",
+}
 PARTS |= {"KeyGroupsStateHandle": "key-groups", "KeyGroupsSavepointStateHandle": "key-groups"}
 
 
@@ -24,11 +31,22 @@ def as_we_tell(row: dict[str, Any]) -> tuple[Any, ...]:
     part = PARTS.get(role.removeprefix("chlg-mat/").split("/")[0], "")
     path = row.get("path")
     subtask = row["subtask"] if row["subtask"] >= 0 else None
-    return (row["op"], subtask, STATES[state], part, row["type"], path, row.get("startPos"), row["size"])
+    return (
+        row["op"],
+        subtask,
+        STATES[state],
+        part,
+        row["type"],
+        path,
+        row.get("startPos"),
+        row["size"],
+    )
 
 
 def as_flink_tells(metadata: Metadata) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """(handles as (operator, subtask, state, part, type, path, position, size), merge directories of each subtask)."""
+    """(handles as (operator, subtask, state, part, type, path, position, size), merge directories
+    of each subtask).
+    """
     rows, pending, directories = [], [], []
     for handle in metadata.handles:
         operator = metadata.operators[handle.operator].id if handle.operator is not None else None
@@ -40,7 +58,16 @@ def as_flink_tells(metadata: Metadata) -> tuple[list[tuple[Any, ...]], list[tupl
             continue
         path = f"{metadata.base_uri}/{handle.path}" if handle.kind == "relative" else handle.path
         rows.append(
-            (operator, handle.subtask, handle.state, handle.part, TYPES[handle.kind], path, handle.position, handle.size)
+            (
+                operator,
+                handle.subtask,
+                handle.state,
+                handle.part,
+                TYPES[handle.kind],
+                path,
+                handle.position,
+                handle.size,
+            )
         )
     return rows, directories
 

@@ -1,4 +1,6 @@
-"""Fuzzing `_metadata`: small files of every version and handle, ways to damage them, and what must hold of what comes out."""
+"""Fuzzing `_metadata`: small files of every version and handle, ways to damage them, and what must
+hold of what comes out.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,25 @@ from tests.support.generate import DIRECTORY, PROPERTIES, generate
 VERSIONS = range(2, 7)
 BASE = f"{DIRECTORY}/chk-1"
 _PLACEMENT = Placement(BASE, DIRECTORY, "chk-1")
-_ODD_PATHS = ("shared/%2e%2e/x", "shared/%252e%252e/x", "shared/a%2fb", "shared/.cpreplicate/x", "chk-1/_metadata", "x", "")
+_ODD_PATHS = (
+    "shared/%2e%2e/x",
+    "shared/%252e%252e/x",
+    "shared/a%2fb",
+    "shared/.cpreplicate/x",
+    "chk-1/_metadata",
+    "x",
+    "",
+)
 _TOLD = re.compile(r"byte (\d+): |version -?\d+ of _metadata")
 
-# ---- files to be damaged --------------------------------------------------------------------------------------------
+# ---- files to be damaged
+# --------------------------------------------------------------------------------------------
 
 
 class Seed(NamedTuple):
-    """A file, its version, and its fields: where each number and each length lies that decoding it reads, and its width."""
+    """A file, its version, and its fields: where each number and each length lies that decoding it
+    reads, and its width.
+    """
 
     data: bytes
     version: int
@@ -72,8 +85,14 @@ def corpus() -> tuple[Seed, ...]:
 def generated(version: int) -> tuple[Seed, ...]:
     """Small files that together have every type of handle of the version, and some of any handles."""
     mixed = (generate(number, version, size=2) for number in range(100))
-    small = [one.data.replace(PROPERTIES, TAIL) for one in mixed if len(one.rows) > 2 and len(one.data) < 2500]
-    return tuple(seed(data) for data in [*(bytes(encode(tree).data) for tree in _trees(version)), *small])
+    small = [
+        one.data.replace(PROPERTIES, TAIL)
+        for one in mixed
+        if len(one.rows) > 2 and len(one.data) < 2500
+    ]
+    return tuple(
+        seed(data) for data in [*(bytes(encode(tree).data) for tree in _trees(version)), *small]
+    )
 
 
 def seed(data: bytes) -> Seed:
@@ -122,10 +141,14 @@ def _subtasks(version: int) -> Iterator[Subtask]:
     merge = OperatorState(states, segment, (f"{DIRECTORY}/taskowned/x", f"{DIRECTORY}/shared/x"))
     for number, stream in enumerate(_streams()):
         keyed = KeyGroups((3, 7, 12)[number % 3], 0, (1, 2), stream)
-        yield Subtask(0, OperatorState(states, stream), merge, keyed, None, *_channels(version, stream))
+        yield Subtask(
+            0, OperatorState(states, stream), merge, keyed, None, *_channels(version, stream)
+        )
     for path in _ODD_PATHS:
         place = f"{DIRECTORY}/{path}"
-        yield Subtask(0, OperatorState((), Empty(), (place, f"{place}/y")), OperatorState((), File(place, 1)))
+        yield Subtask(
+            0, OperatorState((), Empty(), (place, f"{place}/y")), OperatorState((), File(place, 1))
+        )
     for one in _keyed():
         yield Subtask(0, keyed=one, keyed_raw=Changelog(8, (0, 1), 0, (one,), (None,)))
         yield Subtask(1 if version == 2 else 0, keyed=Changelog(14, (0, 1), 0, (None, one), (one,)))
@@ -146,16 +169,34 @@ def _keyed() -> Iterator[Keyed]:
         yield ChangelogFiles(kind, (0, 1), ((3, _streams()[position]),) * 4)
 
 
-def _channels(version: int, stream: Stream | None) -> list[tuple[PlainChannel | MergedChannel, ...]]:
+def _channels(
+    version: int, stream: Stream | None
+) -> list[tuple[PlainChannel | MergedChannel, ...]]:
     if version == 2:
         return []
     plain = (PlainChannel((0, 0, 1), (1, 2), 3, stream),) * 3
     return [plain, (*plain, MergedChannel(0, 3, stream, b"\1\2")) if version >= 6 else plain]
 
 
-# ---- damage ---------------------------------------------------------------------------------------------------------
+# ---- damage
+# ---------------------------------------------------------------------------------------------------------
 
-_LIES = (0, 1, 2, 127, 128, 255, 0x7FFF, 0xFFFF, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+_LIES = (
+    0,
+    1,
+    2,
+    127,
+    128,
+    255,
+    0x7FFF,
+    0xFFFF,
+    1 << 16,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 1,
+)
 
 
 def _flipped(one: Seed, draw: random.Random, bits: int) -> bytes:
@@ -193,7 +234,9 @@ def _lie(data: bytes, at: int, width: int, draw: random.Random) -> bytes:
 
 
 def _spliced(one: Seed, draw: random.Random, others: Sequence[Seed]) -> bytes:
-    """The head of one file and the tail of another of its version, often as many fields from the end."""
+    """The head of one file and the tail of another of its version, often as many fields from the
+    end.
+    """
     other = draw.choice([other for other in others if other.version == one.version])
     if draw.random() < 0.5:
         return one.data[: _place(one, draw)] + other.data[_place(other, draw) :]
@@ -236,7 +279,8 @@ DAMAGES: dict[str, Callable[[Seed, random.Random, Sequence[Seed]], bytes]] = {
     "piece of another version": _transplanted,
 }
 
-# ---- what must hold -------------------------------------------------------------------------------------------------
+# ---- what must hold
+# -------------------------------------------------------------------------------------------------
 
 
 def read(data: bytes, stream: bool = False, window: int = WINDOW) -> Metadata | None:
@@ -252,7 +296,10 @@ def read(data: bytes, stream: bool = False, window: int = WINDOW) -> Metadata | 
 
 
 def survives(data: bytes) -> bool:
-    """Whether the bytes could be read. Fails if anything but a `MetadataError` comes out, or a reading that is of no use."""
+    """Whether the bytes could be read.
+
+    Fails if anything but a `MetadataError` comes out, or a reading that is of no use.
+    """
     metadata = read(data)
     if metadata is None:
         return False
@@ -285,14 +332,19 @@ def _lie_in_order(handles: list[Handle], length: int) -> None:
 
 def _rewritten_as_they_are(data: bytes, metadata: Metadata, handles: list[Handle]) -> None:
     assert b"".join(rewrite(data, metadata, lambda _: None)) == data
-    if not any("\0" in handle.path for handle in handles if handle.path):  # a NUL may have been one byte or two
+    if not any(
+        "\0" in handle.path for handle in handles if handle.path
+    ):  # a NUL may have been one byte or two
         assert b"".join(rewrite(data, metadata, same_spelling)) == data
 
 
 def _placed_in_the_replica(metadata: Metadata) -> None:
     try:
         found = closure(metadata)
-        targets = [*_PLACEMENT.place_all(found.files, found.plain), *map(_PLACEMENT.place_directory, found.directories)]
+        targets = [
+            *_PLACEMENT.place_all(found.files, found.plain),
+            *map(_PLACEMENT.place_directory, found.directories),
+        ]
     except CpreplicateError:
         return
     assert all(map(is_replica_path, targets)), targets

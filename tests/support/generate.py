@@ -1,4 +1,6 @@
-"""Generated `_metadata`: hypothesis strategies over the encoder's trees, and large synthetic files made fast."""
+"""Generated `_metadata`: hypothesis strategies over the encoder's trees, and large synthetic files
+made fast.
+"""
 
 from __future__ import annotations
 
@@ -43,22 +45,33 @@ DIRECTORY = f"hdfs://dcA/flink/ckpt/{JOB}"
 
 
 def _properties() -> bytes:
-    data = min((Path(__file__).parent.parent / "data" / "corpus").glob("2.3.0-rocks-incr/ckpt/*/chk-*/_metadata")).read_bytes()
+    data = min(
+        (Path(__file__).parent.parent / "data" / "corpus").glob(
+            "2.3.0-rocks-incr/ckpt/*/chk-*/_metadata"
+        )
+    ).read_bytes()
     return data[data.rindex(b"\xac\xed\x00\x05") :]
 
 
-# The serialized `CheckpointProperties` of a real checkpoint, which Flink's own loader wants to find at the end.
+# The serialized `CheckpointProperties` of a real checkpoint, which Flink's own loader wants to find
+# at the end.
 PROPERTIES = _properties()
 
-# ---- strategies -----------------------------------------------------------------------------------------------------
+# ---- strategies
+# -----------------------------------------------------------------------------------------------------
 
 _I32 = st.integers(0, 2**31 - 1)
 _I64 = st.integers(0, 2**63 - 1)
 _SIGNED = st.integers(-(2**63), 2**63 - 1)
 _SIZES = st.one_of(st.integers(0, 2**40), _I64)
-# Paths of few lengths, so that runs of equal shape appear; and any text, so that they are cut short.
-_PLAIN_PATHS = st.sampled_from(("a", "b", "file:/dcA/x", "file:/dcA/y", f"{DIRECTORY}/shared/0", f"{DIRECTORY}/shared/1"))
-_ODD_TEXT = st.text(st.one_of(st.characters(), st.sampled_from("\0é\ud800\U0001f600/ %"))).filter(lambda text: len(text) < 60)
+# Paths of few lengths, so that runs of equal shape appear; and any text, so that they are cut
+# short.
+_PLAIN_PATHS = st.sampled_from(
+    ("a", "b", "file:/dcA/x", "file:/dcA/y", f"{DIRECTORY}/shared/0", f"{DIRECTORY}/shared/1")
+)
+_ODD_TEXT = st.text(st.one_of(st.characters(), st.sampled_from("\0é\ud800\U0001f600/ %"))).filter(
+    lambda text: len(text) < 60
+)
 _TEXT = st.one_of(_PLAIN_PATHS, _ODD_TEXT)
 _PATHS = _TEXT.filter(bool)
 _NAMES = st.one_of(st.sampled_from(("000012.sst", "000013.sst", "CURRENT", "")), _TEXT)
@@ -77,7 +90,9 @@ def _leaves() -> st.SearchStrategy[Stream]:
 
 
 STREAMS: st.SearchStrategy[Stream | None] = st.one_of(
-    st.none(), _leaves(), st.builds(Nested, st.integers(0, 9), _OFFSETS, st.one_of(st.none(), _leaves()))
+    st.none(),
+    _leaves(),
+    st.builds(Nested, st.integers(0, 9), _OFFSETS, st.one_of(st.none(), _leaves())),
 )
 
 
@@ -94,27 +109,63 @@ def _files(draw: st.DrawFn) -> tuple[tuple[str, Stream | None], ...]:
 @st.composite
 def _changelog_files(draw: st.DrawFn) -> ChangelogFiles:
     files = tuple((draw(st.integers(0, 9)), stream) for _, stream in draw(_files()))
-    return ChangelogFiles(draw(st.sampled_from((10, 13))), draw(_GROUPS), files, identity=draw(_TEXT))
+    return ChangelogFiles(
+        draw(st.sampled_from((10, 13))), draw(_GROUPS), files, identity=draw(_TEXT)
+    )
 
 
-_KEY_GROUPS = st.builds(KeyGroups, st.sampled_from((3, 7, 12)), st.integers(0, 127), _OFFSETS, STREAMS, _TEXT)
+_KEY_GROUPS = st.builds(
+    KeyGroups, st.sampled_from((3, 7, 12)), st.integers(0, 127), _OFFSETS, STREAMS, _TEXT
+)
 _INCREMENTAL = st.builds(
-    Incremental, st.sampled_from((5, 11)), _SIGNED, _TEXT, _GROUPS, _SIGNED, STREAMS, _files(), _files(), _TEXT
+    Incremental,
+    st.sampled_from((5, 11)),
+    _SIGNED,
+    _TEXT,
+    _GROUPS,
+    _SIGNED,
+    STREAMS,
+    _files(),
+    _files(),
+    _TEXT,
 )
 _CHANGES = st.tuples(st.integers(-1, 127), st.binary(max_size=20))
-_IN_MEMORY = st.builds(InMemoryChanges, _GROUPS, st.tuples(_I64, _I64), st.lists(_CHANGES, max_size=3).map(tuple), _TEXT)
+_IN_MEMORY = st.builds(
+    InMemoryChanges,
+    _GROUPS,
+    st.tuples(_I64, _I64),
+    st.lists(_CHANGES, max_size=3).map(tuple),
+    _TEXT,
+)
 
 
 def _changelogs(inner: st.SearchStrategy[Keyed]) -> st.SearchStrategy[Keyed]:
     handles = st.lists(st.one_of(st.none(), inner), max_size=2).map(tuple)
-    return st.builds(Changelog, st.sampled_from((8, 14)), _GROUPS, _SIGNED, handles, handles, _SIGNED, _SIGNED, _TEXT)
+    return st.builds(
+        Changelog,
+        st.sampled_from((8, 14)),
+        _GROUPS,
+        _SIGNED,
+        handles,
+        handles,
+        _SIGNED,
+        _SIGNED,
+        _TEXT,
+    )
 
 
 KEYED: st.SearchStrategy[Keyed | None] = st.one_of(
-    st.none(), st.recursive(st.one_of(_KEY_GROUPS, _INCREMENTAL, _IN_MEMORY, _changelog_files()), _changelogs, max_leaves=3)
+    st.none(),
+    st.recursive(
+        st.one_of(_KEY_GROUPS, _INCREMENTAL, _IN_MEMORY, _changelog_files()),
+        _changelogs,
+        max_leaves=3,
+    ),
 )
 _STATES = st.lists(st.tuples(_TEXT, st.integers(0, 2), _OFFSETS), max_size=2).map(tuple)
-_MERGED = st.one_of(st.just(Empty()), st.builds(Segment, _SIZES, _SIZES, st.integers(0, 1), _PATHS, _TEXT))
+_MERGED = st.one_of(
+    st.just(Empty()), st.builds(Segment, _SIZES, _SIZES, st.integers(0, 1), _PATHS, _TEXT)
+)
 OPERATOR_STATES = st.one_of(
     st.none(),
     st.builds(OperatorState, _STATES, STREAMS),
@@ -129,7 +180,11 @@ def _channels(draw: st.DrawFn, version: int) -> tuple[PlainChannel | MergedChann
     plain = st.builds(PlainChannel, st.tuples(_I32, _I32, _I32), _OFFSETS, _I64, STREAMS)
     merged = st.builds(MergedChannel, _I32, _I64, STREAMS, st.binary(max_size=9))
     kinds = st.one_of(plain, merged) if version >= 6 else plain
-    return tuple(channel for channel in draw(st.lists(kinds, max_size=2)) for _ in range(draw(st.sampled_from((1, 3, 40)))))
+    return tuple(
+        channel
+        for channel in draw(st.lists(kinds, max_size=2))
+        for _ in range(draw(st.sampled_from((1, 3, 40))))
+    )
 
 
 @st.composite
@@ -137,13 +192,17 @@ def _operators(draw: st.DrawFn, version: int) -> OperatorEntry:
     parallelism = draw(st.integers(1, 3))
     subtasks = None
     if version == 2 or draw(st.integers(0, 4)):
-        subtasks = tuple(draw(_subtasks(version, index)) for index in range(draw(st.integers(0, parallelism))))
+        subtasks = tuple(
+            draw(_subtasks(version, index)) for index in range(draw(st.integers(0, parallelism)))
+        )
     return OperatorEntry(
         identity=draw(st.binary(min_size=16, max_size=16)),
         parallelism=parallelism,
         max_parallelism=draw(st.integers(parallelism, 2**15)),
         subtasks=subtasks,
-        coordinator=draw(st.none() | st.builds(Inline, _TEXT, st.binary(max_size=9))) if version >= 3 else None,
+        coordinator=draw(st.none() | st.builds(Inline, _TEXT, st.binary(max_size=9)))
+        if version >= 3
+        else None,
         name=draw(_TEXT),
         uid=draw(_TEXT),
     )
@@ -166,7 +225,8 @@ def trees(draw: st.DrawFn) -> Tree:
     return Tree(version, operators, draw(_I64), masters)
 
 
-# ---- seeded, for tests of thousands of files ------------------------------------------------------------------------
+# ---- seeded, for tests of thousands of files
+# ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)  # hypothesis warns of long representations
@@ -194,13 +254,18 @@ def written(tree: Tree) -> Written:
     )  # fmt: skip
 
 
-def _operator(named: bool, one: OperatorEntry) -> tuple[str, str | None, str | None, int, int, bool]:
+def _operator(
+    named: bool, one: OperatorEntry
+) -> tuple[str, str | None, str | None, int, int, bool]:
     name, uid = (one.name or None, one.uid or None) if named else (None, None)
     return one.identity.hex(), name, uid, one.parallelism, one.max_parallelism, one.subtasks is None
 
 
 def generate(seed: int, version: int, size: int = 3) -> Written:
-    """A file of any handles, the same for the same seed; `size` is about how many things each list has."""
+    """A file of any handles, the same for the same seed.
+
+    `size` is about how many things each list has.
+    """
     return written(_Seeded(seed, version, size).tree())
 
 
@@ -221,8 +286,18 @@ class _Seeded:
 
     def text(self) -> str:
         if self.draw.random() < 0.7:
-            return self.draw.choice(("CURRENT", "000012.sst", "000013.sst", f"{DIRECTORY}/shared/{self.draw.randrange(20)}"))
-        return "".join(self.draw.choice("ab/% \0é\u20ac\ud800\U0001f600") for _ in range(self.draw.randrange(12)))
+            return self.draw.choice(
+                (
+                    "CURRENT",
+                    "000012.sst",
+                    "000013.sst",
+                    f"{DIRECTORY}/shared/{self.draw.randrange(20)}",
+                )
+            )
+        return "".join(
+            self.draw.choice("ab/% \0é\u20ac\ud800\U0001f600")
+            for _ in range(self.draw.randrange(12))
+        )
 
     def path(self) -> str:
         return self.text() or "file:/x"
@@ -240,7 +315,9 @@ class _Seeded:
         return self.draw.randrange(128), self.draw.randrange(129)
 
     def segment(self) -> Segment:
-        return Segment(self.size_of(), self.size_of(), self.draw.randrange(2), self.path(), self.text())
+        return Segment(
+            self.size_of(), self.size_of(), self.draw.randrange(2), self.path(), self.text()
+        )
 
     def leaf(self) -> Stream:
         return self.draw.choice(
@@ -257,7 +334,11 @@ class _Seeded:
         chance = self.draw.random()
         if chance < 0.1:
             return None
-        return Nested(self.draw.randrange(9), self.offsets(), self.leaf()) if chance < 0.2 else self.leaf()
+        return (
+            Nested(self.draw.randrange(9), self.offsets(), self.leaf())
+            if chance < 0.2
+            else self.leaf()
+        )
 
     def files(self) -> tuple[tuple[str, Stream | None], ...]:
         files: list[tuple[str, Stream | None]] = []
@@ -269,10 +350,24 @@ class _Seeded:
         parallelism = self.draw.randrange(1, self.size + 1)
         subtasks = None
         if self.version == 2 or self.draw.random() < 0.8:
-            subtasks = tuple(self.subtask(index) for index in range(self.draw.randrange(parallelism + 1)))
-        coordinator = Inline(self.text(), self.blob()) if self.version >= 3 and self.draw.random() < 0.5 else None
+            subtasks = tuple(
+                self.subtask(index) for index in range(self.draw.randrange(parallelism + 1))
+            )
+        coordinator = (
+            Inline(self.text(), self.blob())
+            if self.version >= 3 and self.draw.random() < 0.5
+            else None
+        )
         most = self.draw.randrange(parallelism, 2**15)
-        return OperatorEntry(self.draw.randbytes(16), parallelism, most, subtasks, coordinator, self.text(), self.text())
+        return OperatorEntry(
+            self.draw.randbytes(16),
+            parallelism,
+            most,
+            subtasks,
+            coordinator,
+            self.text(),
+            self.text(),
+        )
 
     def subtask(self, index: int) -> Subtask | FinishedSubtask:
         if self.version >= 3 and self.draw.random() < 0.15:
@@ -284,46 +379,82 @@ class _Seeded:
         chance = self.draw.random()
         if chance < 0.3:
             return None
-        states = tuple((self.text(), self.draw.randrange(3), self.offsets()) for _ in range(self.draw.randrange(3)))
+        states = tuple(
+            (self.text(), self.draw.randrange(3), self.offsets())
+            for _ in range(self.draw.randrange(3))
+        )
         if chance < 0.7:
             return OperatorState(states, self.stream())
-        return OperatorState(states, self.draw.choice((Empty(), self.segment())), (self.path(), self.path()))
+        return OperatorState(
+            states, self.draw.choice((Empty(), self.segment())), (self.path(), self.path())
+        )
 
     def keyed(self, depth: int = 0) -> Keyed | None:
-        kind = self.draw.choice((0, 3, 5, 7, 9, 10, 11, 11, 12, 13) if depth > 2 else (0, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14))
+        kind = self.draw.choice(
+            (0, 3, 5, 7, 9, 10, 11, 11, 12, 13)
+            if depth > 2
+            else (0, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14)
+        )
         if kind in (8, 14):
-            inner = [tuple(self.keyed(depth + 1) for _ in range(self.draw.randrange(3))) for _ in range(2)]
+            inner = [
+                tuple(self.keyed(depth + 1) for _ in range(self.draw.randrange(3)))
+                for _ in range(2)
+            ]
             return Changelog(kind, self.groups(), self.size_of(), *inner, identity=self.text())
         if kind in (5, 11):
             files = self.files(), self.files()
-            return Incremental(kind, 7, self.text(), self.groups(), self.size_of(), self.stream(), *files, self.text())
+            return Incremental(
+                kind,
+                7,
+                self.text(),
+                self.groups(),
+                self.size_of(),
+                self.stream(),
+                *files,
+                self.text(),
+            )
         if kind in (10, 13):
             files10 = tuple((self.draw.randrange(9), stream) for _, stream in self.files())
             return ChangelogFiles(kind, self.groups(), files10, identity=self.text())
         if kind == 9:
-            changes = tuple((self.draw.randrange(-1, 9), self.blob()) for _ in range(self.draw.randrange(3)))
+            changes = tuple(
+                (self.draw.randrange(-1, 9), self.blob()) for _ in range(self.draw.randrange(3))
+            )
             return InMemoryChanges(self.groups(), (1, 2), changes, self.text())
-        return KeyGroups(kind, self.draw.randrange(128), self.offsets(), self.stream(), self.text()) if kind else None
+        return (
+            KeyGroups(kind, self.draw.randrange(128), self.offsets(), self.stream(), self.text())
+            if kind
+            else None
+        )
 
     def channels(self) -> tuple[PlainChannel | MergedChannel, ...]:
         channels: list[PlainChannel | MergedChannel] = []
         for _ in range(self.draw.randrange(3) if self.version >= 3 else 0):
-            one: PlainChannel | MergedChannel = PlainChannel((1, 2, 3), self.offsets(), self.size_of(), self.stream())
+            one: PlainChannel | MergedChannel = PlainChannel(
+                (1, 2, 3), self.offsets(), self.size_of(), self.stream()
+            )
             if self.version >= 6 and self.draw.random() < 0.5:
                 one = MergedChannel(1, self.size_of(), self.stream(), self.blob())
             channels += [one] * self.draw.choice((1, 3, 40))
         return tuple(channels)
 
 
-# ---- large files, fast ----------------------------------------------------------------------------------------------
+# ---- large files, fast
+# ----------------------------------------------------------------------------------------------
 
 
 def synthetic(
-    references: int, subtasks: int = 1, inline: int = 0, directory: str = DIRECTORY, version: int = 6
+    references: int,
+    subtasks: int = 1,
+    inline: int = 0,
+    directory: str = DIRECTORY,
+    version: int = 6,
 ) -> Iterator[bytes]:
-    """A `_metadata` in pieces: one operator with that many shared files over its subtasks, and inline coordinator state.
+    """A `_metadata` in pieces: one operator with that many shared files over its subtasks, and
+    inline coordinator state.
 
-    Its handles are the coordinator's, and for each subtask the meta file of its incremental state and its shared files.
+    Its handles are the coordinator's, and for each subtask the meta file of its incremental state
+    and its shared files.
     """
     head = Sink(version)
     head.i32(0x4960672D, version)
@@ -343,12 +474,19 @@ def synthetic(
     yield struct.pack(">i", subtasks)
     entries = _entries(random.Random(references), directory)
     for index in range(subtasks):
-        yield from _subtask(version, index, references * (index + 1) // subtasks - references * index // subtasks, entries)
+        yield from _subtask(
+            version,
+            index,
+            references * (index + 1) // subtasks - references * index // subtasks,
+            entries,
+        )
     if version >= 4:
         yield PROPERTIES
 
 
-def _subtask(version: int, index: int, files: int, entries: Callable[[int], bytes]) -> Iterator[bytes]:
+def _subtask(
+    version: int, index: int, files: int, entries: Callable[[int], bytes]
+) -> Iterator[bytes]:
     out = Sink(version)
     out.i32(index, 0, 0)
     out.u8(11)
@@ -382,7 +520,10 @@ def _entries(seeded: random.Random, directory: str) -> Callable[[int], bytes]:
         for at in range(0, 32 * count, 32):
             d = digits[at : at + 32]
             uuid = b"-".join((d[:8], d[8:12], d[12:16], d[16:20], d[20:]))
-            parts.append(b"\0\x0a%06d.sst\x02\0\0\0\0%b%b%b%b" % (made % 1_000_000, d[:4], length, path, uuid))
+            parts.append(
+                b"\0\x0a%06d.sst\x02\0\0\0\0%b%b%b%b"
+                % (made % 1_000_000, d[:4], length, path, uuid)
+            )
             made += 1
         return b"".join(parts)
 

@@ -1,7 +1,7 @@
 """Runs a real HDFS on loopback, NameNodes and DataNodes in one JVM: the Java side is `tests/hdfs`.
 
-The Hadoop client is pyspark's own; the servers come in one more jar from Maven. A cluster's process ends when its stdin
-closes, so none outlives the tests, and takes its directory with it.
+The Hadoop client is pyspark's own; the servers come in one more jar from Maven. A cluster's process
+ends when its stdin closes, so none outlives the tests, and takes its directory with it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,14 @@ COMMAND_SECONDS = 90
 
 _TARGET = PROJECT / "target"
 _JAR = _TARGET / "minicluster.jar"
-_ARCHIVE = _TARGET / "minicluster.jsa"  # the classes as the JVM maps them: less than half the time to start
-_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # start quickly; not for measuring
+_ARCHIVE = (
+    _TARGET / "minicluster.jsa"
+)  # the classes as the JVM maps them: less than half the time to start
+_JVM = [
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+]  # start quickly; not for measuring
 _DEFAULTS = {"dfs.replication": "1", "dfs.heartbeat.interval": "1"}
 _BEANS_SECONDS = 0.1  # how old a counter may be: tests/hdfs/conf/hadoop-metrics2.properties
 _BETWEEN_SERVERS = """
@@ -61,8 +67,8 @@ class HdfsError(Exception):
 class HdfsCluster:
     """One HDFS; with a `nameservice`, an HA pair of that name whose first NameNode is active.
 
-    `conf` is configuration of the servers and of `.conf` alike. The process's user is the superuser, or whom `superuser`
-    names: then the tests' own user is an ordinary one.
+    `conf` is configuration of the servers and of `.conf` alike. The process's user is the
+    superuser, or whom `superuser` names: then the tests' own user is an ordinary one.
     """
 
     def __init__(
@@ -77,7 +83,11 @@ class HdfsCluster:
         self.superuser = superuser or getpass.getuser()
         self.active: int | None = 0  # the index of the active NameNode
         self._settings = {**_DEFAULTS, **(conf or {})}
-        self._words = ["--datanodes", str(datanodes), *(["--ha", nameservice] if nameservice else [])]
+        self._words = [
+            "--datanodes",
+            str(datanodes),
+            *(["--ha", nameservice] if nameservice else []),
+        ]
         self._words += [f"{key}={value}" for key, value in self._settings.items()]
         self._process: _Process | None = None
         self._ready: dict[str, Any] = {}
@@ -151,7 +161,11 @@ class HdfsCluster:
     @property
     def conf(self) -> dict[str, str]:
         """What a Hadoop client must be configured with to reach this cluster."""
-        return {**self._settings, "fs.defaultFS": self.uri, **(self._ha_conf(self.nameservice) if self.nameservice else {})}
+        return {
+            **self._settings,
+            "fs.defaultFS": self.uri,
+            **(self._ha_conf(self.nameservice) if self.nameservice else {}),
+        }
 
     def _ha_conf(self, name: str) -> dict[str, str]:
         nodes = {f"nn{index}": index for index in range(len(self.namenodes))}
@@ -161,20 +175,33 @@ class HdfsCluster:
             f"dfs.client.failover.proxy.provider.{name}": (
                 "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
             ),
-            **{f"dfs.namenode.rpc-address.{name}.{node}": self.namenodes[index] for node, index in nodes.items()},
-            **{f"dfs.namenode.http-address.{name}.{node}": self.http[index] for node, index in nodes.items()},
+            **{
+                f"dfs.namenode.rpc-address.{name}.{node}": self.namenodes[index]
+                for node, index in nodes.items()
+            },
+            **{
+                f"dfs.namenode.http-address.{name}.{node}": self.http[index]
+                for node, index in nodes.items()
+            },
         }
 
     def write_conf_dir(self, path: Path) -> Path:
         """Writes `core-site.xml` and `hdfs-site.xml`, as a HADOOP_CONF_DIR has them."""
         path.mkdir(parents=True, exist_ok=True)
         for file, wanted in (("core-site.xml", True), ("hdfs-site.xml", False)):
-            chosen = {key: value for key, value in self.conf.items() if key.startswith(("fs.", "hadoop.")) is wanted}
+            chosen = {
+                key: value
+                for key, value in self.conf.items()
+                if key.startswith(("fs.", "hadoop.")) is wanted
+            }
             (path / file).write_text(_site_xml(chosen))
         return path
 
     def stop_datanode(self, index: int, *, declared_dead: bool = False) -> None:
-        """Breaks its connections; the NameNode goes on believing in it for ten minutes, unless it is `declared_dead`."""
+        """Breaks its connections.
+
+        The NameNode goes on believing in it for ten minutes, unless it is `declared_dead`.
+        """
         self._ask("stopdn", str(index), *(["dead"] if declared_dead else []))
 
     def start_datanode(self, index: int) -> None:
@@ -182,7 +209,10 @@ class HdfsCluster:
         self._ask("startdn", str(index))
 
     def failover(self) -> int:
-        """Makes the other NameNode active, and says which that is. The one that was becomes standby, if it runs."""
+        """Makes the other NameNode active, and says which that is.
+
+        The one that was becomes standby, if it runs.
+        """
         self._ask("failover")
         return self._active
 
@@ -203,7 +233,10 @@ class HdfsCluster:
         self._ask("safemode", "on" if on else "off")
 
     def quota(self, path: str, space: int | None) -> None:
-        """Limits the bytes, times replication, under a directory that exists; `None` lifts the limit."""
+        """Limits the bytes, times replication, under a directory that exists.
+
+        `None` lifts the limit.
+        """
         self._ask("quota", path, str(-1 if space is None else space))
 
     def chmod(self, path: str, mode: int) -> None:
@@ -219,18 +252,26 @@ class HdfsCluster:
         self._ask("mkdirs", path)
 
     def put(self, path: str, data: bytes, *, user: str | None = None) -> None:
-        """Writes a file over what was there, and its directories with it, as `user` or the superuser."""
+        """Writes a file over what was there, and its directories with it, as `user` or the
+        superuser.
+        """
         try:
             self._put(path, data, user)
         except HdfsError as failure:
             if "java.io.EOFException" not in str(failure):
                 raise
-            self._put(path, data, user)  # the DataNode's connection to a NameNode that was restarted since
+            self._put(
+                path, data, user
+            )  # the DataNode's connection to a NameNode that was restarted since
 
     def _put(self, path: str, data: bytes, user: str | None) -> None:
         query = {"op": "CREATE", "overwrite": "true", "noredirect": "true"}
         where = json.loads(self._web("PUT", path, query, user))["Location"]
-        _fetch(urllib.request.Request(where, data, {"Content-Type": "application/octet-stream"}, method="PUT"))
+        _fetch(
+            urllib.request.Request(
+                where, data, {"Content-Type": "application/octet-stream"}, method="PUT"
+            )
+        )
 
     def get(self, path: str, *, user: str | None = None) -> bytes:
         """A file's bytes."""
@@ -242,12 +283,16 @@ class HdfsCluster:
 
     def names(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
-        rows = json.loads(self._web("GET", path, {"op": "LISTSTATUS"}))["FileStatuses"]["FileStatus"]
+        rows = json.loads(self._web("GET", path, {"op": "LISTSTATUS"}))["FileStatuses"][
+            "FileStatus"
+        ]
         return sorted(row["pathSuffix"] for row in rows)
 
     def tree(self, path: str) -> dict[str, bytes | None]:
         """Every path below a directory, with a file's bytes; a directory has None."""
-        rows = json.loads(self._web("GET", path, {"op": "LISTSTATUS"}))["FileStatuses"]["FileStatus"]
+        rows = json.loads(self._web("GET", path, {"op": "LISTSTATUS"}))["FileStatuses"][
+            "FileStatus"
+        ]
         found: dict[str, bytes | None] = {}
         for row in rows:
             place = f"{path}/{row['pathSuffix']}"
@@ -257,9 +302,11 @@ class HdfsCluster:
         return found
 
     def rpc_counts(self, namenode: int | None = None) -> dict[str, int]:
-        """How often clients have called each method since the NameNode started, all that was answered until now.
+        """How often clients have called each method since the NameNode started, all that was
+        answered until now.
 
-        Of one NameNode, or of all. Calls through WebHDFS count where they reach a DataNode: to create and to open.
+        Of one NameNode, or of all. Calls through WebHDFS count where they reach a DataNode: to
+        create and to open.
         """
         time.sleep(2.5 * _BEANS_SECONDS)
         chosen = self.namenodes if namenode is None else [self.namenodes[namenode]]
@@ -268,7 +315,11 @@ class HdfsCluster:
         for bean in self._rpc_beans():
             if re.findall(r"ForPort(\d+)", bean["name"])[0] in ports:
                 counts.update(_calls(bean))
-        return {method: count for method, count in sorted(counts.items()) if count and method not in _NOT_BY_CLIENTS}
+        return {
+            method: count
+            for method, count in sorted(counts.items())
+            if count and method not in _NOT_BY_CLIENTS
+        }
 
     @contextlib.contextmanager
     def counted(self, namenode: int | None = None) -> Iterator[Counter[str]]:
@@ -304,7 +355,9 @@ class HdfsCluster:
         if not answer["ok"]:
             raise HdfsError(f"{' '.join(words)}: {answer['error']}\n{self.stderr()}")
 
-    def _web(self, method: str, path: str, query: Mapping[str, str], user: str | None = None) -> bytes:
+    def _web(
+        self, method: str, path: str, query: Mapping[str, str], user: str | None = None
+    ) -> bytes:
         words = urllib.parse.urlencode({**query, "user.name": user or self.superuser})
         url = f"http://{self.http[self._active]}/webhdfs/v1{urllib.parse.quote(path)}?{words}"
         return _fetch(urllib.request.Request(url, method=method))
@@ -314,7 +367,9 @@ class HdfsCluster:
         query = "/jmx?qry=Hadoop:service=NameNode,name=RpcDetailedActivityForPort*"
         for address in self.http:
             with contextlib.suppress(HdfsError):
-                return list(json.loads(_fetch(urllib.request.Request(f"http://{address}{query}")))["beans"])
+                return list(
+                    json.loads(_fetch(urllib.request.Request(f"http://{address}{query}")))["beans"]
+                )
         raise HdfsError("no NameNode answers")
 
 
@@ -384,12 +439,18 @@ class _Process:
 
 
 def _calls(bean: Mapping[str, Any]) -> dict[str, int]:
-    """The calls of each method in a bean, without other views of the same calls and WebHDFS's own, `(external)`.
+    """The calls of each method in a bean, without other views of the same calls and WebHDFS's own,
+    `(external)`.
 
-    A call that fails counts as one of its exception, such as `fileNotFoundException`, and not as one of its method.
+    A call that fails counts as one of its exception, such as `fileNotFoundException`, and not as
+    one of its method.
     """
-    found = {key.removesuffix("NumOps"): value for key, value in bean.items() if key.endswith("NumOps")}
-    methods = [key for key in found if key.isidentifier() and not key.startswith(("Overall", "Deferred"))]
+    found = {
+        key.removesuffix("NumOps"): value for key, value in bean.items() if key.endswith("NumOps")
+    }
+    methods = [
+        key for key in found if key.isidentifier() and not key.startswith(("Overall", "Deferred"))
+    ]
     return {key[:1].lower() + key[1:]: found[key] for key in methods}
 
 
@@ -399,13 +460,18 @@ def _fetch(request: urllib.request.Request) -> bytes:
             return bytes(response.read())
     except urllib.error.HTTPError as refused:
         with refused:
-            raise HdfsError(f"{request.method} {request.full_url}: {refused.code} {refused.read().decode()}") from None
+            raise HdfsError(
+                f"{request.method} {request.full_url}: {refused.code} {refused.read().decode()}"
+            ) from None
     except OSError as failure:
         raise HdfsError(f"{request.method} {request.full_url}: {failure}") from failure
 
 
 def _site_xml(conf: Mapping[str, str]) -> str:
-    rows = [f"<property><name>{escape(key)}</name><value>{escape(value)}</value></property>" for key, value in conf.items()]
+    rows = [
+        f"<property><name>{escape(key)}</name><value>{escape(value)}</value></property>"
+        for key, value in conf.items()
+    ]
     return "\n".join(['<?xml version="1.0"?>', "<configuration>", *rows, "</configuration>", ""])
 
 
@@ -418,18 +484,35 @@ def _pyspark_jars() -> Path:
 
 def _environment(user: str) -> dict[str, str]:
     hadoop = [name for name in os.environ if name.startswith("HADOOP_")]
-    kept = {name: value for name, value in os.environ.items() if name not in [*hadoop, "JAVA_TOOL_OPTIONS"]}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in [*hadoop, "JAVA_TOOL_OPTIONS"]
+    }
     return {**kept, "HADOOP_USER_NAME": user}
 
 
 def _java(options: list[str], directory: Path, words: list[str]) -> list[str]:
     classpath = f"{_JAR}:{_pyspark_jars()}/*"
     quiet = ["-Xlog:disable", "-Xlog:all=error:stderr", f"-Djava.io.tmpdir={directory}"]
-    return ["java", *_JVM, *options, *quiet, "-cp", classpath, "MiniCluster", "--dir", str(directory), *words]
+    return [
+        "java",
+        *_JVM,
+        *options,
+        *quiet,
+        "-cp",
+        classpath,
+        "MiniCluster",
+        "--dir",
+        str(directory),
+        *words,
+    ]
 
 
 def build() -> None:
-    """Prepares the jar and the archive of its classes, unless that was done since its sources last changed."""
+    """Prepares the jar and the archive of its classes, unless that was done since its sources last
+    changed.
+    """
     with building.alone():
         _TARGET.mkdir(exist_ok=True)
         stamp = _TARGET / "stamp"
@@ -445,7 +528,11 @@ def build() -> None:
 def _digest_of_sources() -> str:
     jars = sorted(path.name for path in _pyspark_jars().iterdir())
     digest = hashlib.sha256("\0".join([*_JVM, str(_pyspark_jars()), *jars]).encode())
-    for path in [PROJECT / "pom.xml", PROJECT / "MiniCluster.java", *sorted((PROJECT / "conf").iterdir())]:
+    for path in [
+        PROJECT / "pom.xml",
+        PROJECT / "MiniCluster.java",
+        *sorted((PROJECT / "conf").iterdir()),
+    ]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -461,9 +548,20 @@ def _maven() -> None:
 
 
 def _write_jar(hadoop: Path) -> None:
-    """Ours and Hadoop's classes in one jar, not compressed: its web servers read all of it each time they start."""
+    """Ours and Hadoop's classes in one jar, not compressed: its web servers read all of it each
+    time they start.
+    """
     with tempfile.TemporaryDirectory(dir=_TARGET) as classes:
-        done = _run(["javac", "-d", classes, "-cp", f"{hadoop}:{_pyspark_jars()}/*", str(PROJECT / "MiniCluster.java")])
+        done = _run(
+            [
+                "javac",
+                "-d",
+                classes,
+                "-cp",
+                f"{hadoop}:{_pyspark_jars()}/*",
+                str(PROJECT / "MiniCluster.java"),
+            ]
+        )
         if done.returncode != 0:
             raise HdfsError(done.stderr)
         written = Path(classes) / _JAR.name

@@ -1,6 +1,8 @@
-"""Histories of two data centres on one simulated disk: Flink and cpreplicate beside each other, drawn from a seed.
+"""Histories of two data centres on one simulated disk: Flink and cpreplicate beside each other,
+drawn from a seed.
 
-What an operation did is judged by the bytes on the disk and by what the model of Flink remembers, not by what it reports.
+What an operation did is judged by the bytes on the disk and by what the model of Flink remembers,
+not by what it reports.
 """
 
 from __future__ import annotations
@@ -27,7 +29,17 @@ from cpreplicate.protocol.source import find
 from cpreplicate.runners import Engine, inline
 from cpreplicate.storage import Site, Sites
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
-from tests.support.cotenant import FIXED, METADATA, SIDES, TAG, Checkpoint, Flink, Job, files_of, quiet
+from tests.support.cotenant import (
+    FIXED,
+    METADATA,
+    SIDES,
+    TAG,
+    Checkpoint,
+    Flink,
+    Job,
+    files_of,
+    quiet,
+)
 from tests.support.registry import serving
 from tests.support.simulated import READS, Moment, SimulatedDisk, files
 from tests.support.staging import LATER, UNFINISHED, running_on, silent
@@ -99,7 +111,8 @@ def _there(status: FileStatus) -> FileStatus:
 
 @dataclass(frozen=True)
 class Operation:
-    """A run of cpreplicate. `replica` is the directory that it works on, `source` the one below which it changes nothing.
+    """A run of cpreplicate. `replica` is the directory that it works on, `source` the one below
+    which it changes nothing.
 
     `because` says why it must not succeed, `must_succeed` that nothing stands in its way.
     """
@@ -133,7 +146,12 @@ class Watcher:
             self._look(verb, place)
         elif verb not in READS:
             self._look_at_source(verb, place)
-        if moment == "before" and self._churn and self.meddled < 2 and self._world.draw.random() < self._churn:
+        if (
+            moment == "before"
+            and self._churn
+            and self.meddled < 2
+            and self._world.draw.random() < self._churn
+        ):
             self.meddled += 1
             self._world.model_step("    in the midst: ")
 
@@ -156,7 +174,9 @@ class World:
     """Two data centres, the layout of their directories, and all that happens to them."""
 
     def __init__(self, seed: object, is_adopting: bool = False) -> None:
-        """With `is_adopting` both sides replicate into Flink's own directories, under one id, mostly with --adopt."""
+        """With `is_adopting` both sides replicate into Flink's own directories, under one id,
+        mostly with --adopt.
+        """
         self.draw = draw = Random(f"cotenant {seed}")
         self.disk = SimulatedDisk(links=draw.random() < 0.3)
         self.disk.pieces = 1
@@ -166,7 +186,12 @@ class World:
         self.adopting = 0.4 if self.layout == "flink" else 0.05
         self.operations: dict[Callable[[World], object], float] = OPERATIONS
         if is_adopting:
-            self.layout, self.is_fixed, self.adopting, self.operations = "flink", True, 0.8, ADOPTING
+            self.layout, self.is_fixed, self.adopting, self.operations = (
+                "flink",
+                True,
+                0.8,
+                ADOPTING,
+            )
         ids = "fixed ids" if self.is_fixed else "new ids"
         self.history = [f"World({seed!r}, is_adopting={is_adopting}): layout {self.layout}, {ids}"]
         self.crashes, self.churns = draw.choice([0.0, 0.15, 0.3]), draw.choice([0.0, 0.2, 0.5])
@@ -176,9 +201,13 @@ class World:
         self.damaged: dict[str, bytes] = {}
         self.hidden: set[str] = set()  # damage of equal length to a recorded file
         self.broken: set[str] = set()  # replicas of which a record was damaged
-        self.renamed: set[str] = set()  # replicas that were synced under another name, of themselves or of the source
+        self.renamed: set[str] = (
+            set()
+        )  # replicas that were synced under another name, of themselves or of the source
         self.secondhand: set[str] = set()  # replicas of replicas: damage comes with what is copied
-        self.adopted: dict[str, set[str]] = {}  # replica to Flink's checkpoints that were there when it was adopted
+        self.adopted: dict[
+            str, set[str]
+        ] = {}  # replica to Flink's checkpoints that were there when it was adopted
         self.sources: dict[str, set[str]] = {}  # replica to the roots that were replicated there
         self.starts: dict[str, Job] = {}  # sealed replica to the job that was started from it
         self.backlogs: dict[str, watch.Backlog] = {}
@@ -187,9 +216,16 @@ class World:
     # What happens
 
     def play(self, steps: int) -> list[str]:
-        """Let so many things happen. Returns what was wrong, at the first moment that anything was."""
+        """Let so many things happen.
+
+        Returns what was wrong, at the first moment that anything was.
+        """
         ids = Random(self.draw.random())
-        with running_on(self.disk), serving("viewfs", Alias(self.disk)), pytest.MonkeyPatch.context() as patch:
+        with (
+            running_on(self.disk),
+            serving("viewfs", Alias(self.disk)),
+            pytest.MonkeyPatch.context() as patch,
+        ):
             patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
             patch.setattr(sync_operation, "_SUBSUMPTION_SETTLES", 0.0)
             patch.setattr(inline, "_PAUSE", 0.0)
@@ -219,9 +255,15 @@ class World:
         if not running or (may_start and self.draw.random() < 0.15):
             return self._start()
         job = self.draw.choice(running)
-        what = self.draw.choices([self.flink.complete, self.flink.upload, self.flink.abandon, self._end], [12, 3, 0.7, 1])[0]
+        what = self.draw.choices(
+            [self.flink.complete, self.flink.upload, self.flink.abandon, self._end], [12, 3, 0.7, 1]
+        )[0]
         found = what(job)
-        return f"{job} {what.__name__} {found or ''}" if not isinstance(found, Checkpoint) else f"{job} completes {found.place}"
+        return (
+            f"{job} {what.__name__} {found or ''}"
+            if not isinstance(found, Checkpoint)
+            else f"{job} completes {found.place}"
+        )
 
     def _end(self, job: Job) -> str:
         how = self.draw.choice([self.flink.cancel, self.flink.fail])
@@ -232,7 +274,9 @@ class World:
         side = self.draw.choice([side for side in SIDES if not self._is_taken(side)])
         root = self._flink(side, FIXED if self.is_fixed else f"{len(self.flink.jobs) + 1:032x}")
         starts = [
-            each for each in self.flink.complete_on_disk() if uri.within(each.place, f"file:/dc{side}") and self._is_whole(each)
+            each
+            for each in self.flink.complete_on_disk()
+            if uri.within(each.place, f"file:/dc{side}") and self._is_whole(each)
         ]
         if not starts or self.draw.random() < 0.4:
             return f"{self.flink.start(side, root)} starts from scratch"
@@ -240,7 +284,9 @@ class World:
 
     def _restore(self, side: str, root: str, start: Checkpoint) -> str:
         may_claim = not any(start in job.store for job in self.flink.running())
-        mode = self.draw.choice(["NO_CLAIM", "CLAIM", "LEGACY"] if may_claim else ["NO_CLAIM", "LEGACY"])
+        mode = self.draw.choice(
+            ["NO_CLAIM", "CLAIM", "LEGACY"] if may_claim else ["NO_CLAIM", "LEGACY"]
+        )
         job = self.flink.restore(side, root, start, mode)  # type: ignore[arg-type]
         return f"{job} starts from {start.place} with {mode}"
 
@@ -253,7 +299,9 @@ class World:
 
     def _target(self, side: str) -> str:
         """TARGET_ROOT of replications to this side."""
-        return {"own": f"file:/dc{side}/replicas", "flink": self._flink(side), "archive": ARCHIVE}[self.layout]
+        return {"own": f"file:/dc{side}/replicas", "flink": self._flink(side), "archive": ARCHIVE}[
+            self.layout
+        ]
 
     # Operations
 
@@ -265,7 +313,9 @@ class World:
         if is_odd:
             source, target, remaps = self._odd(job)
         elif self.draw.random() < 0.1 and (
-            numbers := [each for each in self.flink.complete_on_disk() if each.place.startswith(source)]
+            numbers := [
+                each for each in self.flink.complete_on_disk() if each.place.startswith(source)
+            ]
         ):
             source = self.draw.choice(numbers).place
         request = Request(
@@ -288,12 +338,22 @@ class World:
         """A sync as nobody should make it: other names, swapped, into itself, another source."""
         name = uri.name(job.root)
         by_name = (uri.Remap(HERE, ALIAS),) if self.draw.random() < 0.8 else ()
-        roots = [self._flink("A"), self._flink("B"), "file:/dcA/replicas", "file:/dcB/replicas", ARCHIVE]
+        roots = [
+            self._flink("A"),
+            self._flink("B"),
+            "file:/dcA/replicas",
+            "file:/dcB/replicas",
+            ARCHIVE,
+        ]
         odd = self.draw.randrange(6)
         if odd == 0:
             return ALIAS + job.root.removeprefix(HERE), self._target(_other(job.side)), by_name
         if odd == 1:
-            return ALIAS + job.root.removeprefix(HERE), self.draw.choice([self._flink(job.side), f"{job.root}/inner"]), by_name
+            return (
+                ALIAS + job.root.removeprefix(HERE),
+                self.draw.choice([self._flink(job.side), f"{job.root}/inner"]),
+                by_name,
+            )
         if odd == 2:
             return f"{self._target(_other(job.side))}/{name}", self.draw.choice(roots), ()
         if odd == 3:
@@ -307,14 +367,27 @@ class World:
         root = request.source.rpartition("/chk-")[0] or request.source
         replica = here(f"{request.target_root}/{uri.name(root)}")
         options = [
-            name for name in ("adopt", "same_source", "allow_older", "check_content", "async_deletes") if getattr(request, name)
+            name
+            for name in ("adopt", "same_source", "allow_older", "check_content", "async_deletes")
+            if getattr(request, name)
         ]
         text = f"{request.source} -> {request.target_root} keep={request.keep} paths={request.paths} {' '.join(options)}"
         text += f" remap={request.remaps[0]}" if request.remaps else ""
         because = self._why_no_sync(request, here(root), replica)
-        run = (lambda: self._watch_step(request, replica)) if follow else (lambda: sync_operation.sync(request, silent))
-        must = not is_odd and request.source == root and self._must_succeed(request, root, replica) and not because
-        return Operation("watch" if follow else "sync", text, run, replica, here(root), request, because, must)
+        run = (
+            (lambda: self._watch_step(request, replica))
+            if follow
+            else (lambda: sync_operation.sync(request, silent))
+        )
+        must = (
+            not is_odd
+            and request.source == root
+            and self._must_succeed(request, root, replica)
+            and not because
+        )
+        return Operation(
+            "watch" if follow else "sync", text, run, replica, here(root), request, because, must
+        )
 
     def _why_no_sync(self, request: Request, root: str, replica: str) -> str:
         there = self._below(replica)
@@ -342,9 +415,15 @@ class World:
         if newest is None or not self._is_whole(newest) or replica in self.adopted:
             return False
         known = self.sources.get(replica, {root})
-        numbers = [each.number for each in self.flink.complete_on_disk() if uri.parent(each.place) == root]
+        numbers = [
+            each.number for each in self.flink.complete_on_disk() if uri.parent(each.place) == root
+        ]
         is_clear = request.allow_older or (not self.is_fixed and newest.number == max(numbers))
-        return is_clear and known == {root} and not any(uri.below(each, replica) for each in self.flink.owned)
+        return (
+            is_clear
+            and known == {root}
+            and not any(uri.below(each, replica) for each in self.flink.owned)
+        )
 
     def _watch_step(self, request: Request, replica: str) -> object:
         newest = find(request.source, Site(), request.allow_older).checkpoint
@@ -369,9 +448,14 @@ class World:
         names = fleet.jobs_under(self._flink(side), Site())
         target = self._target(_other(side))
         members = [
-            fleet.Member(each, Request(each, target, runner="inline", parallelism=1), is_discovered=True) for each in names
+            fleet.Member(
+                each, Request(each, target, runner="inline", parallelism=1), is_discovered=True
+            )
+            for each in names
         ]
-        report = fleet.replicate_fleet(members, Engine(runner="inline", parallelism=1), Sites(), silent)
+        report = fleet.replicate_fleet(
+            members, Engine(runner="inline", parallelism=1), Sites(), silent
+        )
         unexpected = [each.error for each in report.jobs if each.exit_code == 1]
         assert not unexpected, unexpected
         return report
@@ -381,20 +465,36 @@ class World:
         self.disk.clock.pass_(self.draw.choice([0.0, DAYS]))
         options = {"trash": self.draw.random() < 0.3, "empty_trash": self.draw.random() < 0.3}
         age = self.draw.choice([0.0, 10.0, 3600.0])
-        request = sweep.SweepRequest(replica, age, EVERYTHING, runner="inline", parallelism=1, **options)  # type: ignore[arg-type]
+        request = sweep.SweepRequest(
+            replica, age, EVERYTHING, runner="inline", parallelism=1, **options
+        )  # type: ignore[arg-type]
         self._perform(
-            self._upkeep("sweep", f"{replica} min_age={age} {options}", lambda: sweep.sweep(request, silent), replica)
+            self._upkeep(
+                "sweep",
+                f"{replica} min_age={age} {options}",
+                lambda: sweep.sweep(request, silent),
+                replica,
+            )
         )
 
     def relocate(self) -> None:
         replica, paths = self._any_replica(), self.draw.choice(["relative", "absolute"])
         request = relocate.RelocateRequest(replica, paths)  # type: ignore[arg-type]
-        self._perform(self._upkeep("relocate", f"{replica} {paths}", lambda: relocate.relocate(request, silent), replica))
+        self._perform(
+            self._upkeep(
+                "relocate",
+                f"{replica} {paths}",
+                lambda: relocate.relocate(request, silent),
+                replica,
+            )
+        )
 
     def promote(self, replica: str = "") -> bool:
         replica = replica or self._any_replica()
         request = promote.PromoteRequest(replica)
-        outcome = self._perform(self._upkeep("promote", replica, lambda: promote.promote(request, silent), replica))
+        outcome = self._perform(
+            self._upkeep("promote", replica, lambda: promote.promote(request, silent), replica)
+        )
         return isinstance(outcome, promote.Promotion) and outcome.sealed is not None
 
     def unseal(self) -> None:
@@ -403,14 +503,22 @@ class World:
             return
         replica = self.draw.choice(sealed)
         job = self.starts.get(replica)
-        needs = job is not None and job.is_running and any(uri.below(each, replica) for each in job.needed)
+        needs = (
+            job is not None
+            and job.is_running
+            and any(uri.below(each, replica) for each in job.needed)
+        )
         if needs or (job is not None and self.draw.random() < 0.7):
             assert job is not None
             request = unseal.UnsealRequest(replica, job.root)
         else:
             request = unseal.UnsealRequest(replica, None)
-        operation = self._upkeep("unseal", f"{replica} job={request.job}", lambda: unseal.unseal(request), replica)
-        self._perform(replace(operation, because=f"{job} needs the replica") if needs else operation)
+        operation = self._upkeep(
+            "unseal", f"{replica} job={request.job}", lambda: unseal.unseal(request), replica
+        )
+        self._perform(
+            replace(operation, because=f"{job} needs the replica") if needs else operation
+        )
 
     def fail_over(self) -> None:
         """Promote a replica and start a job from it, which may be replicated back."""
@@ -438,7 +546,11 @@ class World:
             self.unseal()
 
     def _started(self, side: str, replica: str, start: Checkpoint) -> Job:
-        name = FIXED if self.is_fixed else self.draw.choice([f"{len(self.flink.jobs) + 1:032x}", uri.name(replica)])
+        name = (
+            FIXED
+            if self.is_fixed
+            else self.draw.choice([f"{len(self.flink.jobs) + 1:032x}", uri.name(replica)])
+        )
         for job in [each for each in self.flink.running() if each.root == self._flink(side, name)]:
             self.flink.cancel(job)  # one job of an id runs at a time
         mode = self.draw.choice(["NO_CLAIM", "CLAIM"])
@@ -452,17 +564,28 @@ class World:
         tag = TAG.search(data) if data is not None else None
         if data is None or tag is None:
             return None
-        found = Checkpoint(place, self.flink.checkpoints[tag[0]].number, tuple(files_of(f"{place}/{METADATA}", data)), tag[0])
+        found = Checkpoint(
+            place,
+            self.flink.checkpoints[tag[0]].number,
+            tuple(files_of(f"{place}/{METADATA}", data)),
+            tag[0],
+        )
         return found if self._is_whole(found) else None
 
     def damage(self) -> None:
-        """Another tool, an operator or a disk changes a file of a replica, or puts one where a next sync will copy."""
+        """Another tool, an operator or a disk changes a file of a replica, or puts one where a next
+        sync will copy.
+        """
         replicas = [each for each in self._replicas() if each not in self._sealed()]
         if not replicas:
             return
         replica = self.draw.choice(replicas)
         there = self._below(replica)
-        paths = [path for path in sorted(there) if REPLICA_PATH.fullmatch(path) and f"{replica}/{path}" not in self.flink.owned]
+        paths = [
+            path
+            for path in sorted(there)
+            if REPLICA_PATH.fullmatch(path) and f"{replica}/{path}" not in self.flink.owned
+        ]
         paths += self._to_come(replica, there)
         if paths and self.draw.random() < 0.9:
             self._damage(replica, self.draw.choice(paths), there)
@@ -471,7 +594,9 @@ class World:
 
     def _to_come(self, replica: str, there: Mapping[str, bytes]) -> list[str]:
         newest = [self._newest(root) for root in self.sources.get(replica, ())]
-        files = [(each, place) for each in newest if each is not None for place in sorted(each.files)]
+        files = [
+            (each, place) for each in newest if each is not None for place in sorted(each.files)
+        ]
         paths = [uri.below(place, uri.parent(each.place)) for each, place in files]
         return [path for path in paths if path is not None and path not in there]
 
@@ -494,7 +619,11 @@ class World:
         self.history.append(f"damage: {place} is {kind}")
 
     def _damage_record(self, replica: str, there: Mapping[str, bytes]) -> None:
-        records = [path for path in sorted(there) if path.startswith(OWN) and path.endswith((".json", ".parquet"))]
+        records = [
+            path
+            for path in sorted(there)
+            if path.startswith(OWN) and path.endswith((".json", ".parquet"))
+        ]
         path = self.draw.choice(records)
         self.disk.place(f"{replica}/{path}", b"damaged")
         self.broken.add(replica)
@@ -513,31 +642,48 @@ class World:
         if is_sealed and kind != "unseal":
             return "the replica is sealed"
         tenants = self._tenants(replica) - self.adopted.get(replica, set())
-        return f"a job keeps {min(tenants)}" if tenants else self._why_not_alone(kind, replica, there)
+        return (
+            f"a job keeps {min(tenants)}" if tenants else self._why_not_alone(kind, replica, there)
+        )
 
     def _why_not_alone(self, kind: str, replica: str, there: Mapping[str, bytes]) -> str:
         """Flink's files that are newer than the newest checkpoint, or for `unseal`, any."""
         published = [f"{replica}/{path}" for path in there if COMMITTED.fullmatch(f"/{path}")]
-        since = max((self.disk.modified(each) for each in published if each not in self.flink.owned), default=0.0)
+        since = max(
+            (self.disk.modified(each) for each in published if each not in self.flink.owned),
+            default=0.0,
+        )
         theirs = [
-            f"{replica}/{path}" for path in there if REPLICA_PATH.fullmatch(path) and f"{replica}/{path}" in self.flink.owned
+            f"{replica}/{path}"
+            for path in there
+            if REPLICA_PATH.fullmatch(path) and f"{replica}/{path}" in self.flink.owned
         ]
         is_any = kind == "unseal" and replica not in self.adopted
         newer = [place for place in theirs if is_any or self.disk.modified(place) > since]
-        needed = {place for each in published if each not in self.flink.owned for place in self._needed(each)}
+        needed = {
+            place
+            for each in published
+            if each not in self.flink.owned
+            for place in self._needed(each)
+        }
         newer = [place for place in newer if place not in needed]
         return f"a job wrote {newer[0]}" if newer else ""
 
     def _needed(self, metadata: str) -> set[str]:
         try:
-            return {f"file:{need.path}" for need in files_of(metadata, self.disk.data(metadata) or b"")}
+            return {
+                f"file:{need.path}" for need in files_of(metadata, self.disk.data(metadata) or b"")
+            }
         except (AssertionError, LookupError, ValueError):
             return set()
 
     # Looking at the disk
 
     def _below(self, root: str) -> dict[str, bytes]:
-        return {place[len(root) + 1 :]: data for place, data in files(self.disk.snapshot(), root).items()}
+        return {
+            place[len(root) + 1 :]: data
+            for place, data in files(self.disk.snapshot(), root).items()
+        }
 
     def _replicas(self) -> list[str]:
         return sorted(
@@ -551,7 +697,9 @@ class World:
 
     def _any_job(self) -> Job:
         complete = [job for job in self.flink.jobs if self._newest(job.root)]
-        return self.draw.choice(complete if complete and self.draw.random() < 0.9 else self.flink.jobs)
+        return self.draw.choice(
+            complete if complete and self.draw.random() < 0.9 else self.flink.jobs
+        )
 
     def _any_replica(self) -> str:
         replicas = self._replicas()
@@ -576,9 +724,15 @@ class World:
     def _perform(self, operation: Operation) -> object:
         self.disk.clock.pass_(1.0)
         crash_at = (
-            self.draw.choice([self.draw.randint(1, 60), self.draw.randint(1, 400)]) if self.draw.random() < self.crashes else 0
+            self.draw.choice([self.draw.randint(1, 60), self.draw.randint(1, 400)])
+            if self.draw.random() < self.crashes
+            else 0
         )
-        churn = self.draw.choice([0.02, 0.1]) if not crash_at and self.draw.random() < self.churns else 0.0
+        churn = (
+            self.draw.choice([0.02, 0.1])
+            if not crash_at and self.draw.random() < self.churns
+            else 0.0
+        )
         before = self._below("file:")
         self.history.append("")
         at = len(self.history) - 1
@@ -598,7 +752,12 @@ class World:
             self.wrong.append(f"the crash was swallowed: {outcome!r}")
         self._remember(operation, outcome)
         self._judge(operation, before, outcome, watcher)
-        if not self.wrong and operation.request and not watcher.meddled and isinstance(outcome, sync_operation.Report):
+        if (
+            not self.wrong
+            and operation.request
+            and not watcher.meddled
+            and isinstance(outcome, sync_operation.Report)
+        ):
             self._again(operation)
         return outcome
 
@@ -620,7 +779,11 @@ class World:
             if marker and replica not in self.sources:
                 self.sources[replica] = {here(each["given"]) for each in marker["sources"]}
         replica, request = operation.replica, operation.request
-        if request is not None and request.same_source and isinstance(outcome, sync_operation.Report):
+        if (
+            request is not None
+            and request.same_source
+            and isinstance(outcome, sync_operation.Report)
+        ):
             self.sources[replica].add(operation.source)
         if request is not None and self.disk.is_file(f"{operation.source}/{OWN}/replica.json"):
             self.secondhand.add(replica)
@@ -631,12 +794,19 @@ class World:
         if operation.kind == "unseal" and isinstance(outcome, str):
             self.starts.pop(replica, None)
 
-    def _judge(self, operation: Operation, before: Mapping[str, bytes], outcome: object, watcher: Watcher) -> None:
+    def _judge(
+        self, operation: Operation, before: Mapping[str, bytes], outcome: object, watcher: Watcher
+    ) -> None:
         self._judge_flink()
         is_success = not isinstance(outcome, BaseException)
         if is_success and operation.because and not watcher.meddled:
             self.wrong.append(f"it must not succeed: {operation.because}")
-        if operation.must_succeed and not is_success and not watcher.meddled and not watcher.crashed:
+        if (
+            operation.must_succeed
+            and not is_success
+            and not watcher.meddled
+            and not watcher.crashed
+        ):
             self.wrong.append(f"it must succeed: {outcome!r}")
         if isinstance(outcome, OSError):
             self.wrong.append(f"not explained: {outcome!r}")
@@ -652,16 +822,33 @@ class World:
         lost = [place for place, data in self.flink.owned.items() if self.disk.data(place) != data]
         self.wrong += [f"Flink's {place} was changed or deleted" for place in lost]
 
-    def _judge_what_changed(self, operation: Operation, before: Mapping[str, bytes], outcome: object) -> None:
+    def _judge_what_changed(
+        self, operation: Operation, before: Mapping[str, bytes], outcome: object
+    ) -> None:
         after = self._below("file:")
-        changed = {path for path in {*before, *after} if before.get(path) != after.get(path) and not PASSING.fullmatch(path)}
-        if changed and isinstance(outcome, (Refused, UsageError, NotThere)) and not isinstance(outcome, SourceBroken):
+        changed = {
+            path
+            for path in {*before, *after}
+            if before.get(path) != after.get(path) and not PASSING.fullmatch(path)
+        }
+        if (
+            changed
+            and isinstance(outcome, (Refused, UsageError, NotThere))
+            and not isinstance(outcome, SourceBroken)
+        ):
             self.wrong.append(f"refused, but changed {min(changed)}")
-        sealed = {path.removesuffix(f"/{OWN}/sealed") for path in before if path.endswith(f"/{OWN}/sealed")}
+        sealed = {
+            path.removesuffix(f"/{OWN}/sealed")
+            for path in before
+            if path.endswith(f"/{OWN}/sealed")
+        }
         if operation.kind == "unseal":
             sealed.discard(operation.replica.removeprefix("file:/"))
         self.wrong += [
-            f"a sealed replica was changed: {path}" for path in changed for each in sealed if path.startswith(f"{each}/")
+            f"a sealed replica was changed: {path}"
+            for path in changed
+            for each in sealed
+            if path.startswith(f"{each}/")
         ]
         if operation.source and not isinstance(outcome, Crash):
             root = operation.source.removeprefix("file:/")
@@ -671,21 +858,35 @@ class World:
     def _judge_replica(self, replica: str) -> None:
         """Every checkpoint that cpreplicate published is whole and equals its source."""
         state = self.disk.snapshot()
-        inner = tuple((each, id(children)) for each, children in state.items() if each.startswith(replica))
+        inner = tuple(
+            (each, id(children)) for each, children in state.items() if each.startswith(replica)
+        )
         if self._judged.get(replica) == inner:
             return
         self._judged[replica] = inner
         there = files(state, replica)
         for place, data in there.items():
             match = COMMITTED.fullmatch(place)
-            if match and match[1] == replica and place not in self.flink.owned and replica not in self.broken:
+            if (
+                match
+                and match[1] == replica
+                and place not in self.flink.owned
+                and replica not in self.broken
+            ):
                 self.wrong += self._checkpoint(place, data, there)
         self.wrong += self._unrecorded(replica, there)
 
     def _checkpoint(
-        self, place: str, data: bytes, there: Mapping[str, bytes], strict: Callable[[str], bool] = lambda _: False
+        self,
+        place: str,
+        data: bytes,
+        there: Mapping[str, bytes],
+        strict: Callable[[str], bool] = lambda _: False,
     ) -> Iterator[str]:
-        """What is wrong with a committed checkpoint. `strict` tells which files must be sound whatever happened to them."""
+        """What is wrong with a committed checkpoint.
+
+        `strict` tells which files must be sound whatever happened to them.
+        """
         tag = TAG.search(data)
         if tag is None or tag[0] not in self.flink.checkpoints:
             yield f"not a checkpoint of Flink: {place}"
@@ -694,11 +895,21 @@ class World:
         for original, copy in zip(source.needs, files_of(place, data), strict=True):
             copied = f"file:{copy.path.rpartition(ALIAS)[2]}"
             found, expected = there.get(copied), self.flink.ever[f"file:{original.path}"]
-            is_whole = found is not None and len(found) >= copy.extent and expected[: len(found)] == found
-            is_secondhand = uri.parent(uri.parent(place)) in self.secondhand and found in self.damaged.values()
-            if is_whole or is_secondhand or (not strict(copied) and self._is_explained(copied, found)):
+            is_whole = (
+                found is not None and len(found) >= copy.extent and expected[: len(found)] == found
+            )
+            is_secondhand = (
+                uri.parent(uri.parent(place)) in self.secondhand and found in self.damaged.values()
+            )
+            if (
+                is_whole
+                or is_secondhand
+                or (not strict(copied) and self._is_explained(copied, found))
+            ):
                 continue
-            yield f"{place} needs {copied}: " + ("missing" if found is None else "not as at the source")
+            yield f"{place} needs {copied}: " + (
+                "missing" if found is None else "not as at the source"
+            )
 
     def _is_explained(self, place: str, found: bytes | None) -> bool:
         return place in self.flink.released if found is None else found == self.damaged.get(place)
@@ -710,11 +921,15 @@ class World:
         known = recorded(self.disk, replica)
         for place in there:
             path = place[len(replica) + 1 :]
-            is_foreign = place in self.flink.owned or place in self.damaged or UNFINISHED.search(place)
+            is_foreign = (
+                place in self.flink.owned or place in self.damaged or UNFINISHED.search(place)
+            )
             if REPLICA_PATH.fullmatch(path) and not is_foreign and path not in known:
                 yield f"no record of {place}"
 
-    def _judge_report(self, operation: Operation, report: sync_operation.Report, is_exact: bool) -> None:
+    def _judge_report(
+        self, operation: Operation, report: sync_operation.Report, is_exact: bool
+    ) -> None:
         """The replica's newest checkpoint is the one that completed last at the source, and sound."""
         request, replica = operation.request, operation.replica
         assert request is not None
@@ -726,18 +941,30 @@ class World:
         tag = TAG.search(data)
         is_replica = self.disk.is_file(f"{operation.source}/{OWN}/replica.json")
         newest = None if is_replica else self._newest(operation.source)
-        if is_exact and here(request.source) == operation.source and newest and tag and newest.tag != tag[0]:
+        if (
+            is_exact
+            and here(request.source) == operation.source
+            and newest
+            and tag
+            and newest.tag != tag[0]
+        ):
             self.wrong.append(f"{place} is not {newest.place}, which completed last")
         strict = lambda each: is_exact and (request.check_content or each not in self.hidden)  # noqa: E731
         self.wrong += self._checkpoint(place, data, files(self.disk.snapshot(), replica), strict)
         if is_exact:
             found = newest_recorded(self.disk, replica)
-            self.wrong += [f"the newest of {replica} is {found}"] if found != report.plan.checkpoint else []
+            self.wrong += (
+                [f"the newest of {replica} is {found}"] if found != report.plan.checkpoint else []
+            )
 
     def _again(self, operation: Operation) -> None:
         assert operation.request is not None
         outcome = self._outcome(lambda: sync_operation.sync(operation.request, silent))  # type: ignore[arg-type]
-        if not isinstance(outcome, sync_operation.Report) or not outcome.plan.empty or outcome.committed:
+        if (
+            not isinstance(outcome, sync_operation.Report)
+            or not outcome.plan.empty
+            or outcome.committed
+        ):
             self.wrong.append(f"a second sync does not find everything done: {outcome!r}")
 
     def _marker_of(self, replica: str) -> dict[str, Any]:
@@ -764,12 +991,17 @@ def recorded(disk: SimulatedDisk, replica: str) -> dict[str, int | None]:
                 found.update({path: each.length for path, each in part.copied.items()})
             elif status.name.endswith(manifest.SUFFIX):
                 read = manifest.read(storage, replica, status.name.removesuffix(manifest.SUFFIX))
-                found.update({path: each.length for path, each in read.entries.items()} if read else {})
+                found.update(
+                    {path: each.length for path, each in read.entries.items()} if read else {}
+                )
     return found
 
 
 def newest_recorded(disk: SimulatedDisk, replica: str) -> str | None:
-    """The committed checkpoint that was published last; the one with the highest number where a record is damaged."""
+    """The committed checkpoint that was published last.
+
+    The one with the highest number where a record is damaged.
+    """
     sequences: dict[str, int | None] = {}
     with quiet(disk):
         for status in disk.list(f"{replica}/{OWN}"):
@@ -782,7 +1014,10 @@ def newest_recorded(disk: SimulatedDisk, replica: str) -> str | None:
 
 
 def _sequence(data: bytes | None) -> int | None:
-    """When a checkpoint was published, before all others if it was adopted; None if its record is damaged."""
+    """When a checkpoint was published, before all others if it was adopted.
+
+    None if its record is damaged.
+    """
     try:
         note = json.loads(data or b"")
         return -1 if note["adopted"] else int(note["sequence"])
@@ -801,4 +1036,9 @@ OPERATIONS: dict[Callable[[World], object], float] = {
     World.fail_over: 2,
     World.damage: 2,
 }
-ADOPTING: dict[Callable[[World], object], float] = {World.sync: 4, World.fail_over: 4, World.sweep: 2, World.damage: 2}
+ADOPTING: dict[Callable[[World], object], float] = {
+    World.sync: 4,
+    World.fail_over: 4,
+    World.sweep: 2,
+    World.damage: 2,
+}

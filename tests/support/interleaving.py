@@ -1,4 +1,6 @@
-"""Runs beside each other on one simulated disk: one step of one run at a time, in an order that is drawn."""
+"""Runs beside each other on one simulated disk: one step of one run at a time, in an order that is
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,15 @@ Pick: TypeAlias = Callable[[Mapping[int, Step]], int]
 
 
 class Interleaving:
-    """Lets runs, each a call, take their steps on a disk in turns. `pick` chooses who is next among those who wait.
+    """Lets runs, each a call, take their steps on a disk in turns. `pick` chooses who is next among
+    those who wait.
 
     A run's own threads belong to it: one of them moves at a time, as with `parallelism=1`.
     """
 
-    def __init__(self, disk: SimulatedDisk, runs: Sequence[Callable[[], object]], pick: Pick) -> None:
+    def __init__(
+        self, disk: SimulatedDisk, runs: Sequence[Callable[[], object]], pick: Pick
+    ) -> None:
         self.outcomes: dict[int, object] = {}
         self.steps: list[tuple[int, str, str]] = []
         self._disk, self._pick = disk, pick
@@ -33,7 +38,10 @@ class Interleaving:
         self._waiting: dict[int, Step] = {}
         self._granted: int | None = None
         self._blocked: set[int] = set()
-        self._threads = [threading.Thread(target=self._live, args=(number, run)) for number, run in enumerate(runs)]
+        self._threads = [
+            threading.Thread(target=self._live, args=(number, run))
+            for number, run in enumerate(runs)
+        ]
         self._turns = [threading.Semaphore(0) for _ in runs]
 
     def play(self) -> None:
@@ -56,7 +64,9 @@ class Interleaving:
             while not self._condition.wait_for(self._nobody_moves, _BLOCKED):
                 assert time.monotonic() < until, f"a run hangs: {self.steps[-3:]}"
                 if self._disk.is_locked and self._granted is not None:
-                    self._blocked.add(self._granted)  # until the one that takes over a lease is done
+                    self._blocked.add(
+                        self._granted
+                    )  # until the one that takes over a lease is done
                     self._granted = None
             if not self._waiting:
                 return False
@@ -115,7 +125,11 @@ class _children_belong_to_their_parents:  # noqa: N801  # used like a function
 
 
 def any_of(draw: Random) -> Pick:
-    """Whoever; in some schedules mostly the one who moved last, so that stretches of one run meet single steps of others."""
+    """Whoever.
+
+    In some schedules mostly the one who moved last, so that stretches of one run meet single steps
+    of others.
+    """
     stays, last = draw.choice([0.0, 0.5, 0.9, 0.97]), -1
 
     def pick(waiting: Mapping[int, Step]) -> int:

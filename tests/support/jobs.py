@@ -1,4 +1,6 @@
-"""Jobs whose checkpoints are made as a test wants them: real files, and a `_metadata` that references them."""
+"""Jobs whose checkpoints are made as a test wants them: real files, and a `_metadata` that
+references them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ JOB = "0123456789abcdef0123456789abcdef"
 
 
 def write_checkpoint(root: Path, number: int, files: Mapping[str, int], version: int = 6) -> Path:
-    """A completed checkpoint of the job under `root`: `files` is path below the job to length; those there are kept."""
+    """A completed checkpoint of the job under `root`: `files` is path below the job to length.
+
+    Those there are kept.
+    """
     for name, length in files.items():
         place = root / JOB / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -46,6 +51,11 @@ def pattern(name: str, length: int) -> bytes:
 
 def metadata(root: str, number: int, files: Mapping[str, int], version: int = 6) -> bytes:
     """The `_metadata` of a checkpoint whose one subtask has these files as incremental state."""
-    shared = tuple((f"{index:06d}.sst", File(f"{root}/{JOB}/{name}", size)) for index, (name, size) in enumerate(files.items()))
+    shared = tuple(
+        (f"{index:06d}.sst", File(f"{root}/{JOB}/{name}", size))
+        for index, (name, size) in enumerate(files.items())
+    )
     state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
-    return encode(Tree(version, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), number)).data
+    return encode(
+        Tree(version, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), number)
+    ).data

@@ -1,4 +1,6 @@
-"""Real processes to be killed beside a job that completes checkpoints, and what must hold of their replica after that."""
+"""Real processes to be killed beside a job that completes checkpoints, and what must hold of their
+replica after that.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,11 @@ from tests.support import checker
 from tests.support.hdfs import HdfsCluster, HdfsError
 from tests.support.jobs import JOB, pattern, put_checkpoint
 
-LONGEST = 120.0  # seconds until something that must happen has happened, on a machine with much else to do
-_MARK = "CPREPLICATE_VICTIM"  # in the environment of a victim, and so of every process that it starts
+# seconds until something that must happen has happened, on a machine with much else to do
+LONGEST = 120.0
+_MARK = (
+    "CPREPLICATE_VICTIM"  # in the environment of a victim, and so of every process that it starts
+)
 _ORPHANS_END = 30.0  # seconds until what a driver had started must have ended after it
 _TRIES_A_KILL = 4  # for a run may end first, as when the source moved on
 _MOVED_ON = (10, 12)
@@ -39,7 +44,10 @@ Tree = Mapping[str, bytes]
 
 
 class Shape(NamedTuple):
-    """A checkpoint each `interval` seconds, of `new` files and those of the `lives - 1` before; `retained` of them stay."""
+    """A checkpoint each `interval` seconds, of `new` files and those of the `lives - 1` before.
+
+    `retained` of them stay.
+    """
 
     interval: float
     new: int
@@ -49,16 +57,24 @@ class Shape(NamedTuple):
 
     @functools.cache  # noqa: B019  # there are few shapes
     def files(self, number: int) -> Mapping[str, int]:
-        """Path to length of the files of a checkpoint; the oldest that it shares are in no later one."""
+        """Path to length of the files of a checkpoint.
+
+        The oldest that it shares are in no later one.
+        """
         made = range(max(1, number - self.lives + 1), number + 1)
         shared = {
-            f"shared/{each:04}-{index}": self.length * (1 + (each + index) % 3) for each in made for index in range(self.new)
+            f"shared/{each:04}-{index}": self.length * (1 + (each + index) % 3)
+            for each in made
+            for index in range(self.new)
         }
         return {**shared, f"chk-{number}/own": 1000 + number}
 
 
 class RunningJob:
-    """Completes checkpoints in its source for as long as the block runs; a subsumed one loses its `_metadata` first."""
+    """Completes checkpoints in its source for as long as the block runs.
+
+    A subsumed one loses its `_metadata` first.
+    """
 
     def __init__(self, shape: Shape, site: Site, root: str) -> None:
         self.files, self.source, self.newest = shape.files, f"{root}/{JOB}", 0
@@ -72,7 +88,12 @@ class RunningJob:
         self._running = self._pool.submit(self._run)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._pool.shutdown()
         if error is None:
@@ -99,7 +120,9 @@ class RunningJob:
             self._subsume(number - self._shape.retained)
 
     def _write(self, number: int) -> None:
-        """Its files, with no such care as the tool takes: the job must not keep the disk from the run that is killed."""
+        """Its files, with no such care as the tool takes: the job must not keep the disk from the
+        run that is killed.
+        """
         for name in set(self.files(number)) - set(self.files(number - 1)):
             path = Path(self.source.removeprefix("file:"), name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +130,10 @@ class RunningJob:
 
     def _subsume(self, number: int) -> None:
         storage = self._site.storage(self._root)
-        for name in [f"chk-{number}/_metadata", *(set(self.files(number)) - set(self.files(number + 1)))]:
+        for name in [
+            f"chk-{number}/_metadata",
+            *(set(self.files(number)) - set(self.files(number + 1))),
+        ]:
             storage.delete(f"{self.source}/{name}")
         storage.rmdir(f"{self.source}/chk-{number}")
 
@@ -124,13 +150,25 @@ class Place(ABC):
         """A file of the replica."""
 
     def tree(self) -> Tree:
-        """Every file; a replica is two levels deep. What is not whole yet may not be readable, and has no bytes."""
-        paths = [(directory, name) for directory in self.names("") for name in self.names(directory)]
-        return {f"{where}/{name}": b"" if name.startswith(TEMPORARY) else self.read(f"{where}/{name}") for where, name in paths}
+        """Every file; a replica is two levels deep.
+
+        What is not whole yet may not be readable, and has no bytes.
+        """
+        paths = [
+            (directory, name) for directory in self.names("") for name in self.names(directory)
+        ]
+        return {
+            f"{where}/{name}": b"" if name.startswith(TEMPORARY) else self.read(f"{where}/{name}")
+            for where, name in paths
+        }
 
     def committed(self) -> list[int]:
         """The committed checkpoints, oldest first."""
-        names = [name for name in self.names("") if name.startswith("chk-") and "_metadata" in self.names(name)]
+        names = [
+            name
+            for name in self.names("")
+            if name.startswith("chk-") and "_metadata" in self.names(name)
+        ]
         return sorted(int(name.removeprefix("chk-")) for name in names)
 
     def copied(self) -> frozenset[str]:
@@ -168,7 +206,9 @@ class HdfsPlace(Place):
         try:
             return self._cluster.get(f"{self._root}/{path}")
         except HdfsError as error:
-            raise FileNotFoundError(path) if "FileNotFoundException" in str(error) else error from error
+            raise (
+                FileNotFoundError(path) if "FileNotFoundException" in str(error) else error
+            ) from error
 
 
 class Victim:
@@ -179,7 +219,9 @@ class Victim:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
         environment = {**os.environ, _MARK: self._mark}
-        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=self._said)
+        self._process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=self._said
+        )
         self.pid = self._process.pid
 
     @property
@@ -202,12 +244,17 @@ class Victim:
         return self._said.read().decode(errors="replace")
 
     def processes(self, *words: str) -> list[int]:
-        """The processes that live and were started by it or below it, and itself; those with these words in their command."""
+        """The processes that live and were started by it or below it, and itself.
+
+        Those with these words in their command.
+        """
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # not ours to look at, or just gone
                 mine = f"{_MARK}={self._mark}".encode() in (entry / "environ").read_bytes()
-                if mine and all(word.encode() in (entry / "cmdline").read_bytes() for word in words):
+                if mine and all(
+                    word.encode() in (entry / "cmdline").read_bytes() for word in words
+                ):
                     found.append(int(entry.name))
         return found
 
@@ -243,7 +290,9 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = LONGEST, pause: float = 0.01) -> None:
+def wait_until(
+    condition: Callable[[], bool], seconds: float = LONGEST, pause: float = 0.01
+) -> None:
     """Fails if it does not become true in time."""
     end = time.monotonic() + seconds
     while not condition():
@@ -252,14 +301,19 @@ def wait_until(condition: Callable[[], bool], seconds: float = LONGEST, pause: f
 
 
 class Moment(NamedTuple):
-    """When to kill: at a random time within so many seconds of the start, or of the first sign of something."""
+    """When to kill: at a random time within so many seconds of the start, or of the first sign of
+    something.
+    """
 
     sign: str
     within: float
 
 
 class Standby:
-    """A replica whose runs are killed, with what has been seen of it so far. `request` is what its runs are to do."""
+    """A replica whose runs are killed, with what has been seen of it so far.
+
+    `request` is what its runs are to do.
+    """
 
     newest = 0  # checkpoint that was committed when it was looked at
 
@@ -302,44 +356,67 @@ class Standby:
         """Until a run shows that it has come so far, or has ended."""
         before = (self._place.committed(), self._place.copied())
         signs = ("copy", "commit") if sign == "commit" else (sign,)
-        wait_until(lambda: victim.code is not None or any(self._shows(each, *before) for each in signs), pause=0.01)
+        wait_until(
+            lambda: victim.code is not None or any(self._shows(each, *before) for each in signs),
+            pause=0.01,
+        )
         wait_until(lambda: victim.code is not None or self._shows(sign, *before), pause=0.0005)
 
     def _shows(self, sign: str, committed: list[int], copied: frozenset[str]) -> bool:
         if sign == "lease":
             return "lease" in self._place.names(".cpreplicate")
-        return self._place.copied() != copied if sign == "copy" else self._place.committed() != committed
+        return (
+            self._place.copied() != copied
+            if sign == "copy"
+            else self._place.committed() != committed
+        )
 
     def looked_at(self) -> str:
-        """Every committed checkpoint is whole, and the newest did not go back; how far the run came since the last look."""
+        """Every committed checkpoint is whole, and the newest did not go back.
+
+        How far the run came since the last look.
+        """
         tree = self._tree()
         newest = max(committed(tree), default=0)
-        assert newest >= self.newest, f"chk-{self.newest} was committed, now chk-{newest} is the newest"
+        assert newest >= self.newest, (
+            f"chk-{self.newest} was committed, now chk-{newest} is the newest"
+        )
         assert_whole(tree, self._job.files)
         where = where_it_died(self._seen, tree, self._job.files)
         self._seen, self.newest = tree, newest
         return where
 
     def _tree(self) -> Tree:
-        """Read anew while an executor or a NameNode still does what a run had asked for before it died."""
+        """Read anew while an executor or a NameNode still does what a run had asked for before it
+        died.
+        """
         for _ in range(5):
             with contextlib.suppress(FileNotFoundError):
                 return self._place.tree()
         raise AssertionError("files go on vanishing")
 
     def converge(self) -> None:
-        """Running again, at once, makes it hold the newest checkpoint; there is nothing more to do then."""
+        """Running again, at once, makes it hold the newest checkpoint.
+
+        There is nothing more to do then.
+        """
         with self._job.paused() as newest:
             sync.sync(self.request, lambda _line: None)
             self.looked_at()
-            assert committed(self._seen) == [newest], f"{committed(self._seen)} are committed, the source is at {newest}"
+            assert committed(self._seen) == [newest], (
+                f"{committed(self._seen)} are committed, the source is at {newest}"
+            )
             plan = sync.diff(self.request).plan
             assert plan.empty, plan.actions
 
     def left(self) -> list[str]:
         """Files that are neither needed by the newest checkpoint nor of the tool's own record."""
         needed = {*self._job.files(self.newest), f"chk-{self.newest}/_metadata"}
-        return [path for path in self._seen if path not in needed and not path.startswith(".cpreplicate/")]
+        return [
+            path
+            for path in self._seen
+            if path not in needed and not path.startswith(".cpreplicate/")
+        ]
 
 
 def committed(tree: Tree) -> list[int]:
@@ -349,15 +426,22 @@ def committed(tree: Tree) -> list[int]:
 
 
 def assert_whole(tree: Tree, files: Callable[[int], Mapping[str, int]]) -> None:
-    """Each committed checkpoint needs what the source's did, all of that is there, and every file has the source's bytes."""
+    """Each committed checkpoint needs what the source's did, all of that is there, and every file
+    has the source's bytes.
+    """
     for number in committed(tree):
         data, place = tree[f"chk-{number}/_metadata"], _NOWHERE / f"chk-{number}" / "_metadata"
         faults = checker.faults_of(data, place, lambda path: _length(tree, path))
         assert not faults, faults
-        needs = {os.path.relpath(need.path, _NOWHERE): need.extent for need in checker.needs_of(data, place)}
+        needs = {
+            os.path.relpath(need.path, _NOWHERE): need.extent
+            for need in checker.needs_of(data, place)
+        }
         assert needs == files(number), f"chk-{number} needs {needs}"
     for path in filter(_is_state, tree):
-        assert tree[path] == pattern(path, files(_made_by(path))[path]), f"{path} has other bytes than the source's"
+        assert tree[path] == pattern(path, files(_made_by(path))[path]), (
+            f"{path} has other bytes than the source's"
+        )
 
 
 def where_it_died(before: Tree, after: Tree, files: Callable[[int], Mapping[str, int]]) -> str:
@@ -372,14 +456,20 @@ def where_it_died(before: Tree, after: Tree, files: Callable[[int], Mapping[str,
     return "ending"
 
 
-def _where_before_its_commit(before: Tree, after: Tree, files: Callable[[int], Mapping[str, int]]) -> str:
+def _where_before_its_commit(
+    before: Tree, after: Tree, files: Callable[[int], Mapping[str, int]]
+) -> str:
     grown = [path for path in after if path not in before and not path.startswith(".cpreplicate/")]
     begun = {_made_by(path) for path in after if path.startswith("chk-")} - set(committed(after))
     if grown and any(set(files(number)) <= set(after) for number in begun):
         return "committing"
     if grown:
         return "copying"
-    own = [path for path in after if path.startswith(".cpreplicate/") and after[path] != before.get(path)]
+    own = [
+        path
+        for path in after
+        if path.startswith(".cpreplicate/") and after[path] != before.get(path)
+    ]
     return "planning" if own else "starting"
 
 
@@ -395,4 +485,6 @@ def _is_state(path: str) -> bool:
 
 def _made_by(path: str) -> int:
     """The checkpoint that a file of `Shape` came with."""
-    return int(path.removeprefix("shared/").removeprefix("chk-").partition("-")[0].partition("/")[0])
+    return int(
+        path.removeprefix("shared/").removeprefix("chk-").partition("-")[0].partition("/")[0]
+    )

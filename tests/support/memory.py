@@ -1,4 +1,6 @@
-"""For tests: a storage in memory with the guarantees of a real one, to be served as `memory:` by `registry.serving`."""
+"""For tests: a storage in memory with the guarantees of a real one, to be served as `memory:` by
+`registry.serving`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class MemoryStorage(Storage):
     def list(self, uri: str) -> list[FileStatus]:
         refuse_unusable(uri)
         with self._lock:
-            children = [each for each in (*self._files, *self._directories) if places.parent(each) == uri]
+            children = [
+                each for each in (*self._files, *self._directories) if places.parent(each) == uri
+            ]
             return [status for status in map(self.stat, children) if status is not None]
 
     def put(

@@ -14,8 +14,14 @@ from cpreplicate.storage import Site
 from tests.support.jobs import JOB, write_checkpoint
 
 DAY = 24 * 3600
-FILES = {f"shared/{name}": 100 * size for size, name in enumerate("abcdefgh", start=1)} | {"chk-1/x": 30}
-NEXT = {**{name: size for name, size in FILES.items() if name > "shared/c"}, "shared/y": 60, "chk-2/x": 40}
+FILES = {f"shared/{name}": 100 * size for size, name in enumerate("abcdefgh", start=1)} | {
+    "chk-1/x": 30
+}
+NEXT = {
+    **{name: size for name, size in FILES.items() if name > "shared/c"},
+    "shared/y": 60,
+    "chk-2/x": 40,
+}
 
 
 def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: object) -> Path:
@@ -23,7 +29,9 @@ def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: 
     for number, files in checkpoints.items():
         write_checkpoint(root / "dcA", number, files)
         source = f"file:{root}/dcA/{JOB}/chk-{number}"
-        sync.sync(Request(source, f"file:{root}/dcB", runner="inline", **options), lambda _line: None)
+        sync.sync(
+            Request(source, f"file:{root}/dcB", runner="inline", **options), lambda _line: None
+        )
     return root / "dcB" / JOB
 
 

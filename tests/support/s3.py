@@ -106,23 +106,33 @@ class S3Server:
 
     def make_bucket(self, name: str) -> str:
         """Creates it, and says its URI."""
-        with _DIRECT.open(urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30):
+        with _DIRECT.open(
+            urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30
+        ):
             return f"s3://{name}"
 
 
 def site_options(endpoint: str) -> dict[str, str]:
-    """What a configuration of cpreplicate tells of a server of the tests, or of a proxy in front of it."""
+    """What a configuration of cpreplicate tells of a server of the tests, or of a proxy in front of
+    it.
+    """
     return {"key": "test", "secret": "test", "endpoint_url": endpoint, "region": REGION}
 
 
 def s3fs_options(endpoint: str) -> dict[str, Any]:
     """What s3fs takes to reach a server of the tests, or a proxy in front of it."""
-    return {"key": "test", "secret": "test", "endpoint_url": endpoint, "client_kwargs": {"region_name": REGION}}
+    return {
+        "key": "test",
+        "secret": "test",
+        "endpoint_url": endpoint,
+        "client_kwargs": {"region_name": REGION},
+    }
 
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests whose request line, `PUT /bucket/key HTTP/1.1`, holds `only`.
+    """What happens to the next `times` requests whose request line, `PUT /bucket/key HTTP/1.1`,
+    holds `only`.
 
     A body is cut after so many bytes of it, and the connections with it.
     """
@@ -142,10 +152,12 @@ _SLOW_DOWN = (
 
 
 class FaultyProxy:
-    """A TCP proxy in front of `host:port` that misbehaves when told to, and is transparent otherwise.
+    """A TCP proxy in front of `host:port` that misbehaves when told to, and is transparent
+    otherwise.
 
-    It reads the heads of HTTP requests and lets a connection carry one. With `http=False` it looks at nothing: a
-    connection is a request, its line is empty and all of it is body. `requests` are the request lines that came in.
+    It reads the heads of HTTP requests and lets a connection carry one. With `http=False` it looks
+    at nothing: a connection is a request, its line is empty and all of it is body. `requests` are
+    the request lines that came in.
     """
 
     def __init__(self, target: str, *, http: bool = True) -> None:
@@ -243,7 +255,9 @@ class FaultyProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._serve, args=(client,), name="faulty-proxy", daemon=True)
+            thread = threading.Thread(
+                target=self._serve, args=(client,), name="faulty-proxy", daemon=True
+            )
             self._threads = [*(running for running in self._threads if running.is_alive()), thread]
             thread.start()
 
@@ -276,8 +290,12 @@ class FaultyProxy:
                 server.sendall(_one_request_a_connection(head))
                 self._relay(client, server, rest, fault)
 
-    def _relay(self, client: socket.socket, server: socket.socket, rest: bytes, fault: Fault) -> None:
-        upload = threading.Thread(target=_upload, args=(client, server, rest, fault.cut_request), daemon=True)
+    def _relay(
+        self, client: socket.socket, server: socket.socket, rest: bytes, fault: Fault
+    ) -> None:
+        upload = threading.Thread(
+            target=_upload, args=(client, server, rest, fault.cut_request), daemon=True
+        )
         upload.start()
         try:
             _download(server, client, fault.cut_response, self._http)
@@ -323,7 +341,10 @@ def _pour(source: socket.socket, sink: socket.socket, data: bytes, limit: int | 
 
 
 def _read_head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, bytes]:
-    """The bytes up to the empty line, and what came with them; all and nothing where the connection ends before."""
+    """The bytes up to the empty line, and what came with them.
+
+    All and nothing where the connection ends before.
+    """
     while b"\r\n\r\n" not in data:
         more = connection.recv(65536)
         if not more:
@@ -343,8 +364,12 @@ def _one_request_a_connection(head: bytes) -> bytes:
 
 
 def _refuse(client: socket.socket, status: bytes) -> None:
-    """Answers, and reads what the client still sends: a connection closed with unread data would be reset."""
-    fields = b"Content-Type: application/xml\r\nContent-Length: %d\r\nConnection: close" % len(_SLOW_DOWN)
+    """Answers, and reads what the client still sends: a connection closed with unread data would be
+    reset.
+    """
+    fields = b"Content-Type: application/xml\r\nContent-Length: %d\r\nConnection: close" % len(
+        _SLOW_DOWN
+    )
     client.sendall(b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (status, fields, _SLOW_DOWN))
     client.shutdown(socket.SHUT_WR)
     client.settimeout(10)

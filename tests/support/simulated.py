@@ -1,7 +1,8 @@
-"""A filesystem in memory whose every step can be watched, stopped or failed, and whose states cost nothing to keep.
+"""A filesystem in memory whose every step can be watched, stopped or failed, and whose states cost
+nothing to keep.
 
-The protocol's own `put`, `create_exclusive` and `take_over` of `RenamingStorage` run on it, so what a crash can leave between
-two steps of a real filesystem is left here too.
+The protocol's own `put`, `create_exclusive` and `take_over` of `RenamingStorage` run on it, so what
+a crash can leave between two steps of a real filesystem is left here too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Attributes, Content, FileStatus, refuse_unusable
 from tests.support import checker
 from tests.support.encoder import File as FileHandle
-from tests.support.encoder import Incremental, KeyGroups, OperatorEntry, RelativeFile, Segment, Subtask, Tree, encode
+from tests.support.encoder import (
+    Incremental,
+    KeyGroups,
+    OperatorEntry,
+    RelativeFile,
+    Segment,
+    Subtask,
+    Tree,
+    encode,
+)
 from tests.support.jobs import JOB
 
 
@@ -53,16 +63,20 @@ class Clock:
 
 
 class SimulatedDisk(RenamingStorage):
-    """Threads may share one. `hook(moment, verb, uri)` is called around each step, outside of any lock, and may block or raise.
+    """Threads may share one. `hook(moment, verb, uri)` is called around each step, outside of any
+    lock, and may block or raise.
 
-    Steps are mkdir, create, write, close, set_attributes, rename (of which the new name is told), delete, rmdir, and the reads
-    open, stat and list. What `hook` raises "before" happens instead of the step, what it raises "torn" in the midst of it: a
-    write has left a random part of its bytes, a rename by links both names. With `links` a rename that does not replace is
-    link(2) and unlink(2), and a file is taken over under a lock, as on a local filesystem; else both are as on HDFS. While it
-    `is_locked` another run that takes a file over would wait.
+    Steps are mkdir, create, write, close, set_attributes, rename (of which the new name is told),
+    delete, rmdir, and the reads open, stat and list. What `hook` raises "before" happens instead of
+    the step, what it raises "torn" in the midst of it: a write has left a random part of its bytes,
+    a rename by links both names. With `links` a rename that does not replace is link(2) and
+    unlink(2), and a file is taken over under a lock, as on a local filesystem; else both are as on
+    HDFS. While it `is_locked` another run that takes a file over would wait.
     """
 
-    def __init__(self, state: State | None = None, clock: Clock | None = None, links: bool = False) -> None:
+    def __init__(
+        self, state: State | None = None, clock: Clock | None = None, links: bool = False
+    ) -> None:
         self.hook: Hook = lambda *_: None
         self.clock = clock or Clock()
         self.links = links
@@ -219,7 +233,9 @@ class SimulatedDisk(RenamingStorage):
 
     def _append(self, uri: str, data: bytes) -> None:
         with self._lock:
-            if data and self._is_there(uri):  # one that was deleted has no name any more, and can be written nevertheless
+            if data and self._is_there(
+                uri
+            ):  # one that was deleted has no name any more, and can be written nevertheless
                 self._enter(uri, File(self._file(uri).data + data, self.clock()))
 
     def _can_rename(self, uri: str, new_uri: str, replace: bool) -> bool:
@@ -262,7 +278,9 @@ class SimulatedDisk(RenamingStorage):
 
     def _leave(self, uri: str) -> bool:
         parent, name = places.parent(uri), places.name(uri)
-        self._tree[parent] = {other: entry for other, entry in self._tree[parent].items() if other != name}
+        self._tree[parent] = {
+            other: entry for other, entry in self._tree[parent].items() if other != name
+        }
         self.version += 1
         return True
 
@@ -311,12 +329,19 @@ class Recorder:
 
 
 class SimulatedJob:
-    """A job at the source. Its checkpoints are drawn: shared and exclusive files, foreign and merged ones if asked for."""
+    """A job at the source.
 
-    def __init__(self, disk: SimulatedDisk, draw: random.Random, root: str = "file:/dcA", job: str = JOB) -> None:
+    Its checkpoints are drawn: shared and exclusive files, foreign and merged ones if asked for.
+    """
+
+    def __init__(
+        self, disk: SimulatedDisk, draw: random.Random, root: str = "file:/dcA", job: str = JOB
+    ) -> None:
         self.root, self.job = f"{root}/{job}", job
         self.bytes: dict[str, bytes] = {}  # of every file that ever was, by its local path
-        self.references: dict[int, list[checker.Need]] = {}  # of each checkpoint, in the order of its `_metadata`
+        self.references: dict[
+            int, list[checker.Need]
+        ] = {}  # of each checkpoint, in the order of its `_metadata`
         self._disk, self._draw = disk, draw
         self._shared: list[str] = []
         self._segments: dict[str, list[Segment]] = {}
@@ -326,7 +351,9 @@ class SimulatedJob:
         checkpoint = f"{self.root}/chk-{number}"
         self._shared = [place for place in self._shared if self._draw.random() < 0.7]
         self._shared += self._some(f"{self.root}/shared", 1)
-        self._shared += self._some(f"file:/dcA/earlier-{self._draw.randrange(2)}/shared", 1) if foreign else []
+        self._shared += (
+            self._some(f"file:/dcA/earlier-{self._draw.randrange(2)}/shared", 1) if foreign else []
+        )
         segments = self._grown(f"{self.root}/shared/merged", number) if merged else []
         operators = (self._operator(checkpoint, number, segments),)
         version = self._draw.randint(5 if merged else 3, 6)
@@ -354,7 +381,12 @@ class SimulatedJob:
     def subsume(self, number: int) -> None:
         """Delete a checkpoint, and the files that only it needed, as Flink does."""
         gone = {need.path for need in self.references[number]}
-        kept = {need.path for other in self.references if other > number for need in self.references[other]}
+        kept = {
+            need.path
+            for other in self.references
+            if other > number
+            for need in self.references[other]
+        }
         self._disk.remove(f"{self.root}/chk-{number}/_metadata")
         for path in sorted(gone - kept):
             self._disk.remove(f"file:{path}")
@@ -362,24 +394,48 @@ class SimulatedJob:
     def _operator(self, checkpoint: str, number: int, segments: list[Segment]) -> OperatorEntry:
         own = [self._handle(place, checkpoint) for place in self._some(checkpoint, 2)]
         shared = tuple((f"{place[-8:]}.sst", self._handle(place)) for place in self._shared)
-        state = Incremental(11, number, "backend", (0, 63), 1, own[0], shared, tuple(("own", each) for each in own[1:]))
-        merged = tuple(Subtask(1 + index, keyed=KeyGroups(12, 64, (0,), each)) for index, each in enumerate(segments))
+        state = Incremental(
+            11,
+            number,
+            "backend",
+            (0, 63),
+            1,
+            own[0],
+            shared,
+            tuple(("own", each) for each in own[1:]),
+        )
+        merged = tuple(
+            Subtask(1 + index, keyed=KeyGroups(12, 64, (0,), each))
+            for index, each in enumerate(segments)
+        )
         return OperatorEntry(bytes(16), 1 + len(merged), 128, (Subtask(0, keyed=state), *merged))
 
     def _some(self, directory: str, least: int) -> list[str]:
         """New files in a directory; some are empty."""
-        found = [f"{directory}/{self._draw.getrandbits(64):016x}" for _ in range(self._draw.randint(least, least + 2))]
+        found = [
+            f"{directory}/{self._draw.getrandbits(64):016x}"
+            for _ in range(self._draw.randint(least, least + 2))
+        ]
         for place in found:
             self._append(place, self._draw.choice([0, 1, 40, 300]))
         return found
 
     def _grown(self, stem: str, number: int) -> list[Segment]:
-        """The segments of the merged files, in each of which this checkpoint wrote one more; the oldest ones were dropped."""
+        """The segments of the merged files, in each of which this checkpoint wrote one more.
+
+        The oldest ones were dropped.
+        """
         found = []
         for place in [f"{stem}-{index}" for index in range(2)]:
-            start, size = len(self.bytes.get(places.local_path(place), b"")), self._draw.randint(1, 200)
+            start, size = (
+                len(self.bytes.get(places.local_path(place), b"")),
+                self._draw.randint(1, 200),
+            )
             self._append(place, size)
-            self._segments[place] = [*self._segments.get(place, [])[-1:], Segment(start, size, 1, place, f"{number}")]
+            self._segments[place] = [
+                *self._segments.get(place, [])[-1:],
+                Segment(start, size, 1, place, f"{number}"),
+            ]
             found += self._segments[place]
         return found
 

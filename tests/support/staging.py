@@ -1,4 +1,6 @@
-"""A simulated disk with a job at the source and its replica: stages to be set, runs to be interrupted, and a judge of both."""
+"""A simulated disk with a job at the source and its replica: stages to be set, runs to be
+interrupted, and a judge of both.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,17 @@ from cpreplicate.storage import Site
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker
 from tests.support.registry import serving
-from tests.support.simulated import EPOCH, READS, Clock, Point, Recorder, SimulatedDisk, SimulatedJob, State, files
+from tests.support.simulated import (
+    EPOCH,
+    READS,
+    Clock,
+    Point,
+    Recorder,
+    SimulatedDisk,
+    SimulatedJob,
+    State,
+    files,
+)
 
 TARGET_ROOT = "file:/dcB"
 LATER = 2 * lease.SECONDS  # by then the lease of a run that died has expired
@@ -52,7 +64,8 @@ def silent(_line: str) -> None:
 class Scenario:
     """What lies on the disk, and a run there that is to be interrupted.
 
-    `is_idle` tells of what the run returns that it had nothing to do, `leftover` which paths a death may leave for ever.
+    `is_idle` tells of what the run returns that it had nothing to do, `leftover` which paths a
+    death may leave for ever.
     """
 
     start: State
@@ -73,7 +86,9 @@ class Scenario:
 
 @dataclass
 class Findings:
-    """What came of dying at every point: how many there were, how many states were left, and what was wrong with them."""
+    """What came of dying at every point: how many there were, how many states were left, and what
+    was wrong with them.
+    """
 
     points: list[Point] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
@@ -93,14 +108,21 @@ def examine(scenario: Scenario, again: bool = True) -> Findings:
 
 
 def record(scenario: Scenario) -> tuple[Findings, State]:
-    """All points of the run and the states between them; the last state is that of a run which nothing interrupted."""
+    """All points of the run and the states between them.
+
+    The last state is that of a run which nothing interrupted.
+    """
     disk = scenario.disk(scenario.start)
     recorder = Recorder(disk)
     wrong = []
     with running_on(disk):
         try:
             scenario.run()
-        except (CpreplicateError, OSError, LookupError) as error:  # a broken protocol may end like that
+        except (
+            CpreplicateError,
+            OSError,
+            LookupError,
+        ) as error:  # a broken protocol may end like that
             wrong = [f"the run failed: {error!r}"]
     return Findings(recorder.points, recorder.states, wrong), disk.snapshot()
 
@@ -125,11 +147,22 @@ class Judge:
         self._verified: dict[object, bool] = {}
 
     def trace(self, findings: Findings) -> list[str]:
-        """What the steps tell: that nothing outside the replica was to be changed, and that the newest never went back."""
+        """What the steps tell: that nothing outside the replica was to be changed, and that the
+        newest never went back.
+        """
         changed = {point.uri for point in findings.points if point.verb not in READS}
-        strange = [place for place in changed if place != self.replica and not place.startswith(f"{self.replica}/")]
-        newest = [max(self._committed(files(state, self.replica)), default=-1) for state in findings.states]
-        back = [f"the newest went back from {a} to {b}" for a, b in itertools.pairwise(newest) if b < a]
+        strange = [
+            place
+            for place in changed
+            if place != self.replica and not place.startswith(f"{self.replica}/")
+        ]
+        newest = [
+            max(self._committed(files(state, self.replica)), default=-1)
+            for state in findings.states
+        ]
+        back = [
+            f"the newest went back from {a} to {b}" for a, b in itertools.pairwise(newest) if b < a
+        ]
         return [f"changed outside the replica: {place}" for place in strange] + back
 
     def state(self, state: State) -> list[str]:
@@ -137,10 +170,20 @@ class Judge:
         there = files(state, self.replica)
         committed = self._committed(there)
         wrong = ["no checkpoint is committed any more"] if self._had_one and not committed else []
-        wrong += [] if self._outside_of(state) == self._outside else ["something outside the replica changed"]
-        wrong += [f"neither old nor new: {path}" for path, data in there.items() if not self._is_known(path, data)]
+        wrong += (
+            []
+            if self._outside_of(state) == self._outside
+            else ["something outside the replica changed"]
+        )
+        wrong += [
+            f"neither old nor new: {path}"
+            for path, data in there.items()
+            if not self._is_known(path, data)
+        ]
         for number, path in committed.items():
-            wrong += self._checkpoint(number, path, there) + self._disagreement(state, number, path, there)
+            wrong += self._checkpoint(number, path, there) + self._disagreement(
+                state, number, path, there
+            )
         return wrong
 
     def run_again(self, state: State) -> list[str]:
@@ -155,14 +198,23 @@ class Judge:
             return [f"running again failed: {error!r}"]
         is_same = files(disk.snapshot()) == files(settled)
         wrong = [] if is_idle and is_same else ["a further run found something to do"]
-        return wrong + [f"after running again: {each}" for each in self.state(settled) + self.incomplete(settled)]
+        return wrong + [
+            f"after running again: {each}"
+            for each in self.state(settled) + self.incomplete(settled)
+        ]
 
     def incomplete(self, state: State) -> list[str]:
         """What is not as a run that nothing interrupted leaves it, leftovers apart."""
         there = files(state, self.replica)
-        lacking = [path for path, data in self.complete.items() if not _own(path) and there.get(path) != data]
+        lacking = [
+            path
+            for path, data in self.complete.items()
+            if not _own(path) and there.get(path) != data
+        ]
         more = [path for path in there if path not in self.complete and not self._is_leftover(path)]
-        return [f"not as it should be: {path}" for path in lacking] + [f"left over: {path}" for path in more]
+        return [f"not as it should be: {path}" for path in lacking] + [
+            f"left over: {path}" for path in more
+        ]
 
     def _is_leftover(self, path: str) -> bool:
         return self.scenario.leftover.fullmatch(path, len(self.replica) + 1) is not None
@@ -183,21 +235,39 @@ class Judge:
         """References have the order of the source's, so they are compared one by one."""
         needs = checker.needs_of(there[path], Path(path.removeprefix("file:")))
         pairs = zip(self.scenario.job.references[number], needs, strict=True)
-        copies = [(there[f"file:{copy.path}"], self.scenario.job.bytes[source.path], copy) for source, copy in pairs]
-        return [f"other bytes: {copy.path}" for data, original, copy in copies if data != original[: len(data)]]
+        copies = [
+            (there[f"file:{copy.path}"], self.scenario.job.bytes[source.path], copy)
+            for source, copy in pairs
+        ]
+        return [
+            f"other bytes: {copy.path}"
+            for data, original, copy in copies
+            if data != original[: len(data)]
+        ]
 
-    def _disagreement(self, state: State, number: int, path: str, there: Mapping[str, bytes]) -> list[str]:
-        """Where `verify` says other than the checker. It is asked once for all states that differ in unfinished files only."""
+    def _disagreement(
+        self, state: State, number: int, path: str, there: Mapping[str, bytes]
+    ) -> list[str]:
+        """Where `verify` says other than the checker.
+
+        It is asked once for all states that differ in unfinished files only.
+        """
         asked = number, frozenset(item for item in there.items() if not UNFINISHED.search(item[0]))
         if asked not in self._verified:
             self._verified[asked] = self._verify(state, number)
         restorable = self._verified[asked]
-        return [] if restorable == (not _faults(path, there)) else [f"verify says restorable={restorable} of chk-{number}"]
+        return (
+            []
+            if restorable == (not _faults(path, there))
+            else [f"verify says restorable={restorable} of chk-{number}"]
+        )
 
     def _verify(self, state: State, number: int) -> bool:
         with running_on(self.scenario.disk(state)):
             try:
-                return verify.verify(self.replica, f"chk-{number}", verify.NOTHING, silent, Site()).restorable
+                return verify.verify(
+                    self.replica, f"chk-{number}", verify.NOTHING, silent, Site()
+                ).restorable
             except CpreplicateError:
                 return False
 
@@ -205,7 +275,9 @@ class Judge:
         return {
             directory: children
             for directory, children in state.items()
-            if directory != TARGET_ROOT and directory != self.replica and not directory.startswith(f"{self.replica}/")
+            if directory != TARGET_ROOT
+            and directory != self.replica
+            and not directory.startswith(f"{self.replica}/")
         }
 
 
@@ -225,9 +297,13 @@ def _faults(path: str, there: Mapping[str, bytes]) -> list[str]:
 
 
 class Stage:
-    """A job at the source and its replica, set up step by step until the run that is to be interrupted."""
+    """A job at the source and its replica, set up step by step until the run that is to be
+    interrupted.
+    """
 
-    def __init__(self, draw: Random, keep: int = 1, foreign: bool = False, merged: bool = False) -> None:
+    def __init__(
+        self, draw: Random, keep: int = 1, foreign: bool = False, merged: bool = False
+    ) -> None:
         self.draw = draw
         self.disk = SimulatedDisk(links=draw.random() < 0.5)
         self.disk.place(f"{TARGET_ROOT}/another/file", b"of another job")
@@ -258,8 +334,15 @@ class Stage:
         return self
 
     def die(self, leaving: str = "") -> Stage:
-        """A sync dies at some point, or at one when a file with such a name was there; the lease that it leaves expires."""
-        states = [state for state in record(self.sync_scenario())[0].states if any(leaving in path for path in files(state))]
+        """A sync dies at some point, or at one when a file with such a name was there.
+
+        The lease that it leaves expires.
+        """
+        states = [
+            state
+            for state in record(self.sync_scenario())[0].states
+            if any(leaving in path for path in files(state))
+        ]
         self.disk.become(self.draw.choice(states))
         self.disk.clock.now += LATER
         return self
@@ -271,4 +354,6 @@ class Stage:
 
     def scenario(self, run: Callable[[], object], **more: object) -> Scenario:
         """Any run is."""
-        return Scenario(self.disk.snapshot(), self.job, run, self.disk.clock.now, self.disk.links, **more)  # type: ignore[arg-type]
+        return Scenario(
+            self.disk.snapshot(), self.job, run, self.disk.clock.now, self.disk.links, **more
+        )  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
-"""Runs a real Spark standalone cluster on loopback, a master and its workers, from pyspark's own jars.
+"""Runs a real Spark standalone cluster on loopback, a master and its workers, from pyspark's own
+jars.
 
-Each worker has an address of its own, as machines have: Spark counts failures by host too. The kernel ends the daemons
-with the process that started them, executors end when they lose their worker, and Python workers with their executor.
+Each worker has an address of its own, as machines have: Spark counts failures by host too. The
+kernel ends the daemons with the process that started them, executors end when they lose their
+worker, and Python workers with their executor.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from pathlib import Path
 START_SECONDS = 60
 END_SECONDS = 30
 
-_JVM = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 QUICKLY = {"JAVA_TOOL_OPTIONS": _JVM}  # start in less time, executors too; not for measuring
-_OTHERS = ("SPARK_", "PYSPARK_", "HADOOP_", "JAVA_TOOL_OPTIONS")  # in the environment; not for these processes
+_OTHERS = (
+    "SPARK_",
+    "PYSPARK_",
+    "HADOOP_",
+    "JAVA_TOOL_OPTIONS",
+)  # in the environment; not for these processes
 _ANNOUNCED = re.compile(r"Starting Spark master at (spark://\S+:\d+)")
 _REGISTERED = re.compile(r"Successfully registered with master (\S+)")
 
@@ -46,7 +51,8 @@ class StandaloneError(Exception):
 
 
 class StandaloneCluster:
-    """One master and some workers of one core and 1 GiB each; what they write lies in the directory.
+    """One master and some workers of one core and 1 GiB each; what they write lies in the
+    directory.
 
     Workers are known by their number in the order of their start; a number is not used again.
     """
@@ -91,7 +97,8 @@ class StandaloneCluster:
         return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(self._directory / "driver")}
 
     def start_worker(self, file_size_limit: int | None = None) -> int:
-        """Starts one and says its number. Whatever it starts fails with EFBIG to make a file longer than the limit.
+        """Starts one and says its number. Whatever it starts fails with EFBIG to make a file longer
+        than the limit.
 
         A limit of less than a megabyte may keep executors from being started.
         """
@@ -105,7 +112,9 @@ class StandaloneCluster:
 
     @contextlib.contextmanager
     def paused(self, number: int) -> Iterator[None]:
-        """While the block runs, the executors of a worker and their Python workers stand still, as on a paused machine."""
+        """While the block runs, the executors of a worker and their Python workers stand still, as
+        on a paused machine.
+        """
         stopped = self._workers[number].children()
         try:
             _signalled(stopped, signal.SIGSTOP)
@@ -114,7 +123,9 @@ class StandaloneCluster:
             _signalled(stopped, signal.SIGCONT)
 
     def mend(self) -> None:
-        """As many workers as at the start, all of them without limit, and no executor of a run that has ended."""
+        """As many workers as at the start, all of them without limit, and no executor of a run that
+        has ended.
+        """
         for number in self._spoiled & set(self.workers):
             self.kill_worker(number)
         for number in self.workers[self._count :]:
@@ -122,7 +133,11 @@ class StandaloneCluster:
         new = [self._launch() for _ in range(self._count - len(self.workers))]
         for number in new:
             self._workers[number].told(_REGISTERED)
-        _wait(lambda: not any(self.executors().values()), END_SECONDS, "executors go on after their run")
+        _wait(
+            lambda: not any(self.executors().values()),
+            END_SECONDS,
+            "executors go on after their run",
+        )
 
     def executors(self) -> dict[int, list[int]]:
         """For each worker the processes that it started: executors and their Python workers."""
@@ -130,11 +145,18 @@ class StandaloneCluster:
 
     def opened(self, number: int, directory: Path) -> set[str]:
         """The files below a directory that processes of a worker have open: what it works on."""
-        return {path for pid in self._workers[number].children() for path in _opened(pid) if path.startswith(f"{directory}/")}
+        return {
+            path
+            for pid in self._workers[number].children()
+            for path in _opened(pid)
+            if path.startswith(f"{directory}/")
+        }
 
     def written(self) -> dict[int, int]:
         """The bytes that each Python worker has written so far, whole files or not, by its process."""
-        pids = [pid for worker in list(self._workers.values()) for pid in worker.children()]  # of those of this moment
+        pids = [
+            pid for worker in list(self._workers.values()) for pid in worker.children()
+        ]  # of those of this moment
         return {pid: count for pid in pids if (count := _written(pid)) is not None}
 
     def log(self, number: int) -> str:
@@ -147,15 +169,27 @@ class StandaloneCluster:
         if file_size_limit is not None:
             self._spoiled.add(number)
         host, directory = f"127.0.0.{number + 2}", self._directory / f"worker-{number}"
-        words = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / "work"), self.master]
-        self._workers[number] = _Daemon(directory, host, "worker.Worker", *words, file_size_limit=file_size_limit)
+        words = [
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--work-dir",
+            str(directory / "work"),
+            self.master,
+        ]
+        self._workers[number] = _Daemon(
+            directory, host, "worker.Worker", *words, file_size_limit=file_size_limit
+        )
         return number
 
 
 class _Daemon:
     """One JVM and all that it starts: a session of its own."""
 
-    def __init__(self, directory: Path, host: str, name: str, *words: str, file_size_limit: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, host: str, name: str, *words: str, file_size_limit: int | None = None
+    ) -> None:
         directory.mkdir(parents=True)
         self._log = directory / "stderr"
         limit = "none" if file_size_limit is None else str(file_size_limit)
@@ -174,10 +208,16 @@ class _Daemon:
 
     def told(self, pattern: re.Pattern[str]) -> str:
         """The word in its log that tells that it is ready, once it is."""
-        _wait(lambda: self._process.poll() is not None or bool(pattern.search(self._said())), START_SECONDS, self._said)
+        _wait(
+            lambda: self._process.poll() is not None or bool(pattern.search(self._said())),
+            START_SECONDS,
+            self._said,
+        )
         found = pattern.search(self._said())
         if found is None:
-            raise StandaloneError(f"Spark's daemon ended with {self._process.returncode}\n{self._said()}")
+            raise StandaloneError(
+                f"Spark's daemon ended with {self._process.returncode}\n{self._said()}"
+            )
         return found[1]
 
     def _said(self) -> str:
@@ -189,7 +229,11 @@ class _Daemon:
 
     def kill(self) -> None:
         """Ends all of the session, also what it starts meanwhile."""
-        _wait(lambda: not _signalled(_session(self._process.pid), signal.SIGKILL), END_SECONDS, "a Spark daemon does not end")
+        _wait(
+            lambda: not _signalled(_session(self._process.pid), signal.SIGKILL),
+            END_SECONDS,
+            "a Spark daemon does not end",
+        )
         self._process.wait(END_SECONDS)
 
 
@@ -201,7 +245,9 @@ def _spark() -> Path:
 
 
 def _scala() -> str:
-    """A worker that does not know Scala's version looks for the directory in which Spark was built, and starts no executor."""
+    """A worker that does not know Scala's version looks for the directory in which Spark was built,
+    and starts no executor.
+    """
     return next((_spark() / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
 
 
@@ -222,7 +268,9 @@ def _session(leader: int) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # just gone
-            state, _parent, _group, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+            state, _parent, _group, session, *_ = (
+                (entry / "stat").read_text().rpartition(")")[2].split()
+            )
             if int(session) == leader and state not in "ZX":
                 found.append(int(entry.name))
     return found
@@ -251,9 +299,13 @@ def _signalled(pids: list[int], number: int) -> list[int]:
     return pids
 
 
-def _wait(condition: Callable[[], bool], seconds: float, complaint: str | Callable[[], str]) -> None:
+def _wait(
+    condition: Callable[[], bool], seconds: float, complaint: str | Callable[[], str]
+) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise StandaloneError(f"not within {seconds} s: {complaint if isinstance(complaint, str) else complaint()}")
+            raise StandaloneError(
+                f"not within {seconds} s: {complaint if isinstance(complaint, str) else complaint()}"
+            )
         time.sleep(0.05)

@@ -1,6 +1,8 @@
-"""Decoding: the walk over a `_metadata` file, field by field, as `docs/metadata-format.md` tells it.
+"""Decoding: the walk over a `_metadata` file, field by field, as `docs/metadata-format.md` tells
+it.
 
-The order of fields is that of Flink's `MetadataV2V3SerializerBase`, `MetadataV3Serializer` and their successors.
+The order of fields is that of Flink's `MetadataV2V3SerializerBase`, `MetadataV3Serializer` and
+their successors.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ MAGIC = 0x4960672D
 MASTER_STATE_MAGIC = 0xC96B1696
 VERSIONS = range(2, 7)
 _DEEPEST = 16  # Flink nests a handle twice at most; a hostile file could nest it a million times
-_FLUSH, _FLUSH_BYTES = 65_536, 2 << 20  # handles, and bytes that they span: both bound what a flush copies
+_FLUSH, _FLUSH_BYTES = (
+    65_536,
+    2 << 20,
+)  # handles, and bytes that they span: both bound what a flush copies
 _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
 _MODES = (0, 1, 2)  # split, union, broadcast
 _FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16
@@ -26,7 +31,9 @@ _KIND = {_FILE: model.FILE, _RELATIVE: model.RELATIVE, _SEGMENT: model.SEGMENT}
 
 
 class _Shape(NamedTuple):
-    """A handle that was just read: where it begins in the buffer, its kind and lengths, None kind if it names no file."""
+    """A handle that was just read: where it begins in the buffer, its kind and lengths, None kind
+    if it names no file.
+    """
 
     at: int
     kind: int | None
@@ -40,8 +47,9 @@ _NO_FILE = _Shape(0, None, 0, 0)
 def decode(data: bytes | BinaryIO, base_uri: str, window: int = WINDOW) -> Metadata:
     """Decode a `_metadata` that lies in the directory `base_uri`.
 
-    `data` is its bytes or a seekable stream, which is read through a window. No filesystem is touched. Raises
-    `MetadataError` for anything that Flink would not have written, naming the byte offset.
+    `data` is its bytes or a seekable stream, which is read through a window. No filesystem is
+    touched. Raises `MetadataError` for anything that Flink would not have written, naming the byte
+    offset.
     """
     return _Decoder(data, base_uri, window).decode()
 
@@ -61,7 +69,9 @@ class _Decoder:
         self._head()
         checkpoint_id = self._in.natural("a checkpoint id")
         masters = self._masters()
-        operators = tuple(self._read_operator(index) for index in range(self._in.count("operators", 28)))
+        operators = tuple(
+            self._read_operator(index) for index in range(self._in.count("operators", 28))
+        )
         self._tail()
         self._handles.flush(self._in.buffer, self._in.base)
         return Metadata(
@@ -76,7 +86,9 @@ class _Decoder:
             self._in.fail(f"the magic number {MAGIC:#x} of a _metadata file")
         self._version = self._in.i32()
         if self._version not in VERSIONS:
-            raise MetadataError(f"version {self._version} of _metadata (byte 4) is not understood; versions 2 to 6 are")
+            raise MetadataError(
+                f"version {self._version} of _metadata (byte 4) is not understood; versions 2 to 6 are"
+            )
 
     def _masters(self) -> int:
         count = self._in.count("master states", 9)
@@ -109,7 +121,11 @@ class _Decoder:
         window = self._in
         window.ahead()
         self._operator, self._subtask = index, -1
-        name, uid = (self._text("an operator's name"), self._text("an operator's uid")) if self._version >= 5 else (None, None)
+        name, uid = (
+            (self._text("an operator's name"), self._text("an operator's uid"))
+            if self._version >= 5
+            else (None, None)
+        )
         identity = f"{window.i64() & (1 << 64) - 1:016x}{window.i64() & (1 << 64) - 1:016x}"
         parallelism, max_parallelism = window.natural32("a parallelism"), window.i32()
         if parallelism > max_parallelism:
@@ -126,7 +142,9 @@ class _Decoder:
             subtasks = window.count("subtasks", 4)
             for _ in range(subtasks):
                 self._read_subtask(parallelism)
-        return Operator(identity, name, uid, parallelism, max_parallelism, max(subtasks, 0), finished)
+        return Operator(
+            identity, name, uid, parallelism, max_parallelism, max(subtasks, 0), finished
+        )
 
     def _text(self, what: str) -> str | None:
         return mutf8.decode(self._in.utf(what)) or None
@@ -245,7 +263,9 @@ class _Decoder:
             shape = self._stream(state, part, depth)
             left -= 1
             if left and shape.kind is not None and window.base == base:
-                left -= self._run(shape, shape.at - entry, (0, 1), range(2, 2 + name), left, state, part)
+                left -= self._run(
+                    shape, shape.at - entry, (0, 1), range(2, 2 + name), left, state, part
+                )
 
     def _changelog_handle(self, state: int, kind: int, depth: int) -> None:
         self._changelog = True
@@ -300,7 +320,11 @@ class _Decoder:
         while left:
             window.ahead()
             entry, base = window.at, window.base
-            if self._version >= 6 and window.one_of(tags, f"a channel state handle of type {tags[0]} or {tags[1]}") == tags[1]:
+            if (
+                self._version >= 6
+                and window.one_of(tags, f"a channel state handle of type {tags[0]} or {tags[1]}")
+                == tags[1]
+            ):
                 self._merged_channel(state)
                 left -= 1
                 continue
@@ -321,14 +345,18 @@ class _Decoder:
         self._stream(state, model.WHOLE)
         self._in.skip(self._in.count("bytes of channel offsets", 1))
 
-    def _stream(self, state: int, part: int, depth: int = 0, allowed: tuple[int, ...] | None = None) -> _Shape:
+    def _stream(
+        self, state: int, part: int, depth: int = 0, allowed: tuple[int, ...] | None = None
+    ) -> _Shape:
         window = self._in
         window.ahead()
         at = window.at
         kind = window.u8()
         if allowed is not None and kind not in allowed:
             window.at -= 1
-            window.fail(f"a stream state handle of type {' or '.join(map(str, allowed))}, found type {kind}")
+            window.fail(
+                f"a stream state handle of type {' or '.join(map(str, allowed))}, found type {kind}"
+            )
         if kind == _FILE:
             window.natural("a file's size")
             return self._noted(at, kind, window.path("a path"), state, part)
@@ -378,20 +406,67 @@ class _Decoder:
         return _Shape(at, kind, path_length, length)
 
     def _note(
-        self, at: int, count: int, stride: int, kind: int, path_length: int, length: int, state: int, part: int, size: int = 0
+        self,
+        at: int,
+        count: int,
+        stride: int,
+        kind: int,
+        path_length: int,
+        length: int,
+        state: int,
+        part: int,
+        size: int = 0,
     ) -> None:
-        self._handles.note(at, count, stride, kind, path_length, length, self._operator, self._subtask, state << 8 | part, size)
+        self._handles.note(
+            at,
+            count,
+            stride,
+            kind,
+            path_length,
+            length,
+            self._operator,
+            self._subtask,
+            state << 8 | part,
+            size,
+        )
         if self._handles.noted >= _FLUSH or at - self._handles.first >= _FLUSH_BYTES:
             self._handles.flush(self._in.buffer, self._in.base)
 
-    def _run(self, shape: _Shape, prefix: int, head: tuple[int, ...], ascii_at: range, left: int, state: int, part: int) -> int:
-        """Note the entries that follow the one just read, in one buffer with it, and are shaped as it is; how many they are."""
+    def _run(
+        self,
+        shape: _Shape,
+        prefix: int,
+        head: tuple[int, ...],
+        ascii_at: range,
+        left: int,
+        state: int,
+        part: int,
+    ) -> int:
+        """Note the entries that follow the one just read, in one buffer with it, and are shaped as
+        it is; how many they are.
+        """
         window = self._in
         entry, stride = shape.at - prefix, window.at - shape.at + prefix
         assert shape.kind is not None
         most = min(left, _FLUSH_BYTES // stride)
-        count = uniform(window.buffer, entry, stride, (head, ascii_at), (prefix, shape.kind, shape.path_length), most)
+        count = uniform(
+            window.buffer,
+            entry,
+            stride,
+            (head, ascii_at),
+            (prefix, shape.kind, shape.path_length),
+            most,
+        )
         if count:
-            self._note(shape.at + stride, count, stride, _KIND[shape.kind], shape.path_length, shape.length, state, part)
+            self._note(
+                shape.at + stride,
+                count,
+                stride,
+                _KIND[shape.kind],
+                shape.path_length,
+                shape.length,
+                state,
+                part,
+            )
             window.at += count * stride
         return count

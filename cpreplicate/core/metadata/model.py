@@ -11,7 +11,15 @@ if TYPE_CHECKING:
 KINDS = ("file", "relative", "segment", "inline", "empty", "directory")
 FILE, RELATIVE, SEGMENT, INLINE, EMPTY, DIRECTORY = range(6)
 
-STATES = ("coordinator", "operator", "operator-raw", "keyed", "keyed-raw", "channel-in", "channel-out")
+STATES = (
+    "coordinator",
+    "operator",
+    "operator-raw",
+    "keyed",
+    "keyed-raw",
+    "channel-in",
+    "channel-out",
+)
 COORDINATOR, OPERATOR, OPERATOR_RAW, KEYED, KEYED_RAW, CHANNEL_IN, CHANNEL_OUT = range(7)
 
 PARTS = ("", "key-groups", "meta", "shared", "private", "delta", "task-owned-dir", "shared-dir")
@@ -19,7 +27,8 @@ WHOLE, KEY_GROUPS, META, SHARED, PRIVATE, DELTA, TASK_OWNED_DIR, SHARED_DIR = ra
 
 
 class Operator(NamedTuple):
-    """One operator. `id` is spelled as `OperatorID.toString()`: the 16 bytes in the order of the file.
+    """One operator. `id` is spelled as `OperatorID.toString()`: the 16 bytes in the order of the
+    file.
 
     `name` and `uid` are None before v5 and where absent. `subtasks` counts the entries present.
     """
@@ -36,9 +45,10 @@ class Operator(NamedTuple):
 class Handle(NamedTuple):
     """One state handle: a row of `Metadata.handles`.
 
-    `operator` is an index into `Metadata.operators`, `subtask` None for the coordinator. `path` is as recorded (None when the
-    handle names no file), `size` in bytes, `position` set for segments. `start` and `length` are the handle's bytes in the
-    file. `directory` rows are the two directories of a type-17 handle: no state, but paths to be rewritten.
+    `operator` is an index into `Metadata.operators`, `subtask` None for the coordinator. `path` is
+    as recorded (None when the handle names no file), `size` in bytes, `position` set for segments.
+    `start` and `length` are the handle's bytes in the file. `directory` rows are the two
+    directories of a type-17 handle: no state, but paths to be rewritten.
     """
 
     operator: int | None
@@ -57,8 +67,8 @@ class Handle(NamedTuple):
 class Metadata:
     """A decoded `_metadata` of `length` bytes, which lies in the directory `base_uri`.
 
-    `inline_bytes` counts byte-stream handles and in-memory changelog increments; `changelog` and `file_merging` tell whether
-    any handle is of those kinds.
+    `inline_bytes` counts byte-stream handles and in-memory changelog increments; `changelog` and
+    `file_merging` tell whether any handle is of those kinds.
     """
 
     version: int

@@ -1,4 +1,6 @@
-"""Java's modified UTF-8, as `DataOutputStream.writeUTF` writes it: NUL is C0 80, a code point above U+FFFF two surrogates."""
+"""Java's modified UTF-8, as `DataOutputStream.writeUTF` writes it: NUL is C0 80, a code point above
+U+FFFF two surrogates.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,27 @@ LONGEST = 65_535  # bytes; the length is an unsigned 16-bit number
 
 
 def decode(data: bytes) -> str:
-    """The text. A lone surrogate stays one, as in Java. Raises `ValueError` for bytes that Java would not write."""
+    """The text.
+
+    A lone surrogate stays one, as in Java. Raises `ValueError` for bytes that Java would not write.
+    """
     if data.isascii():
         return data.decode("ascii")
     if max(data) >= 0xF0:
         raise ValueError("a four-byte sequence, which modified UTF-8 does not have")
     text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") if b"\xed" in data else text
+    return (
+        text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        if b"\xed" in data
+        else text
+    )
 
 
 def encode(text: str) -> bytes:
-    """The bytes, without their length. Raises `MetadataError` if there are more than the format holds."""
+    """The bytes, without their length.
+
+    Raises `MetadataError` if there are more than the format holds.
+    """
     if text.isascii():
         data = text.encode("ascii").replace(b"\0", b"\xc0\x80")
     else:

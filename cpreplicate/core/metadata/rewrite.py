@@ -1,6 +1,7 @@
 """Rewriting by splicing: handles are replaced one by one, everything else stays byte for byte.
 
-No length encloses operator state in any version, so a handle may take another length than the one it replaces.
+No length encloses operator state in any version, so a handle may take another length than the one
+it replaces.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ _SEGMENT_PATH = 21  # type 15: u8 type, i64 position, i64 size, i32 scope, then 
 
 
 class Absolute(NamedTuple):
-    """Spell the reference as this absolute URI: a `FileStateHandle`, or the path of a segment or directory."""
+    """Spell the reference as this absolute URI: a `FileStateHandle`, or the path of a segment or
+    directory.
+    """
 
     path: str
 
 
 class Relative(NamedTuple):
-    """Spell the reference relative to the directory of the `_metadata`: a `RelativeFileStateHandle`."""
+    """Spell the reference relative to the directory of the `_metadata`: a
+    `RelativeFileStateHandle`.
+    """
 
     path: str
 
@@ -35,10 +40,11 @@ Respell: TypeAlias = Callable[[Handle], Spelling | None]
 
 
 def rewrite(data: bytes | BinaryIO, metadata: Metadata, respell: Respell) -> Iterator[bytes]:
-    """The bytes of `data`, of which `metadata` was decoded, with the handles respelled for which `respell` says so.
+    """The bytes of `data`, of which `metadata` was decoded, with the handles respelled for which
+    `respell` says so.
 
-    None leaves a handle as it is. Raises `ValueError` for a relative segment or directory, which Flink has no form for, and
-    `MetadataError` for a path that is longer than the format holds.
+    None leaves a handle as it is. Raises `ValueError` for a relative segment or directory, which
+    Flink has no form for, and `MetadataError` for a path that is longer than the format holds.
     """
     held: list[bytes] = []
     size = 0
@@ -69,7 +75,9 @@ def encoded(handle: Handle, spelling: Spelling, original: bytes) -> bytes:
     text = struct.pack(">H", len(path)) + path
     if handle.kind in ("segment", "directory"):
         if isinstance(spelling, Relative):
-            raise ValueError(f"a {handle.kind} has no relative form, {spelling.path!r} was asked for")
+            raise ValueError(
+                f"a {handle.kind} has no relative form, {spelling.path!r} was asked for"
+            )
         return text if handle.kind == "directory" else _resegmented(original, text)
     size = struct.pack(">q", handle.size)
     return b"\x06" + text + size if isinstance(spelling, Relative) else b"\x02" + size + text
@@ -88,7 +96,9 @@ class _Source:
         self._buffer = b"" if self._stream is not None else bytes(data)  # type: ignore[arg-type]  # it is no stream here
         self._base, self._length = 0, length
         if self._stream is None and len(self._buffer) != length:
-            raise MetadataError(f"byte {len(self._buffer)}: not the bytes that were decoded, those were {length}")
+            raise MetadataError(
+                f"byte {len(self._buffer)}: not the bytes that were decoded, those were {length}"
+            )
 
     def read(self, start: int, length: int) -> bytes:
         at = start - self._base
@@ -104,6 +114,11 @@ class _Source:
     def _load(self, start: int, length: int) -> None:
         assert self._stream is not None, "bytes are all there"
         self._stream.seek(start)
-        self._base, self._buffer = start, read_fully(self._stream, min(_CHUNK, self._length - start))
+        self._base, self._buffer = (
+            start,
+            read_fully(self._stream, min(_CHUNK, self._length - start)),
+        )
         if len(self._buffer) < length:
-            raise MetadataError(f"byte {start + len(self._buffer)}: the stream ended, {self._length} bytes were expected")
+            raise MetadataError(
+                f"byte {start + len(self._buffer)}: the stream ended, {self._length} bytes were expected"
+            )

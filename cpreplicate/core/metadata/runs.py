@@ -1,25 +1,39 @@
-"""Runs: lists of files are long runs of entries of equal length, so most of a list can be checked as one block.
+"""Runs: lists of files are long runs of entries of equal length, so most of a list can be checked
+as one block.
 
-The first entry tells where its *structure* lies: the bytes that say what follows (lengths, types, the sign of a size). Entries
-whose structure is the same have their fields at the same places. A column of one such byte over all entries is a slice with a
-stride, compared in C.
+The first entry tells where its *structure* lies: the bytes that say what follows (lengths, types,
+the sign of a size). Entries whose structure is the same have their fields at the same places. A
+column of one such byte over all entries is a slice with a stride, compared in C.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-_FIRST_TRY, _MORE, _MOST = 64, 4, 65_536  # entries; growing, so that lists without runs cost no second look at each entry
-_LONGEST_TEXT = 64  # bytes of names that are checked column by column; longer ones are read one by one
+_FIRST_TRY, _MORE, _MOST = (
+    64,
+    4,
+    65_536,
+)  # entries; growing, so that lists without runs cost no second look at each entry
+_LONGEST_TEXT = (
+    64  # bytes of names that are checked column by column; longer ones are read one by one
+)
 
 
 def uniform(
-    buffer: bytes, entry: int, stride: int, text: tuple[tuple[int, ...], range], handle: tuple[int, int, int], left: int
+    buffer: bytes,
+    entry: int,
+    stride: int,
+    text: tuple[tuple[int, ...], range],
+    handle: tuple[int, int, int],
+    left: int,
 ) -> int:
-    """How many entries behind the one at `entry`, of `stride` bytes, have its structure; at most `left`.
+    """How many entries behind the one at `entry`, of `stride` bytes, have its structure; at most
+    `left`.
 
-    `text` is (places of structure before the handle, places that must be ASCII), `handle` (place of its type, type, length of
-    its path), all places counted from the entry's begin. Paths are not looked at here.
+    `text` is (places of structure before the handle, places that must be ASCII), `handle` (place of
+    its type, type, length of its path), all places counted from the entry's begin. Paths are not
+    looked at here.
     """
     structure, ascii_at = _structure(stride, text[0], text[1].stop, handle)
     if len(ascii_at) > _LONGEST_TEXT:
@@ -29,7 +43,11 @@ def uniform(
     while done < room:
         count = min(block, room - done)
         same = _same(buffer, entry, entry + (done + 1) * stride, stride, structure, count)
-        if ascii_at and same and not _ascii(buffer, entry + (done + 1) * stride, stride, ascii_at, same):
+        if (
+            ascii_at
+            and same
+            and not _ascii(buffer, entry + (done + 1) * stride, stride, ascii_at, same)
+        ):
             return done
         done += same
         if same < count:
@@ -54,7 +72,9 @@ def _structure(
     return (*head, *fixed), (*name, *range(logical + 2, stride))
 
 
-def _same(buffer: bytes, entry: int, first: int, stride: int, structure: tuple[int, ...], count: int) -> int:
+def _same(
+    buffer: bytes, entry: int, first: int, stride: int, structure: tuple[int, ...], count: int
+) -> int:
     for place in structure:
         column = buffer[first + place : first + (count - 1) * stride + place + 1 : stride]
         expected = buffer[entry + place : entry + place + 1]

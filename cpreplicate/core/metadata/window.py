@@ -1,6 +1,7 @@
 """A file's bytes through a bounded window, with the primitive fields of Java's `DataInputStream`.
 
-`bytes` are one window, never copied. A stream is read on as needed, and what is skipped is never read.
+`bytes` are one window, never copied. A stream is read on as needed, and what is skipped is never
+read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from typing import BinaryIO, NoReturn
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.errors import MetadataError
 
-_I32, _I64, _U16 = struct.Struct(">i").unpack_from, struct.Struct(">q").unpack_from, struct.Struct(">H").unpack_from
+_I32, _I64, _U16 = (
+    struct.Struct(">i").unpack_from,
+    struct.Struct(">q").unpack_from,
+    struct.Struct(">H").unpack_from,
+)
 WINDOW = 16 << 20
 MARGIN = 256 << 10  # more than the longest run of fields that is read between two calls of `ahead`
 
@@ -32,10 +37,13 @@ def read_fully(stream: BinaryIO, count: int) -> bytes:
 class Window:
     """`buffer[at]` is the next byte; the buffer begins at byte `base` of a file of `length` bytes.
 
-    `leaving` is called with (buffer, base) before a buffer is given up. Every read past the end is a `MetadataError`.
+    `leaving` is called with (buffer, base) before a buffer is given up. Every read past the end is
+    a `MetadataError`.
     """
 
-    def __init__(self, data: bytes | BinaryIO, leaving: Callable[[bytes, int], None], size: int = WINDOW) -> None:
+    def __init__(
+        self, data: bytes | BinaryIO, leaving: Callable[[bytes, int], None], size: int = WINDOW
+    ) -> None:
         self.at = self.base = 0
         self._leaving = leaving
         self._size = max(size, 2 * MARGIN)
@@ -51,7 +59,9 @@ class Window:
         self._safe = self.length if self._stream is None else -1
 
     def ahead(self) -> None:
-        """Have at least `MARGIN` bytes in the buffer, or all that are left: fields read next lie in one buffer."""
+        """Have at least `MARGIN` bytes in the buffer, or all that are left: fields read next lie in
+        one buffer.
+        """
         if self.at > self._safe:
             self._load(self.base + self.at)
 
@@ -145,7 +155,9 @@ class Window:
         self.natural32("a number of key groups")
 
     def count(self, what: str, least: int) -> int:
-        """The number of things that follow, each at least `least` bytes long: as many as can fit, or an error."""
+        """The number of things that follow, each at least `least` bytes long: as many as can fit,
+        or an error.
+        """
         count = self.i32()
         if count < 0 or count * least > self.length - self.base - self.at:
             self.at -= 4
@@ -176,4 +188,6 @@ class Window:
         is_last = offset + len(self.buffer) >= self.length
         self._safe = len(self.buffer) if is_last else len(self.buffer) - MARGIN
         if not is_last and len(self.buffer) < self._size:
-            raise MetadataError(f"byte {offset}: the stream ended, {self.length} bytes were expected")
+            raise MetadataError(
+                f"byte {offset}: the stream ended, {self.length} bytes were expected"
+            )

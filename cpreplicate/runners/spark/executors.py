@@ -1,4 +1,7 @@
-"""Whether an executor runs what the driver runs; asked in each Python worker before its first batch."""
+"""Whether an executor runs what the driver runs.
+
+Asked in each Python worker before its first batch.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +21,49 @@ _CLIENTS = {"hdfs": "hdfs-native", "viewfs": "hdfs-native", "webhdfs": "requests
 
 
 class Needs(NamedTuple):
-    """What the driver runs: (name, version) of Python, of cpreplicate and of the packages that batches need."""
+    """What the driver runs: (name, version) of Python, of cpreplicate and of the packages that
+    batches need.
+    """
 
     versions: tuple[tuple[str, str], ...]
 
 
 class Differs(Exception):
-    """Raised in a task: its executor does not run what the driver runs. One line, for the operator."""
+    """Raised in a task: its executor does not run what the driver runs.
+
+    One line, for the operator.
+    """
 
 
 def needs(schemes: Sequence[str], sites: Sites) -> Needs:
     """What executors are to have, for places of these schemes."""
     native = "native" in (sites.source.hdfs_client, sites.target.hdfs_client)
     clients = {_CLIENTS[scheme] for scheme in schemes if scheme in _CLIENTS}
-    packages = ["pyarrow", "google-crc32c", *sorted(clients - (set() if native else {"hdfs-native"}))]
-    return Needs((("Python", _python()), ("cpreplicate", __version__), *((name, _version(name)) for name in packages)))
+    packages = [
+        "pyarrow",
+        "google-crc32c",
+        *sorted(clients - (set() if native else {"hdfs-native"})),
+    ]
+    return Needs(
+        (
+            ("Python", _python()),
+            ("cpreplicate", __version__),
+            *((name, _version(name)) for name in packages),
+        )
+    )
 
 
 @functools.cache
 def check(wanted: Needs) -> None:
     """Raise `Differs`, naming this host, if it has another version of anything, or lacks it."""
     for name, version in wanted.versions:
-        own = _python() if name == "Python" else __version__ if name == "cpreplicate" else _version(name)
+        own = (
+            _python()
+            if name == "Python"
+            else __version__
+            if name == "cpreplicate"
+            else _version(name)
+        )
         if own != version:
             raise Differs(
                 f"the executor on {socket.gethostname()} has {name} {own}, the driver {version}; give executors the driver's"
@@ -49,7 +73,8 @@ def check(wanted: Needs) -> None:
 
 @functools.cache
 def settle() -> None:
-    """After a worker's first task: spare what it has imported from the collection that PySpark's daemon makes after each task.
+    """After a worker's first task: spare what it has imported from the collection that PySpark's
+    daemon makes after each task.
 
     That takes 20 ms, more than a look at a job (`pyspark/daemon.py`).
     """

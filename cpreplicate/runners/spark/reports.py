@@ -1,4 +1,6 @@
-"""What tasks tell the driver while they run: how far they are, and what is finished, so that no try does it again."""
+"""What tasks tell the driver while they run: how far they are, and what is finished, so that no try
+does it again.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +65,16 @@ class Desk:
             if batch is None:
                 return  # an attempt that others overtook
             finished, found = self._finished[key], decode_outcomes(told, batch)
-            fresh = {index: outcome for index, outcome in found if outcome.error is None and index not in finished}
+            fresh = {
+                index: outcome
+                for index, outcome in found
+                if outcome.error is None and index not in finished
+            }
             finished.update(fresh)
             failed = sum(outcome.error is not None for _, outcome in found)
-            self._progress.add(key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed)
+            self._progress.add(
+                key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed
+            )
             done = self._done[key]
         if done is not None:
             for outcome in fresh.values():
@@ -74,7 +82,10 @@ class Desk:
 
 
 class Reporter(Watcher):
-    """A task's side. Where the driver cannot be reached, what is told there is not: the task's own result tells all."""
+    """A task's side.
+
+    Where the driver cannot be reached, what is told there is not: the task's own result tells all.
+    """
 
     def __init__(self, address: Address, key: str, attempt: int) -> None:
         super().__init__()
@@ -92,7 +103,11 @@ class Reporter(Watcher):
             data = self._caller.call("begin", self._key, self._attempt) if self._caller else None
         except Transient:
             self._caller = data = None
-        return None if data is None else {told.at: told.outcome for told in decode_outcomes(data, batch)}
+        return (
+            None
+            if data is None
+            else {told.at: told.outcome for told in decode_outcomes(data, batch)}
+        )
 
     def moved(self, count: int) -> None:
         with self._lock:

@@ -1,4 +1,7 @@
-"""A PySpark job over executors: one task a batch, batches and outcomes as Arrow. Imports pyspark."""
+"""A PySpark job over executors: one task a batch, batches and outcomes as Arrow.
+
+Imports pyspark.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ from cpreplicate.runners.options import Engine
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, session
 from cpreplicate.runners.spark.reports import Desk, Reporter
-from cpreplicate.runners.spark.transport import Told, decode, decode_outcomes, encode, encode_outcomes
+from cpreplicate.runners.spark.transport import (
+    Told,
+    decode,
+    decode_outcomes,
+    encode,
+    encode_outcomes,
+)
 from cpreplicate.runners.tasks import Action, Copy, Outcome, Stopped, perform
 from cpreplicate.storage import Sites
 from cpreplicate.storage.rpc import Address, answering
@@ -34,7 +43,9 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _Batch = Sequence[Action]
 _LOOK = 0.5  # seconds between two looks whether a job is to be cancelled
-_TASKS_A_SLOT = 32  # for short tasks: each costs its slot some 50 ms, most of it waiting (measured on 4.3), more than a look
+# for short tasks: each costs its slot some 50 ms, most of it waiting (measured on 4.3), more than a
+# look
+_TASKS_A_SLOT = 32
 _MANY = sys.maxsize
 _POOL = "spark.scheduler.pool"
 _LAST = 0  # an attempt with this number or a higher one tells failures instead of failing
@@ -45,15 +56,19 @@ class BatchFailed(Exception):
 
 
 class SparkRunner:
-    """Executes batches as Spark tasks. The session starts with the first `run` and stops with the context.
+    """Executes batches as Spark tasks. The session starts with the first `run` and stops with the
+    context.
 
-    A batch that fails is tried again by Spark, without what it had finished. Where Spark gives the whole job up, as when
-    executors die at each try or a file fails on every one that may try it, what is left is tried once more, file by file.
+    A batch that fails is tried again by Spark, without what it had finished. Where Spark gives the
+    whole job up, as when executors die at each try or a file fails on every one that may try it,
+    what is left is tried once more, file by file.
     """
 
     name = "spark"
 
-    def __init__(self, sites: Sites, engine: Engine | None = None, reason: str = "asked for", levels: int = 0) -> None:
+    def __init__(
+        self, sites: Sites, engine: Engine | None = None, reason: str = "asked for", levels: int = 0
+    ) -> None:
         session.refuse_without_java()
         self.reason = reason
         self._sites, self._engine, self._levels = sites, engine or Engine(), levels
@@ -67,10 +82,14 @@ class SparkRunner:
         self._groups: set[str] = set()
         self._is_cancelled = False
 
-    def run(self, actions: Sequence[Action], level: int = 0, done: Done | None = None) -> list[Outcome]:
-        """Execute all; may be called from several threads. `level`: how important it is, 0 the most, where levels are.
+    def run(
+        self, actions: Sequence[Action], level: int = 0, done: Done | None = None
+    ) -> list[Outcome]:
+        """Execute all; may be called from several threads. `level`: how important it is, 0 the
+        most, where levels are.
 
-        Where Spark itself gives up, what is not known to be done is told as failed: it may have been done.
+        Where Spark itself gives up, what is not known to be done is told as failed: it may have
+        been done.
         """
         started = self._session()
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
@@ -78,7 +97,9 @@ class SparkRunner:
         outcomes, error = self._stage(actions, started, level, last, done)
         if self._is_cancelled:
             raise Stopped
-        if error is not None and (left := [action for action in actions if action.target not in outcomes]):
+        if error is not None and (
+            left := [action for action in actions if action.target not in outcomes]
+        ):
             _raise_if_mistaken(error)
             if _is_running(started.context) and not _DIFFERENT.search(str(error)):
                 self._progress.retry()
@@ -88,12 +109,16 @@ class SparkRunner:
         self._progress.fail(sum(outcome.error is not None for outcome in found))
         return found
 
-    def map(self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()) -> list[_Out]:
+    def map(
+        self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
+    ) -> list[_Out]:
         """What a function returns for each, a task each unless they are very many, in their order."""
         started = self._session()
         try:
             checked = _Checked(function, self._needs(places))
-            return self._collected(started.context, checked, items, 0, started.slots * _TASKS_A_SLOT)
+            return self._collected(
+                started.context, checked, items, 0, started.slots * _TASKS_A_SLOT
+            )
         except session.LOST as error:
             if self._is_cancelled:
                 raise Stopped from error
@@ -115,12 +140,19 @@ class SparkRunner:
         limits = sites.target.limits
         if limits.any:
             limits = limits._replace(address=self._session().address)
-        return sites._replace(source=replace(sites.source, limits=limits), target=replace(sites.target, limits=limits))
+        return sites._replace(
+            source=replace(sites.source, limits=limits), target=replace(sites.target, limits=limits)
+        )
 
     def __enter__(self) -> SparkRunner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._resources.close()
         self._started = None
 
@@ -143,7 +175,9 @@ class SparkRunner:
         encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
             found = dict(self._collected(started.context, task, encoded, level))
-            told = [each for key, batch in keyed.items() for each in decode_outcomes(found[key], batch)]
+            told = [
+                each for key, batch in keyed.items() for each in decode_outcomes(found[key], batch)
+            ]
             return {each.outcome.target: each.outcome for each in told}, None
         except session.LOST as error:
             return self._known(keyed), error
@@ -156,11 +190,17 @@ class SparkRunner:
         return {outcome.target: outcome for outcome in done}
 
     def _collected(
-        self, context: SparkContext, function: Callable[[_In], _Out], items: Sequence[_In], level: int, most: int = _MANY
+        self,
+        context: SparkContext,
+        function: Callable[[_In], _Out],
+        items: Sequence[_In],
+        level: int,
+        most: int = _MANY,
     ) -> list[_Out]:
         """A task for each, or `most` tasks.
 
-        Waits in this thread while another talks to the JVM: a signal must not come amid a py4j call.
+        Waits in this thread while another talks to the JVM: a signal must not come amid a py4j
+        call.
         """
         group = f"cpreplicate-{uuid.uuid4().hex}"
 
@@ -169,7 +209,9 @@ class SparkRunner:
                 raise Stopped
             context.setJobGroup(group, "cpreplicate", interruptOnCancel=True)
             context.setLocalProperty(_POOL, f"level-{level}" if self._levels else None)  # type: ignore[arg-type]  # or none
-            return list(context.parallelize(items, max(1, min(most, len(items)))).map(function).collect())
+            return list(
+                context.parallelize(items, max(1, min(most, len(items)))).map(function).collect()
+            )
 
         self._groups.add(group)
         with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
@@ -201,7 +243,10 @@ class SparkRunner:
         enter = self._resources.enter_context
         context = enter(session.session(self._engine, self._levels))
         conf = context.getConf()
-        host, bind, port = (conf.get(name) for name in ("spark.driver.host", "spark.driver.bindAddress", session.PORT))
+        host, bind, port = (
+            conf.get(name)
+            for name in ("spark.driver.host", "spark.driver.bindAddress", session.PORT)
+        )
         answers = {**self._desk.answers, "reserve": pace(self._sites.target.limits).reserve}
         address = enter(answering(answers, str(host), bind, int(port or 0)))
         enter(showing(self._progress, self._engine.show))
@@ -235,7 +280,9 @@ class _Checked:
 class _Task:
     """One batch on an executor."""
 
-    def __init__(self, sites: Sites, streams: int | None, address: Address, needs: executors.Needs, last: int) -> None:
+    def __init__(
+        self, sites: Sites, streams: int | None, address: Address, needs: executors.Needs, last: int
+    ) -> None:
         self._sites, self._streams, self._address, self._needs = sites, streams, address, needs
         self._last = last
 
@@ -251,12 +298,16 @@ class _Task:
             outcomes = perform(left, self._sites, self._streams, watcher=reporter)
         failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
         if failed and attempt < self._last:
-            raise BatchFailed(f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}")
+            raise BatchFailed(
+                f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}"
+            )
         executors.settle()
         return key, encode_outcomes(_merged(known, reporter.indexes, outcomes))
 
 
-def _merged(known: Mapping[int, Outcome] | None, indexes: Sequence[int], outcomes: Iterable[Outcome]) -> Iterator[Told]:
+def _merged(
+    known: Mapping[int, Outcome] | None, indexes: Sequence[int], outcomes: Iterable[Outcome]
+) -> Iterator[Told]:
     yield from itertools.starmap(Told, (known or {}).items())
     yield from map(Told, indexes, outcomes)
 
@@ -275,10 +326,13 @@ def _is_running(context: SparkContext) -> bool:
         return False
 
 
-_DIFFERENT = re.compile(r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+")
+_DIFFERENT = re.compile(
+    r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+"
+)
 
 
-_REASONS = [  # what tells most stands before what tells less; py4j's first line tells which call it was
+# what tells most stands before what tells less; py4j's first line tells which call it was
+_REASONS = [
     re.compile(r"Lost task [^\n]*?\): ([^\n]+)"),
     re.compile(r"Job aborted due to stage failure:\s*([^\n]+)"),
     re.compile(r"([^\n]+)"),
@@ -288,7 +342,11 @@ _REASONS = [  # what tells most stands before what tells less; py4j's first line
 def _raise_if_mistaken(error: Exception) -> None:
     """A mistake in this program is not a failure of the machines."""
     text = str(error)
-    if "PythonException" in text and BatchFailed.__name__ not in text and not _DIFFERENT.search(text):
+    if (
+        "PythonException" in text
+        and BatchFailed.__name__ not in text
+        and not _DIFFERENT.search(text)
+    ):
         raise error
 
 
@@ -298,7 +356,11 @@ def _given_up(action: Action, error: Exception | None) -> Outcome:
 
 def _why_given_up(error: Exception | None) -> str:
     if different := _DIFFERENT.search(str(error)):
-        hint = "" if "docs/clusters.md" in different[0] else "; executors do not run what the driver runs, see docs/clusters.md"
+        hint = (
+            ""
+            if "docs/clusters.md" in different[0]
+            else "; executors do not run what the driver runs, see docs/clusters.md"
+        )
         return different[0].strip() + hint
     return f"Spark gave up: {_reason(error)}"
 

@@ -1,4 +1,7 @@
-"""A Spark session: one that exists already, that of `spark-submit`, or one of our own. Imports pyspark."""
+"""A Spark session: one that exists already, that of `spark-submit`, or one of our own.
+
+Imports pyspark.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,13 @@ from cpreplicate.runners import startup_times
 from cpreplicate.runners.options import DEFAULT_MASTER, Engine
 
 TRIES = 4
-LOST = (Py4JError, ConnectionError)  # what py4j raises when Spark gave a job up, or when its JVM is gone
+LOST = (
+    Py4JError,
+    ConnectionError,
+)  # what py4j raises when Spark gave a job up, or when its JVM is gone
 PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free one unless it is given
-# The JVM starts, deals batches out and ends: what it gains from its best compiler and collectors it has spent on them before.
+# The JVM starts, deals batches out and ends: what it gains from its best compiler and collectors it
+# has spent on them before.
 _STARTS_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 _LOCAL = re.compile(r"local(\[.*\])?")
 _QUIET = """rootLogger.level = off
@@ -37,7 +44,9 @@ _ALWAYS_SAID = re.compile(
     r"Using incubator modules|log4j profile|(Setting|To adjust|default) .*log(ging)? level|WARN NativeCodeLoader"
     r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|^Picked up \w+|^\s+at "
 )
-_SETTLED = 0.5  # seconds without another executor after which those that are there are taken for all
+_SETTLED = (
+    0.5  # seconds without another executor after which those that are there are taken for all
+)
 _PATIENCE = 10.0  # seconds until the first one is there
 _POOLS = """<?xml version="1.0"?>
 <allocations>{}
@@ -50,7 +59,9 @@ _POOL = """
 def refuse_without_java() -> None:
     """Raise `CpreplicateError` where Spark cannot start."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise CpreplicateError("Spark needs Java 17 or later and none was found; install it, or use --runner inline")
+        raise CpreplicateError(
+            "Spark needs Java 17 or later and none was found; install it, or use --runner inline"
+        )
 
 
 def is_elsewhere(engine: Engine) -> bool:
@@ -60,20 +71,25 @@ def is_elsewhere(engine: Engine) -> bool:
 
 @contextlib.contextmanager
 def session(engine: Engine, pools: int = 0) -> Iterator[SparkContext]:
-    """A context that knows this package; one of our own ends with the block, another one stays as it is.
+    """A context that knows this package; one of our own ends with the block, another one stays as
+    it is.
 
     `pools` is how many levels of importance jobs are to have, `level-0` being the most important.
     """
     existing = _existing()
     with contextlib.ExitStack() as resources:
-        directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-")))
+        directory = Path(
+            resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
+        )
         context = existing or resources.enter_context(_own(engine, directory, pools))
         context.addPyFile(_shipped(directory))
         yield context
 
 
 def slots(context: SparkContext, engine: Engine) -> int:
-    """How many tasks run at once: as asked for, or as executors are there once no more of them come."""
+    """How many tasks run at once: as asked for, or as executors are there once no more of them
+    come.
+    """
     if engine.parallelism is None and not _LOCAL.fullmatch(str(context.master)):
         _wait_for_executors(context)
     return engine.parallelism or int(context.defaultParallelism)
@@ -96,7 +112,9 @@ def _own(engine: Engine, directory: Path, pools: int) -> Iterator[SparkContext]:
         )
     conf, began = _conf(engine, directory, pools), time.monotonic()
     if engine.spark_master() is not None or not _is_submitted():
-        os.environ["PYSPARK_PYTHON"] = _python(engine)  # else the workers take whatever `python3` is
+        os.environ["PYSPARK_PYTHON"] = _python(
+            engine
+        )  # else the workers take whatever `python3` is
     with _java_stderr_aside(directory), _own_interrupt():
         context = _started(conf)
     startup_times.record(str(context.master), time.monotonic() - began)
@@ -127,7 +145,10 @@ def _python(engine: Engine) -> str:
 
 
 def _conf(engine: Engine, directory: Path, pools: int) -> SparkConf:
-    """Ours, then what was given; under `spark-submit` only what was given, and what it knows by itself."""
+    """Ours, then what was given.
+
+    Under `spark-submit` only what was given, and what it knows by itself.
+    """
     conf = SparkConf()
     if not _is_submitted():
         conf.setMaster(engine.spark_master() or DEFAULT_MASTER).setAll(_quiet(directory))
@@ -136,16 +157,24 @@ def _conf(engine: Engine, directory: Path, pools: int) -> SparkConf:
         else:
             conf.setAll(_FAULTS)
     if pools:
-        conf.set("spark.scheduler.mode", "FAIR").set("spark.scheduler.allocation.file", _pools(directory, pools))
+        conf.set("spark.scheduler.mode", "FAIR").set(
+            "spark.scheduler.allocation.file", _pools(directory, pools)
+        )
     conf.setAppName("cpreplicate").setAll(list(engine.conf))
     return conf.setMaster(engine.master) if engine.master else conf
 
 
 _FAULTS = [
     ("spark.task.maxFailures", str(TRIES)),
-    ("spark.excludeOnFailure.enabled", "true"),  # a machine that fails each batch quickly would get most of them
+    (
+        "spark.excludeOnFailure.enabled",
+        "true",
+    ),  # a machine that fails each batch quickly would get most of them
     ("spark.excludeOnFailure.timeout", "10m"),
-    ("spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout", "5s"),  # then each batch is tried once more anywhere
+    (
+        "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout",
+        "5s",
+    ),  # then each batch is tried once more anywhere
 ]
 
 
@@ -153,18 +182,26 @@ def _quiet(directory: Path) -> list[tuple[str, str]]:
     logging = directory / "log4j2.properties"
     logging.write_text(_QUIET)
     return [
-        ("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()} {_STARTS_QUICKLY}"),
+        (
+            "spark.driver.extraJavaOptions",
+            f"-Dlog4j2.configurationFile={logging.as_uri()} {_STARTS_QUICKLY}",
+        ),
         ("spark.log.level", "OFF"),
         ("spark.ui.enabled", "false"),
         ("spark.ui.showConsoleProgress", "false"),
-        ("spark.speculation", "false"),  # a slow copy is not made faster by another one; --conf turns it on
+        (
+            "spark.speculation",
+            "false",
+        ),  # a slow copy is not made faster by another one; --conf turns it on
     ]
 
 
 def _pools(directory: Path, pools: int) -> str:
     """Pools of which an earlier one gets nearly all slots that it has tasks for."""
     file = directory / "pools.xml"
-    levels = [_POOL.format(name=f"level-{at}", weight=10 ** min(9, pools - at)) for at in range(pools)]
+    levels = [
+        _POOL.format(name=f"level-{at}", weight=10 ** min(9, pools - at)) for at in range(pools)
+    ]
     file.write_text(_POOLS.format("".join(levels)))
     return file.as_uri()
 
@@ -173,7 +210,9 @@ def _started(conf: SparkConf) -> SparkContext:
     try:
         return SparkContext(conf=conf)
     except BaseException as error:
-        reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None  # asks the JVM
+        reason = (
+            error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None
+        )  # asks the JVM
         _forget_jvm()  # it may run already, for a session that will not come
         if reason is None:
             raise
@@ -185,7 +224,10 @@ def _wait_for_executors(context: SparkContext) -> None:
     scheduler, began = context._jsc.sc(), time.monotonic()
     seen, since = 0, began
     while True:
-        now, count = time.monotonic(), int(scheduler.getExecutorMemoryStatus().size()) - 1  # the driver is one of them
+        now, count = (
+            time.monotonic(),
+            int(scheduler.getExecutorMemoryStatus().size()) - 1,
+        )  # the driver is one of them
         if count > seen:
             seen, since = count, now
         if (seen and now - since > _SETTLED) or now - began > _PATIENCE:
@@ -195,7 +237,9 @@ def _wait_for_executors(context: SparkContext) -> None:
 
 @contextlib.contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep this process's handling of Ctrl-C: pyspark's calls the JVM from within the handler, which fails amid a call."""
+    """Keep this process's handling of Ctrl-C: pyspark's calls the JVM from within the handler,
+    which fails amid a call.
+    """
     handler = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():
@@ -205,7 +249,9 @@ def _own_interrupt() -> Iterator[None]:
 def _stop(context: SparkContext) -> None:
     """Stop Spark, also where its JVM is gone, so that this process can start another session."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)  # how pyspark tells, at times, that its JVM is gone
+        warnings.simplefilter(
+            "error", RuntimeWarning
+        )  # how pyspark tells, at times, that its JVM is gone
         try:
             context.stop()
         except (*LOST, RuntimeWarning):
@@ -235,8 +281,14 @@ def _shipped(directory: Path) -> str:
 
 
 def _what_it_said(stderr: Path) -> str:
-    """What a JVM that did not come up said beside what every JVM says, or where else the reason may be found."""
-    lines = [line for line in stderr.read_bytes().decode(errors="replace").splitlines() if not _ALWAYS_SAID.search(line)]
+    """What a JVM that did not come up said beside what every JVM says, or where else the reason may
+    be found.
+    """
+    lines = [
+        line
+        for line in stderr.read_bytes().decode(errors="replace").splitlines()
+        if not _ALWAYS_SAID.search(line)
+    ]
     said = " ".join(" ".join(lines).split())
     return f"It said: {said[-2000:]}" if said else (
         "If it waited for executors, the logs of the cluster's workers, or of its pods, tell why none came;"
@@ -246,7 +298,9 @@ def _what_it_said(stderr: Path) -> str:
 
 @contextlib.contextmanager
 def _java_stderr_aside(directory: Path) -> Iterator[None]:
-    """Keep what the JVM says at its start (incubator modules, native libraries) from the operator, unless it fails."""
+    """Keep what the JVM says at its start (incubator modules, native libraries) from the operator,
+    unless it fails.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     with open(directory / "stderr", "w+b") as aside:

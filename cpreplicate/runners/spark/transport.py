@@ -1,6 +1,8 @@
-"""Batches and outcomes on their way to executors and back: as Arrow, a column a field, not object by object.
+"""Batches and outcomes on their way to executors and back: as Arrow, a column a field, not object
+by object.
 
-Hundreds of thousands of actions then cost the driver tens of megabytes, and a task decodes its own batch only.
+Hundreds of thousands of actions then cost the driver tens of megabytes, and a task decodes its own
+batch only.
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ _OUTCOMES = pa.schema([
     ("index", pa.int32()), ("bytes", pa.int64()), ("crc32c", pa.uint32()), ("seconds", pa.float64()), ("error", pa.string()),
     ("missing", pa.bool_()), ("late", pa.bool_()), ("short", pa.bool_()),
 ])  # fmt: skip
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # a batch is little: threads and zstd cost more
+_COMPRESSED = pa.ipc.IpcWriteOptions(
+    compression="lz4", use_threads=False
+)  # a batch is little: threads and zstd cost more
 
 
 class _Common(NamedTuple):
     """What a batch's actions have in common, told in its schema's metadata.
 
-    `place` and `token` are of the lease that holds its growing files; `origin` and `root` stand before sources and targets.
+    `place` and `token` are of the lease that holds its growing files; `origin` and `root` stand
+    before sources and targets.
     """
 
     place: str = ""
@@ -56,7 +61,9 @@ def encode(batch: Sequence[Action]) -> bytes:
 def decode(data: bytes) -> list[Action]:
     """The batch."""
     schema, rows = _rows(data)
-    common = _Common(**{name.decode(): text.decode() for name, text in (schema.metadata or {}).items()})
+    common = _Common(
+        **{name.decode(): text.decode() for name, text in (schema.metadata or {}).items()}
+    )
     return [_action(row, common, Held(common.place, common.token)) for row in rows]
 
 
@@ -64,7 +71,10 @@ def encode_outcomes(told: Iterable[Told]) -> bytes:
     """Outcomes by their index in the batch: the driver knows the rest."""
     rows = [(index, *outcome[1:]) for index, outcome in told]
     columns = list(zip(*rows, strict=True)) or [()] * len(_OUTCOMES)
-    return _written([pa.array(column, kind.type) for column, kind in zip(columns, _OUTCOMES, strict=True)], _OUTCOMES)
+    return _written(
+        [pa.array(column, kind.type) for column, kind in zip(columns, _OUTCOMES, strict=True)],
+        _OUTCOMES,
+    )
 
 
 def decode_outcomes(data: bytes, batch: Sequence[Action]) -> list[Told]:
@@ -87,8 +97,13 @@ def _copies(batch: Copies) -> tuple[list[pa.Array], _Common]:
 
 def _actions(batch: Sequence[Action]) -> tuple[list[pa.Array], _Common]:
     columns = _columns(map(_row, batch))
-    held = next((each.held for each in batch if isinstance(each, Copy) and each.held is not None), Held("", ""))
-    return [pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)], _Common(*held)
+    held = next(
+        (each.held for each in batch if isinstance(each, Copy) and each.held is not None),
+        Held("", ""),
+    )
+    return [
+        pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)
+    ], _Common(*held)
 
 
 def _row(action: Action) -> tuple[object, ...]:

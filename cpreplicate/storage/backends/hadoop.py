@@ -1,7 +1,9 @@
-"""`hdfs:` and `viewfs:` through Apache Hadoop's own client, in a JVM beside the process: `--hdfs-client hadoop`.
+"""`hdfs:` and `viewfs:` through Apache Hadoop's own client, in a JVM beside the process:
+`--hdfs-client hadoop`.
 
-It goes on where hdfs-native fails: DataNodes that died, encryption zones, and whatever else a cluster asks of its clients.
-From one cluster to another no byte passes through Python. The environment (HADOOP_CONF_DIR) is not consulted.
+It goes on where hdfs-native fails: DataNodes that died, encryption zones, and whatever else a
+cluster asks of its clients. From one cluster to another no byte passes through Python. The
+environment (HADOOP_CONF_DIR) is not consulted.
 """
 
 from __future__ import annotations
@@ -21,17 +23,26 @@ from cpreplicate.storage.backends import hadoop_jvm
 from cpreplicate.storage.backends.hadoop_jvm import Exchange, Jvm
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage, Transient, refuse_unusable
+from cpreplicate.storage.base import (
+    Attributes,
+    Content,
+    FileStatus,
+    Storage,
+    Transient,
+    refuse_unusable,
+)
 from cpreplicate.storage.settings import WriteSettings
 
 _FS = "org.apache.hadoop.fs"
 _WRITABLE = "org.apache.hadoop.io.Writable"
 _DEFAULTS = ("core-default.xml", "hdfs-default.xml")
 _OPTIONS = {
-    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",  # 400 otherwise; see `streams`
+    # 400 otherwise; see `streams`
+    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
     "dfs.client.block.write.locateFollowingBlock.retries": "11",  # each twice as long: 20 s in all
     "dfs.checksum.combine.mode": "COMPOSITE_CRC",
-    "dfs.client.write.max-packets-in-flight": "32",  # 2 MiB a file; 80 otherwise, and many files share the heap
+    # 2 MiB a file; 80 otherwise, and many files share the heap
+    "dfs.client.write.max-packets-in-flight": "32",
     "dfs.client.socket-timeout": "30000",
     "ipc.client.connect.timeout": "5000",
     "ipc.client.connect.max.retries": "3",
@@ -44,19 +55,28 @@ _OPTIONS = {
 }
 _DIRECTORY = 1  # FileStatusProto.FileType.FT_DIR
 _THROWN = re.compile(r"([\w.$]+)(?:\(([\w.$]+)\))?(?:: (.*))?", re.DOTALL)
-_WRAPPERS = ("UndeclaredThrowableException", "InvocationTargetException", "ExecutionException", "RuntimeException")
+_WRAPPERS = (
+    "UndeclaredThrowableException",
+    "InvocationTargetException",
+    "ExecutionException",
+    "RuntimeException",
+)
 _ADVICE = "; For more details see:"  # in Hadoop's wiki
 _SECURITY = ("SaslException", "GSSException", "KerberosAuthException", "LoginException")
 _UNAUTHENTICATED = ("Client cannot authenticate", "GSS initiate failed")
 
 
 class HadoopStorage(RenamingStorage):
-    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement; atomic by `rename2`.
+    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement;
+    atomic by `rename2`.
 
-    `DistributedFileSystem.rename(Path, Path, Options.Rename...)` is that call; the other `rename` moves into a directory.
+    `DistributedFileSystem.rename(Path, Path, Options.Rename...)` is that call; the other `rename`
+    moves into a directory.
     """
 
-    streams = 64  # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in flight
+    # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in
+    # flight
+    streams = 64
     copies_its_own = True
     put_calls = 4  # create, addBlock, complete, rename2
 
@@ -66,7 +86,10 @@ class HadoopStorage(RenamingStorage):
         self._write = write
         self._lock = threading.Lock()
         self._cluster: _Cluster | None = None
-        with contextlib.suppress(Transient), self.telling(filesystem):  # what would fail at every call is raised now
+        with (
+            contextlib.suppress(Transient),
+            self.telling(filesystem),
+        ):  # what would fail at every call is raised now
             pass
 
     def open(self, uri: str) -> BinaryIO:
@@ -85,14 +108,20 @@ class HadoopStorage(RenamingStorage):
                 found = cluster.statuses(uri)
         except FileNotFoundError:
             return []
-        if len(found) == 1 and not found[0].is_directory and places.local_path(found[0].path) == places.local_path(uri):
+        if (
+            len(found) == 1
+            and not found[0].is_directory
+            and places.local_path(found[0].path) == places.local_path(uri)
+        ):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
         return [each.of(places.join(uri, places.name(each.path))) for each in found]
 
     def write_new(self, uri: str, content: Content) -> int:
         length = 0
         with self._created(uri) as (cluster, out):
-            for chunk in content():  # outside of `telling`: what the source says is not of this place
+            for (
+                chunk
+            ) in content():  # outside of `telling`: what the source says is not of this place
                 with self.telling(uri):
                     _write(cluster.jvm, out, memoryview(chunk))
                 length += len(chunk)
@@ -111,7 +140,9 @@ class HadoopStorage(RenamingStorage):
         with self.telling(uri) as cluster:
             path = cluster.path(uri)
             if attributes.permission is not None:
-                permission = cluster.jvm.new(f"{_FS}.permission.FsPermission", f"{attributes.permission:o}")
+                permission = cluster.jvm.new(
+                    f"{_FS}.permission.FsPermission", f"{attributes.permission:o}"
+                )
                 cluster.call("setPermission", path, permission)
             cluster.call("setTimes", path, milliseconds, milliseconds)
 
@@ -134,25 +165,36 @@ class HadoopStorage(RenamingStorage):
             return False
 
     def known_crc32c(self, uri: str) -> int | None:
-        """What the checksums that the DataNodes keep amount to (`CompositeCrcFileChecksum`); the bytes are not read."""
+        """What the checksums that the DataNodes keep amount to (`CompositeCrcFileChecksum`).
+
+        The bytes are not read.
+        """
         with self.telling(uri) as cluster:
             found = cluster.call("getFileChecksum", cluster.path(uri))
             if found is None or cluster.jvm.call(found, "getAlgorithmName") != "COMPOSITE-CRC32C":
                 return None
             return int.from_bytes(cluster.jvm.call(found, "getBytes"), "big")
 
-    def copy_from(self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]) -> tuple[int, int]:
+    def copy_from(
+        self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
+    ) -> tuple[int, int]:
         """Within the JVM, from another cluster, whatever that one's client is configured with."""
         assert isinstance(source, HadoopStorage), source
         with self.temporary(uri) as temporary:
             length, crc = self._streamed(source, source_uri, temporary)
             check(length)
             if not self.rename(temporary, uri, replace=True):
-                raise FileNotFoundError(f"{temporary} went before it could be renamed; did a sweep run beside this run?")
+                raise FileNotFoundError(
+                    f"{temporary} went before it could be renamed; did a sweep run beside this run?"
+                )
         return length, crc
 
     def _streamed(self, source: HadoopStorage, source_uri: str, uri: str) -> tuple[int, int]:
-        with source.opened(source_uri) as stream, self._created(uri) as (cluster, out), self.telling(uri):
+        with (
+            source.opened(source_uri) as stream,
+            self._created(uri) as (cluster, out),
+            self.telling(uri),
+        ):
             jvm = cluster.jvm
             crc = jvm.new("java.util.zip.CRC32C")
             checked = jvm.new("java.util.zip.CheckedInputStream", stream, crc)
@@ -176,7 +218,10 @@ class HadoopStorage(RenamingStorage):
 
     @contextlib.contextmanager
     def _created(self, uri: str) -> Iterator[tuple[_Cluster, Any]]:
-        """An `FSDataOutputStream`; the file is whole when the block has ended without an exception."""
+        """An `FSDataOutputStream`.
+
+        The file is whole when the block has ended without an exception.
+        """
         with self.telling(uri) as cluster:
             out = cluster.create(uri, self._write)
         try:
@@ -189,7 +234,10 @@ class HadoopStorage(RenamingStorage):
 
     @contextlib.contextmanager
     def telling(self, uri: str) -> Iterator[_Cluster]:
-        """The cluster as it is reached now; turns what Java throws meanwhile into the errors of the seam."""
+        """The cluster as it is reached now.
+
+        Turns what Java throws meanwhile into the errors of the seam.
+        """
         refuse_unusable(uri)
         jvm = hadoop_jvm.jvm()
         try:
@@ -221,7 +269,9 @@ class _Found(NamedTuple):
 
     def of(self, uri: str) -> FileStatus:
         """As the seam has it, under the name that was asked for."""
-        return FileStatus(uri, places.name(uri), self.length, self.is_directory, self.modified, self.permission)
+        return FileStatus(
+            uri, places.name(uri), self.length, self.is_directory, self.modified, self.permission
+        )
 
 
 class _Cluster:
@@ -235,7 +285,9 @@ class _Cluster:
         self._permission = jvm.static(f"{_FS}.permission.FsPermission", "getFileDefault")
         self._renames = {replace: _rename_options(jvm, replace) for replace in (True, False)}
         self._defaults: tuple[int, int] | None = None
-        self._mounts = _mounts(jvm, self._files, filesystem, options) if self._scheme == "viewfs" else {}
+        self._mounts = (
+            _mounts(jvm, self._files, filesystem, options) if self._scheme == "viewfs" else {}
+        )
         self._mounted: dict[str, _Cluster] = {}
 
     def call(self, method: str, *arguments: object) -> Any:
@@ -243,25 +295,40 @@ class _Cluster:
         return self.jvm.call(self._files, method, *arguments)
 
     def path(self, uri: str) -> Any:
-        """A `Path`, of three parts: one string would be taken apart again, and a colon in it mean a scheme."""
+        """A `Path`, of three parts: one string would be taken apart again, and a colon in it mean a
+        scheme.
+        """
         return self.jvm.new(f"{_FS}.Path", self._scheme, self._authority, places.local_path(uri))
 
     def create(self, uri: str, write: WriteSettings) -> Any:
         """The stream of a new file; its directories are made."""
         path = self.path(uri)
         replication, block_size = self._defaults or self._found_defaults(path, write)
-        return self.call("create", path, self._permission, False, 4096, replication, block_size, None)
+        return self.call(
+            "create", path, self._permission, False, 4096, replication, block_size, None
+        )
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> None:
-        """`rename2`; of a view the mount's own, as `ViewFileSystem` inherits one that is several steps."""
+        """`rename2`.
+
+        Of a view the mount's own, as `ViewFileSystem` inherits one that is several steps.
+        """
         if self._scheme != "viewfs":
             self.call("rename", self.path(uri), self.path(new_uri), self._renames[replace])
             return
-        mount = max((each for each in self._mounts if places.within(uri, each)), key=len, default=None)
+        mount = max(
+            (each for each in self._mounts if places.within(uri, each)), key=len, default=None
+        )
         if mount is None:
-            raise OSError(errno.ENOTSUP, "no link of the mount table leads there, so nothing can be renamed in one step", uri)
+            raise OSError(
+                errno.ENOTSUP,
+                "no link of the mount table leads there, so nothing can be renamed in one step",
+                uri,
+            )
         target = self._mounts[mount]
-        self._mounted_at(target).rename(target + uri[len(mount) :], target + new_uri[len(mount) :], replace)
+        self._mounted_at(target).rename(
+            target + uri[len(mount) :], target + new_uri[len(mount) :], replace
+        )
 
     def status(self, uri: str) -> _Found:
         """Of one place."""
@@ -274,12 +341,19 @@ class _Cluster:
         found = self.call("listStatus", self.path(uri))
         count = len(found)
         array = self.jvm.array(_WRITABLE, count)
-        self.jvm.static("java.lang.System", "arraycopy", found, 0, array, 0, count)  # py4j takes an array for its class only
+        self.jvm.static(
+            "java.lang.System", "arraycopy", found, 0, array, 0, count
+        )  # py4j takes an array for its class only
         return self._carried_over(array, count)
 
     def _carried_over(self, array: Any, count: int) -> list[_Found]:
-        """All of them in one call, as bytes; more than they are, as `toByteArray` returns its whole buffer."""
-        data = memoryview(self.jvm.static("org.apache.hadoop.io.WritableUtils", "toByteArray", array))
+        """All of them in one call, as bytes.
+
+        More than they are, as `toByteArray` returns its whole buffer.
+        """
+        data = memoryview(
+            self.jvm.static("org.apache.hadoop.io.WritableUtils", "toByteArray", array)
+        )
         return list(itertools.islice(_found(data), count))
 
     def close_quietly(self, closeable: Any) -> None:
@@ -288,10 +362,15 @@ class _Cluster:
             self.jvm.call(closeable, "close")
 
     def _found_defaults(self, path: Any, write: WriteSettings) -> tuple[int, int]:
-        """Replication and block size: as asked, else as configured, else the cluster's own; a client asks it once."""
+        """Replication and block size: as asked, else as configured, else the cluster's own.
+
+        A client asks it once.
+        """
         found = (
-            write.replication or self._default("dfs.replication", "getDefaultReplication", "getReplication", path),
-            write.block_size or self._default("dfs.blocksize", "getDefaultBlockSize", "getBlockSize", path),
+            write.replication
+            or self._default("dfs.replication", "getDefaultReplication", "getReplication", path),
+            write.block_size
+            or self._default("dfs.blocksize", "getDefaultBlockSize", "getBlockSize", path),
         )
         if self._scheme != "viewfs":
             self._defaults = found
@@ -330,7 +409,11 @@ class _Reader(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        bases = {io.SEEK_SET: lambda: 0, io.SEEK_CUR: lambda: self._position, io.SEEK_END: self._length}
+        bases = {
+            io.SEEK_SET: lambda: 0,
+            io.SEEK_CUR: lambda: self._position,
+            io.SEEK_END: self._length,
+        }
         self._position = bases[whence]() + offset
         return self._position
 
@@ -346,7 +429,9 @@ class _Reader(io.RawIOBase):
         return count
 
     def readall(self) -> bytes:
-        return b"".join(iter(lambda: self.read(Exchange.size) or b"", b""))  # the inherited one reads by 8 KiB
+        return b"".join(
+            iter(lambda: self.read(Exchange.size) or b"", b"")
+        )  # the inherited one reads by 8 KiB
 
     def close(self) -> None:
         if not self.closed and hasattr(self, "_stream"):
@@ -378,8 +463,12 @@ def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
         return _Cluster(jvm, filesystem, options)
     except hadoop_jvm.Thrown as error:
         thrown = ": ".join(_thrown(jvm, error.java_exception))
-        if "UnknownHostException" in thrown and ":" in places.name(filesystem):  # a host, for it has a port
-            raise Transient(errno.EIO, f"the host name cannot be resolved: {thrown}", filesystem) from None
+        if "UnknownHostException" in thrown and ":" in places.name(
+            filesystem
+        ):  # a host, for it has a port
+            raise Transient(
+                errno.EIO, f"the host name cannot be resolved: {thrown}", filesystem
+            ) from None
         raise UsageError(
             f"{filesystem}: {thrown}; name the directory of its hdfs-site.xml with"
             " --source-conf or --target-conf, or a NameNode with its port"
@@ -387,17 +476,25 @@ def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
 
 
 def _file_system(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Any:
-    """By `newInstance`: `get` tells those that it has made apart by name only, and two clusters may have one name."""
-    conf = jvm.new("org.apache.hadoop.conf.Configuration", False)  # without core-site.xml and hdfs-site.xml
+    """By `newInstance`: `get` tells those that it has made apart by name only, and two clusters may
+    have one name.
+    """
+    conf = jvm.new(
+        "org.apache.hadoop.conf.Configuration", False
+    )  # without core-site.xml and hdfs-site.xml
     for resource in _DEFAULTS:
         jvm.call(conf, "addResource", resource)
     for key, value in options.items():
         jvm.call(conf, "set", key, value)
     place = jvm.static("java.net.URI", "create", filesystem)
     if options.get("hadoop.security.authentication", "simple") != "simple":
-        jvm.static("org.apache.hadoop.security.UserGroupInformation", "setConfiguration", conf)  # holds for the whole JVM
+        jvm.static(
+            "org.apache.hadoop.security.UserGroupInformation", "setConfiguration", conf
+        )  # holds for the whole JVM
     elif "hadoop.user.name" in options:
-        return jvm.static(f"{_FS}.FileSystem", "newInstance", place, conf, options["hadoop.user.name"])
+        return jvm.static(
+            f"{_FS}.FileSystem", "newInstance", place, conf, options["hadoop.user.name"]
+        )
     return jvm.static(f"{_FS}.FileSystem", "newInstance", place, conf)
 
 
@@ -421,18 +518,28 @@ def _mounts(jvm: Jvm, view: Any, filesystem: str, options: Mapping[str, str]) ->
 
 
 def _found(data: memoryview) -> Iterator[_Found]:
-    """From what `FileStatus.write` writes: a length in four bytes, and an `FSProtos.FileStatusProto`."""
+    """From what `FileStatus.write` writes: a length in four bytes, and an
+    `FSProtos.FileStatusProto`.
+    """
     at = 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 4], "big")
         fields = _fields(data[at + 4 : at + 4 + length])
         permission = _fields(fields[4])[1] & 0o7777
-        yield _Found(str(fields[2], "utf-8"), fields.get(3, 0), fields[1] == _DIRECTORY, fields.get(7, 0) / 1000, permission)
+        yield _Found(
+            str(fields[2], "utf-8"),
+            fields.get(3, 0),
+            fields[1] == _DIRECTORY,
+            fields.get(7, 0) / 1000,
+            permission,
+        )
         at += 4 + length
 
 
 def _fields(data: memoryview) -> dict[int, Any]:
-    """The fields of a protobuf message by number, of those that are numbers or bytes the last one each."""
+    """The fields of a protobuf message by number, of those that are numbers or bytes the last one
+    each.
+    """
     found: dict[int, Any] = {}
     at = 0
     while at < len(data):
@@ -464,9 +571,16 @@ def _told(jvm: Jvm, thrown: Any, uri: str) -> OSError:
 
 
 def _thrown(jvm: Jvm, thrown: Any) -> tuple[str, str]:
-    """Class and message, which `Throwable.toString` gives in one call; of a `RemoteException` those of the NameNode."""
+    """Class and message, which `Throwable.toString` gives in one call.
+
+    Of a `RemoteException` those of the NameNode.
+    """
     match = _THROWN.fullmatch(jvm.call(thrown, "toString"))
     if match is None:
         return "java.io.IOException", "failed without a word"
     cause = jvm.call(thrown, "getCause") if match[1].endswith(_WRAPPERS) else None
-    return _thrown(jvm, cause) if cause is not None else (match[2] or match[1], (match[3] or "").partition(_ADVICE)[0])
+    return (
+        _thrown(jvm, cause)
+        if cause is not None
+        else (match[2] or match[1], (match[3] or "").partition(_ADVICE)[0])
+    )

@@ -14,10 +14,15 @@ _DEPTH = 20  # substitutions of one value, as in org.apache.hadoop.conf.Configur
 
 
 def read(directory: Path) -> dict[str, str]:
-    """The properties of `core-site.xml` and `hdfs-site.xml`, `${other}` in a value replaced. Raises `UsageError`."""
+    """The properties of `core-site.xml` and `hdfs-site.xml`, `${other}` in a value replaced.
+
+    Raises `UsageError`.
+    """
     files = [directory / name for name in _FILES if (directory / name).is_file()]
     if not files:
-        raise UsageError(f"{directory} holds neither {_FILES[0]} nor {_FILES[1]}; name the directory of a Hadoop configuration")
+        raise UsageError(
+            f"{directory} holds neither {_FILES[0]} nor {_FILES[1]}; name the directory of a Hadoop configuration"
+        )
     properties: dict[str, str] = {}
     for file in files:
         properties.update(_properties(file))

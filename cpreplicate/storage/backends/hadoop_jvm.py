@@ -1,8 +1,10 @@
-"""The JVM beside a process tree in which Apache Hadoop's own client runs, reached through py4j; nothing in Java is ours.
+"""The JVM beside a process tree in which Apache Hadoop's own client runs, reached through py4j;
+nothing in Java is ours.
 
-It lives exactly as long as a process that uses it. Its standard input is a named pipe whose writing end each of them holds
-open, and `py4j.GatewayServer --die-on-broken-pipe` ends with that pipe, in whatever way those processes ended. The Python
-workers of a Spark executor, forked by one daemon, find their siblings' JVM by a file; any other process has its own.
+It lives exactly as long as a process that uses it. Its standard input is a named pipe whose writing
+end each of them holds open, and `py4j.GatewayServer --die-on-broken-pipe` ends with that pipe, in
+whatever way those processes ended. The Python workers of a Spark executor, forked by one daemon,
+find their siblings' JVM by a file; any other process has its own.
 """
 
 from __future__ import annotations
@@ -31,8 +33,21 @@ from typing import Any, NamedTuple
 from cpreplicate.errors import UsageError
 
 try:
-    from py4j.java_gateway import GatewayClient, GatewayConnection, GatewayParameters, GatewayProperty, JavaClass, JavaMember
-    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError, get_command_part, get_return_value
+    from py4j.java_gateway import (
+        GatewayClient,
+        GatewayConnection,
+        GatewayParameters,
+        GatewayProperty,
+        JavaClass,
+        JavaMember,
+    )
+    from py4j.protocol import (
+        Py4JError,
+        Py4JJavaError,
+        Py4JNetworkError,
+        get_command_part,
+        get_return_value,
+    )
 except ImportError as error:  # pragma: no cover
     raise UsageError(
         f"--hdfs-client hadoop: the Python package pyspark cannot be imported ({error}). It is a dependency of cpreplicate:"
@@ -56,14 +71,24 @@ _JVM_OPTIONS = (
     "-XX:-UsePerfData",
     "-Dlog4j2.level=OFF",
     "-Dlog4j2.statusLoggerLevel=OFF",
-    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",  # for Kerberos, as in Spark's JavaModuleOptions
+    # for Kerberos, as in Spark's JavaModuleOptions
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
 )
 _ADDRESS = "127.0.0.1"
 _ADVERTISED = "jvm.json"
 _REAP_SECONDS = 5.0
 _RELEASED_AT_ONCE = 32
 _BUFFER = 128 << 10  # bytes; a packet of HDFS has 64 KiB
-_JARS = ("py4j-", "hadoop-client-", "slf4j-api-", "log4j-", "jcl-over-slf4j-", "commons-logging-", "htrace-", "snappy-java-")
+_JARS = (
+    "py4j-",
+    "hadoop-client-",
+    "slf4j-api-",
+    "log4j-",
+    "jcl-over-slf4j-",
+    "commons-logging-",
+    "htrace-",
+    "snappy-java-",
+)
 
 
 class _Address(NamedTuple):
@@ -76,12 +101,15 @@ class _Address(NamedTuple):
 
 
 class Jvm:
-    """This process's way to the JVM, for any number of threads: a connection for each that is in a call.
+    """This process's way to the JVM, for any number of threads: a connection for each that is in a
+    call.
 
     Raises `Thrown` and `Gone`.
     """
 
-    def __init__(self, address: _Address, held: int, process: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(
+        self, address: _Address, held: int, process: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self.address = address
         self.held = held
         self.process = process
@@ -93,7 +121,10 @@ class Jvm:
         return JavaClass(name, self._client)(*arguments)
 
     def call(self, target: Any, method: str, *arguments: object) -> Any:
-        """What a method returns. Not `target.method()`: py4j would tie its method to it in a cycle that only GC undoes."""
+        """What a method returns.
+
+        Not `target.method()`: py4j would tie its method to it in a cycle that only GC undoes.
+        """
         return JavaMember(method, None, target._get_object_id(), self._client)(*arguments)
 
     def static(self, name: str, method: str, *arguments: object) -> Any:
@@ -111,7 +142,10 @@ class Jvm:
 
     @contextlib.contextmanager
     def exchange(self) -> Iterator[Exchange]:
-        """One for the time of a transfer; afterwards for others, unless that failed and Java may still be at it."""
+        """One for the time of a transfer.
+
+        Afterwards for others, unless that failed and Java may still be at it.
+        """
         try:
             found = self._exchanges.pop()
         except IndexError:
@@ -133,7 +167,9 @@ class Jvm:
 
 
 class Exchange:
-    """Carries bytes between Python and streams in Java, by a file without a name: py4j itself would make text of them."""
+    """Carries bytes between Python and streams in Java, by a file without a name: py4j itself would
+    make text of them.
+    """
 
     size = 1 << 20  # bytes at most
 
@@ -142,7 +178,9 @@ class Exchange:
         try:
             self._open()
         except (OSError, Thrown) as error:  # not to be taken for what it says of a place in HDFS
-            raise OSError(errno.EIO, f"no temporary file to exchange bytes with the JVM: {error}") from error
+            raise OSError(
+                errno.EIO, f"no temporary file to exchange bytes with the JVM: {error}"
+            ) from error
 
     def _open(self) -> None:
         with tempfile.NamedTemporaryFile() as file:
@@ -156,7 +194,9 @@ class Exchange:
     def read(self, stream: Any, buffer: memoryview) -> int:
         """Fill the buffer from an `InputStream`, or less of it at the end."""
         self._jvm.call(self._file, "setLength", 0)
-        limited = self._jvm.new("org.apache.hadoop.util.LimitInputStream", stream, min(len(buffer), self.size))
+        limited = self._jvm.new(
+            "org.apache.hadoop.util.LimitInputStream", stream, min(len(buffer), self.size)
+        )
         self._jvm.copy(limited, self._output)
         return os.preadv(self._descriptor, [buffer], 0)
 
@@ -169,16 +209,25 @@ class Exchange:
 
 
 class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
-    """Without what py4j's own does on failures: log to the root logger, and send again what may have been carried out."""
+    """Without what py4j's own does on failures: log to the root logger, and send again what may
+    have been carried out.
+    """
 
     def __init__(self, address: _Address) -> None:
-        parameters = GatewayParameters(address=_ADDRESS, port=address.port, auth_token=address.token)
-        super().__init__(gateway_property=GatewayProperty(auto_field=False, pool=None), gateway_parameters=parameters)
+        parameters = GatewayParameters(
+            address=_ADDRESS, port=address.port, auth_token=address.token
+        )
+        super().__init__(
+            gateway_property=GatewayProperty(auto_field=False, pool=None),
+            gateway_parameters=parameters,
+        )
         self.converters: list[Any] = []
         self._released: deque[str] = deque()
 
     def garbage_collect_object(self, target_id: str) -> None:
-        """Let the JVM forget an object, with many others later: here, in a finalizer, is no place for a round trip."""
+        """Let the JVM forget an object, with many others later: here, in a finalizer, is no place
+        for a round trip.
+        """
         self._released.append(f"m\nd\n{target_id}\ne\n")
 
     def send_command(self, command: str, retry: bool = True, binary: bool = False) -> str:  # noqa: ARG002
@@ -209,14 +258,18 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
 
 
 def _acknowledge_at_once(connected: socket.socket) -> None:
-    """Else each further answer waits 40 ms: the JVM holds it back until the one before is acknowledged (Nagle)."""
+    """Else each further answer waits 40 ms: the JVM holds it back until the one before is
+    acknowledged (Nagle).
+    """
     if hasattr(socket, "TCP_QUICKACK"):
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 _lock = threading.Lock()
 _current: Jvm | None = None
-_abandoned: list[Jvm] = []  # kept: what is inherited by a fork must not be shut down by this process's finalizers
+_abandoned: list[
+    Jvm
+] = []  # kept: what is inherited by a fork must not be shut down by this process's finalizers
 
 
 def jvm() -> Jvm:
@@ -257,17 +310,33 @@ def _joined_or_launched() -> Jvm:
     for _ in range(3):  # a JVM that ends takes the directory with it
         with contextlib.suppress(FileNotFoundError), _locked(_directory()) as directory:
             return _joined(directory) or _launched(directory, command)
-    raise UsageError(f"no JVM could be started: {tempfile.gettempdir()} does not keep its directories")
+    raise UsageError(
+        f"no JVM could be started: {tempfile.gettempdir()} does not keep its directories"
+    )
 
 
 def _command() -> list[str]:
-    return [java(), *_JVM_OPTIONS, "-cp", _class_path(), "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+    return [
+        java(),
+        *_JVM_OPTIONS,
+        "-cp",
+        _class_path(),
+        "py4j.GatewayServer",
+        "--die-on-broken-pipe",
+        "--enable-auth",
+        "0",
+    ]
 
 
 def _class_path() -> str:
-    """Found without importing pyspark; of its jars those that Hadoop's client needs: with all of them it starts slowly."""
+    """Found without importing pyspark.
+
+    Of its jars those that Hadoop's client needs: with all of them it starts slowly.
+    """
     spec = importlib.util.find_spec("pyspark")
-    places = [Path(each, "jars") for each in (spec.submodule_search_locations or [] if spec else [])]
+    places = [
+        Path(each, "jars") for each in (spec.submodule_search_locations or [] if spec else [])
+    ]
     places += [Path(os.environ["SPARK_HOME"], "jars")] if "SPARK_HOME" in os.environ else []
     places += [Path("__spark_libs__").absolute()]  # of a container on YARN
     for place in places:
@@ -345,14 +414,20 @@ def _check(launched: Jvm) -> None:
     except Thrown as error:  # UnsupportedClassVersionError
         raise UsageError(f"{launched.call(error.java_exception, 'toString')}; {_NO_JAVA}") from None
     except Gone as error:
-        raise UsageError(f"the JVM of Hadoop's client ended as soon as it was started; {_NO_JAVA}") from error
+        raise UsageError(
+            f"the JVM of Hadoop's client ended as soon as it was started; {_NO_JAVA}"
+        ) from error
 
 
 def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], int, str]:
-    """In a session of its own, as Ctrl-C ends the run by its own cleaning up, for which it needs its JVM."""
+    """In a session of its own, as Ctrl-C ends the run by its own cleaning up, for which it needs
+    its JVM.
+    """
     with tempfile.TemporaryFile() as said:
         try:
-            process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=said, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=stdin, stdout=subprocess.PIPE, stderr=said, start_new_session=True
+            )
         except OSError as error:
             raise UsageError(f"{command[0]} did not start: {error}; {_NO_JAVA}") from error
         assert process.stdout is not None
@@ -363,11 +438,16 @@ def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], i
         process.kill()
         process.wait()
         said.seek(0)
-        raise UsageError(f"{command[0]} did not start: {said.read().decode(errors='replace').strip()[-500:]}; {_NO_JAVA}")
+        raise UsageError(
+            f"{command[0]} did not start: {said.read().decode(errors='replace').strip()[-500:]}; {_NO_JAVA}"
+        )
 
 
 def _advertise(launched: Jvm, directory: Path) -> None:
-    """For the siblings; the JVM removes it all when it ends (`File.deleteOnExit`: the last one first)."""
+    """For the siblings.
+
+    The JVM removes it all when it ends (`File.deleteOnExit`: the last one first).
+    """
     file = directory / _ADVERTISED
     written = directory / f"{_ADVERTISED}.new"
     with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
@@ -394,7 +474,10 @@ def _reap(left: Jvm) -> None:
 
 
 def _after_fork() -> None:
-    """In the child: the same JVM by connections of its own; the pipe is held by what it inherited."""
+    """In the child: the same JVM by connections of its own.
+
+    The pipe is held by what it inherited.
+    """
     global _current, _lock
     _lock = threading.Lock()
     if _current is not None:

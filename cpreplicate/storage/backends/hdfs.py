@@ -1,7 +1,8 @@
 """`hdfs:` and `viewfs:` through hdfs-native: no JVM, many files in flight from one process.
 
-Its fsspec class is not used: it cuts paths at `?` and `#`, and leaving its files by an exception publishes a torn one.
-The environment (HADOOP_CONF_DIR) is not consulted: what is needed to reach a cluster comes with its options.
+Its fsspec class is not used: it cuts paths at `?` and `#`, and leaving its files by an exception
+publishes a torn one. The environment (HADOOP_CONF_DIR) is not consulted: what is needed to reach a
+cluster comes with its options.
 """
 
 from __future__ import annotations
@@ -18,17 +19,28 @@ from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Streamed, Transient, refuse_unusable
+from cpreplicate.storage.base import (
+    CHUNK,
+    Attributes,
+    Content,
+    FileStatus,
+    Streamed,
+    Transient,
+    refuse_unusable,
+)
 from cpreplicate.storage.settings import WriteSettings
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileReader
 
-_NO_CONFIGURATION = "/nonexistent"  # a directory must be named, else hdfs-native reads that of the environment
+_NO_CONFIGURATION = (
+    "/nonexistent"  # a directory must be named, else hdfs-native reads that of the environment
+)
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
 _MAY_PASS = ("DataTransferError", "ChecksumError", "BlocksNotFound", "ErasureCodingError", "InternalError", "OperationFailed",
              "InvalidRPCResponse")  # fmt: skip
-_PATIENCE = {  # what is not there is tried again by the seam, which knows when a whole cluster is down
+# what is not there is tried again by the seam, which knows when a whole cluster is down
+_PATIENCE = {
     "dfs.client.failover.max.attempts": "3",
     "dfs.client.failover.sleep.base.millis": "100",
     "dfs.client.failover.sleep.max.millis": "500",
@@ -39,13 +51,16 @@ _SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
 
 
 class HdfsStorage(RenamingStorage):
-    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement; atomic by `rename2`.
+    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement;
+    atomic by `rename2`.
 
-    `ClientProtocol.rename2` with OVERWRITE replaces a file in one step, and without it fails where one is, unlike the old
-    `rename`, which moves into a directory of that name.
+    `ClientProtocol.rename2` with OVERWRITE replaces a file in one step, and without it fails where
+    one is, unlike the old `rename`, which moves into a directory of that name.
     """
 
-    streams = 64  # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in flight
+    # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in
+    # flight
+    streams = 64
     put_calls = 4  # create, addBlock, complete, rename2
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
@@ -77,7 +92,11 @@ class HdfsStorage(RenamingStorage):
     def write_new(self, uri: str, content: Content) -> int:
         from hdfs_native import WriteOptions
 
-        options = WriteOptions(replication=self._write.replication, block_size=self._write.block_size, create_parent=True)
+        options = WriteOptions(
+            replication=self._write.replication,
+            block_size=self._write.block_size,
+            create_parent=True,
+        )
         length, chunks = 0, content()  # first: a source that is not there costs no call here
         with _telling(uri):
             writer = self._client.create(_path(uri), options)
@@ -101,7 +120,9 @@ class HdfsStorage(RenamingStorage):
         with _telling(uri):
             if attributes.permission is not None:
                 self._client.set_permission(_path(uri), attributes.permission)
-            self._client.set_times(_path(uri), int(attributes.modified * 1000), int(attributes.modified * 1000))
+            self._client.set_times(
+                _path(uri), int(attributes.modified * 1000), int(attributes.modified * 1000)
+            )
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
         try:
@@ -123,7 +144,9 @@ class HdfsStorage(RenamingStorage):
 
 
 class _Stream(Streamed):
-    """A file in packets of 64 KiB: the next is under way while one is written, which larger pieces would wait for."""
+    """A file in packets of 64 KiB: the next is under way while one is written, which larger pieces
+    would wait for.
+    """
 
     def __init__(self, raw: _Reader, size: int) -> None:
         super().__init__(raw, size)
@@ -180,7 +203,9 @@ class _Reader(io.RawIOBase):
         if self._position >= len(self._file):
             return b""
         if self._chunks is None:
-            self._chunks = iter(self._file.read_range_stream(self._position, len(self._file) - self._position))
+            self._chunks = iter(
+                self._file.read_range_stream(self._position, len(self._file) - self._position)
+            )
         return next(self._chunks, b"")
 
 
@@ -192,7 +217,9 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
             f"{filesystem}: the Python package hdfs-native cannot be imported ({error}). It is a dependency of cpreplicate:"
             " install it with `pip install hdfs-native`, here and on every executor"
         ) from error
-    if "hadoop.user.name" in options:  # who started the run, not who runs the executor; hdfs-native knows no other way
+    if (
+        "hadoop.user.name" in options
+    ):  # who started the run, not who runs the executor; hdfs-native knows no other way
         os.environ["HADOOP_USER_NAME"] = options["hadoop.user.name"]
     try:
         return Client(filesystem, _PATIENCE | dict(options), config_dir=_NO_CONFIGURATION)
@@ -221,7 +248,9 @@ def _telling(uri: str) -> Iterator[None]:
     except (FileNotFoundError, FileExistsError, IsADirectoryError) as error:
         raise type(error)(error.errno or errno.ENOENT, str(error), uri) from error
     except NotImplementedError as error:  # as for a file in an encryption zone
-        raise OSError(errno.ENOTSUP, f"hdfs-native cannot do this ({error}); use --hdfs-client hadoop", uri) from error
+        raise OSError(
+            errno.ENOTSUP, f"hdfs-native cannot do this ({error}); use --hdfs-client hadoop", uri
+        ) from error
     except OSError as error:
         if error.filename is not None:
             raise

@@ -1,4 +1,6 @@
-"""What the exceptions of HDFS mean, whichever client met them: told apart by the Java class that the NameNode names."""
+"""What the exceptions of HDFS mean, whichever client met them: told apart by the Java class that
+the NameNode names.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,20 @@ _HINTS = {
     "DSQuotaExceededException": "the space quota is used up",
     "NSQuotaExceededException": "the quota of names is used up",
 }
-_DIRECTORY = ("is a directory", "destination is directory", "is not a file", "must both be directories", "both should be")
+_DIRECTORY = (
+    "is a directory",
+    "destination is directory",
+    "is not a file",
+    "must both be directories",
+    "both should be",
+)
 
 
 def translated(java_class: str, message: str, uri: str) -> OSError:
-    """The `OSError` for an exception of HDFS at a place; `Transient` where trying again can help."""
+    """The `OSError` for an exception of HDFS at a place.
+
+    `Transient` where trying again can help.
+    """
     name = java_class.rpartition(".")[2]
     text = f"{_HINTS[name]}: {_line(message)}" if name in _HINTS else _line(message)
     if any(sign in message for sign in _DIRECTORY):

@@ -1,5 +1,6 @@
-"""`file:` on `os` directly: fsspec's local filesystem has neither fsync, exclusive create nor an atomic rename that
-replaces, and its import alone costs a quarter of the time that a run with nothing to do may take.
+"""`file:` on `os` directly: fsspec's local filesystem has neither fsync, exclusive create nor an
+atomic rename that replaces, and its import alone costs a quarter of the time that a run with
+nothing to do may take.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from cpreplicate.storage.base import Attributes, Content, FileStatus
 
 
 class LocalStorage(RenamingStorage):
-    """Local and mounted directories. Durable by fsync of file and directory; atomic by rename(2) and link(2)."""
+    """Local and mounted directories.
+
+    Durable by fsync of file and directory; atomic by rename(2) and link(2).
+    """
 
     def open(self, uri: str) -> BinaryIO:
         return open(_path(uri), "rb", opener=_open_regular)
@@ -54,7 +58,9 @@ class LocalStorage(RenamingStorage):
             if replace:
                 os.replace(path, new_path)
             else:
-                os.link(path, new_path)  # link(2) fails if the name is taken, which rename(2) does not
+                os.link(
+                    path, new_path
+                )  # link(2) fails if the name is taken, which rename(2) does not
                 os.unlink(path)
         except FileNotFoundError:
             return False
@@ -62,7 +68,9 @@ class LocalStorage(RenamingStorage):
         return True
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """Under flock(2) on its directory, which ends with the process: link(2) and unlink(2) are two steps to die between."""
+        """Under flock(2) on its directory, which ends with the process: link(2) and unlink(2) are
+        two steps to die between.
+        """
         with contextlib.suppress(FileNotFoundError), _locked(os.path.dirname(_path(uri))):
             with self.open(uri) as stream:
                 as_seen = stream.read(len(seen) + 1) == seen
@@ -121,7 +129,9 @@ def _path(uri: str) -> str:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Only regular files, whatever a `_metadata` names: a pipe would block for ever, and a device may have no end."""
+    """Only regular files, whatever a `_metadata` names: a pipe would block for ever, and a device
+    may have no end.
+    """
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(descriptor).st_mode
     if modes.S_ISREG(mode) or modes.S_ISDIR(mode):
@@ -131,7 +141,10 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 def _make_directory(path: str) -> None:
-    """With its parents; each new name is durable too, else a power loss could take the directory with all its files."""
+    """With its parents.
+
+    Each new name is durable too, else a power loss could take the directory with all its files.
+    """
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
@@ -143,12 +156,21 @@ def _make_directory(path: str) -> None:
 
 def _status(uri: str, found: os.stat_result) -> FileStatus:
     mode = found.st_mode
-    return FileStatus(uri, places.name(uri), found.st_size, modes.S_ISDIR(mode), found.st_mtime, modes.S_IMODE(mode))
+    return FileStatus(
+        uri,
+        places.name(uri),
+        found.st_size,
+        modes.S_ISDIR(mode),
+        found.st_mtime,
+        modes.S_IMODE(mode),
+    )
 
 
 def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStatus]:
     for entry in entries:
-        with contextlib.suppress(FileNotFoundError):  # deleted between the listing and the look at it
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # deleted between the listing and the look at it
             leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)
             found = entry.stat(follow_symlinks=not leads_nowhere)
             yield _status(places.join(uri, entry.name), found)._replace(is_link=entry.is_symlink())

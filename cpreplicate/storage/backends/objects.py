@@ -1,7 +1,9 @@
-"""Object stores through their fsspec classes: `s3:` (also recorded as `s3a:`, `s3n:`, `s3p:`), `gs:`, `abfs:`, `oss:`.
+"""Object stores through their fsspec classes: `s3:` (also recorded as `s3a:`, `s3n:`, `s3p:`),
+`gs:`, `abfs:`, `oss:`.
 
-A put is one request, or a multipart upload that is completed at its end and aborted on error: nothing torn ever appears.
-There is no rename, so a lease is taken by conditional puts. Directories are prefixes: never made, never left empty.
+A put is one request, or a multipart upload that is completed at its end and aborted on error:
+nothing torn ever appears. There is no rename, so a lease is taken by conditional puts. Directories
+are prefixes: never made, never left empty.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import Refused, UsageError
-from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Storage, Transient, refuse_unusable
+from cpreplicate.storage.base import (
+    CHUNK,
+    Attributes,
+    Content,
+    FileStatus,
+    Storage,
+    Transient,
+    refuse_unusable,
+)
 
 PROTOCOLS = {
     **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
@@ -28,9 +38,25 @@ _EXCLUSIVE: dict[str, dict[str, Any]] = {  # how a put is told to fail where an 
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
     "oss": {"headers": {"x-oss-forbid-overwrite": "true"}},
 }
-_PERMANENT = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
-_TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "FileAlreadyExists", "BlobAlreadyExists")
-_TIMES = ("LastModified", "mtime", "last_modified", "updated")  # each class has a name of its own for it
+_PERMANENT = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+_TAKEN = (
+    "PreconditionFailed",
+    "ConditionalRequestConflict",
+    "FileAlreadyExists",
+    "BlobAlreadyExists",
+)
+_TIMES = (
+    "LastModified",
+    "mtime",
+    "last_modified",
+    "updated",
+)  # each class has a name of its own for it
 _HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
     "fs.s3a.access.key": "key",
     "fs.s3a.secret.key": "secret",
@@ -69,8 +95,13 @@ class ObjectStorage(Storage):
                 found = self._fs.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
             return []
-        children = [each for each in found if each["name"].rstrip("/") != path]  # some tools leave an object for a directory
-        return [_status(places.join(uri, places.name(each["name"].rstrip("/"))), each) for each in children]
+        children = [
+            each for each in found if each["name"].rstrip("/") != path
+        ]  # some tools leave an object for a directory
+        return [
+            _status(places.join(uri, places.name(each["name"].rstrip("/"))), each)
+            for each in children
+        ]
 
     def put(
         self,
@@ -85,12 +116,18 @@ class ObjectStorage(Storage):
             if expect is not None:
                 expect(len(head))
             with _telling(uri):
-                self._fs.pipe_file(_path(uri), head, **({} if replace else _EXCLUSIVE[self._protocol]))
+                self._fs.pipe_file(
+                    _path(uri), head, **({} if replace else _EXCLUSIVE[self._protocol])
+                )
             return len(head)
         return self._upload(uri, chain([head], rest), expect, replace)
 
-    def _upload(self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None, replace: bool) -> int:
-        if not replace and self._protocol != "s3" and self.stat(uri) is not None:  # "x" of the others is not known to work
+    def _upload(
+        self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None, replace: bool
+    ) -> int:
+        if (
+            not replace and self._protocol != "s3" and self.stat(uri) is not None
+        ):  # "x" of the others is not known to work
             raise FileExistsError(errno.EEXIST, "is there already", uri)
         mode = "wb" if replace or self._protocol != "s3" else "xb"
         with _telling(uri):
@@ -106,16 +143,22 @@ class ObjectStorage(Storage):
                 file.close()
         except BaseException:
             file.closed = True  # else its destructor completes the upload
-            with contextlib.suppress(Exception):  # the failure itself is what counts; the service expires what is left
+            with contextlib.suppress(
+                Exception
+            ):  # the failure itself is what counts; the service expires what is left
                 file.discard()
             raise
         return length
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        return self._put_if(uri, lambda: self._fs.pipe_file(_path(uri), data, **_EXCLUSIVE[self._protocol]))
+        return self._put_if(
+            uri, lambda: self._fs.pipe_file(_path(uri), data, **_EXCLUSIVE[self._protocol])
+        )
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """By a put on condition that the object is still the one that was read (`If-Match`, S3 since November 2024)."""
+        """By a put on condition that the object is still the one that was read (`If-Match`, S3
+        since November 2024).
+        """
         if self._protocol != "s3":
             raise Refused(f"{uri} was left by a run that died, and {self._protocol}: has no safe way to take it over; remove it"
                           " once you are sure that no run is at work")  # fmt: skip
@@ -128,7 +171,10 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             return False
         bucket, _, key = path.partition("/")
-        return self._put_if(uri, lambda: self._fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=tag))
+        return self._put_if(
+            uri,
+            lambda: self._fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=tag),
+        )
 
     @staticmethod
     def _put_if(uri: str, put: Callable[[], object]) -> bool:
@@ -192,13 +238,23 @@ def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
     try:
         cls = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        raise UsageError(f"{protocol}: needs `pip install {_PACKAGES[protocol]}`, here and on every executor") from error
-    given: dict[str, Any] = {key: value for key, value in options.items() if not key.startswith(("fs.", "dfs.", "hadoop."))}
+        raise UsageError(
+            f"{protocol}: needs `pip install {_PACKAGES[protocol]}`, here and on every executor"
+        ) from error
+    given: dict[str, Any] = {
+        key: value
+        for key, value in options.items()
+        if not key.startswith(("fs.", "dfs.", "hadoop."))
+    }
     if protocol == "s3":
-        given = _s3_options(given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options})
+        given = _s3_options(
+            given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
+        )
     filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
     if protocol == "s3":
-        filesystem.retries = 1  # the seam retries; s3fs would try five times within each of its tries
+        filesystem.retries = (
+            1  # the seam retries; s3fs would try five times within each of its tries
+        )
     return filesystem
 
 
@@ -211,12 +267,18 @@ def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
         given["client_kwargs"] = {"region_name": region}
     if "anon" in given:
         given["anon"] = str(given["anon"]).lower() == "true"
-    given["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 10, "read_timeout": 60}  # the seam retries
+    given["config_kwargs"] = {
+        "retries": {"max_attempts": 0},
+        "connect_timeout": 10,
+        "read_timeout": 60,
+    }  # the seam retries
     return given
 
 
 def _path(uri: str) -> str:
-    """`bucket/key`: what is literal here stays so, for no fsspec class decodes a path without a scheme."""
+    """`bucket/key`: what is literal here stays so, for no fsspec class decodes a path without a
+    scheme.
+    """
     refuse_unusable(uri)
     authority, _, path = uri.partition("://")[2].partition("/")
     return f"{authority.partition('@')[0]}/{path}".rstrip("/")
@@ -225,7 +287,9 @@ def _path(uri: str) -> str:
 def _status(uri: str, found: Mapping[str, Any]) -> FileStatus:
     changed: Any = next((found[name] for name in _TIMES if found.get(name)), None)
     modified = changed.timestamp() if hasattr(changed, "timestamp") else 0.0
-    return FileStatus(uri, places.name(uri), int(found.get("size") or 0), found["type"] == "directory", modified)
+    return FileStatus(
+        uri, places.name(uri), int(found.get("size") or 0), found["type"] == "directory", modified
+    )
 
 
 def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] | None]:
@@ -240,20 +304,32 @@ def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] |
 
 @contextlib.contextmanager
 def _telling(uri: str) -> Iterator[None]:
-    """Turn what fsspec's classes raise into the errors of the seam; what is not known to last is worth another try."""
+    """Turn what fsspec's classes raise into the errors of the seam.
+
+    What is not known to last is worth another try.
+    """
     try:
         yield
-    except (Refused, UsageError, Transient, TypeError, AttributeError):  # the latter are mistakes of this program
+    except (
+        Refused,
+        UsageError,
+        Transient,
+        TypeError,
+        AttributeError,
+    ):  # the latter are mistakes of this program
         raise
     except _PERMANENT as error:
         if error.filename is not None:
             raise
         raise type(error)(error.errno or errno.EIO, _text(error), uri) from error
-    except Exception as error:  # these classes let their client libraries' own exceptions through, which have no common root
+    # these classes let their client libraries' own exceptions through, which have no common root
+    except Exception as error:
         if any(sign in f"{error}{error.__cause__}" for sign in _TAKEN):
             raise FileExistsError(errno.EEXIST, "is there already", uri) from error
         if "Credentials" in type(error).__name__:
-            raise PermissionError(errno.EACCES, f"no usable credentials: {_text(error)}", uri) from error
+            raise PermissionError(
+                errno.EACCES, f"no usable credentials: {_text(error)}", uri
+            ) from error
         raise Transient(errno.EIO, f"{type(error).__name__}: {_text(error)}", uri) from error
 
 

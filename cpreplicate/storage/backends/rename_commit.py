@@ -1,4 +1,6 @@
-"""What the filesystems that can rename have in common: a file is written under a temporary name, then renamed."""
+"""What the filesystems that can rename have in common: a file is written under a temporary name,
+then renamed.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,17 @@ class RenamingStorage(Storage):
 
     @abstractmethod
     def write_new(self, uri: str, content: Content) -> int:
-        """Write a file that nobody looks for, with its directories, to its last byte; may leave a part of it on failure."""
+        """Write a file that nobody looks for, with its directories, to its last byte.
+
+        May leave a part of it on failure.
+        """
 
     @abstractmethod
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
-        """Rename a file atomically; False if it is gone. Raises `FileExistsError` if not to `replace` one that is there."""
+        """Rename a file atomically; False if it is gone.
+
+        Raises `FileExistsError` if not to `replace` one that is there.
+        """
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         """Give a file what another one has; nothing where the filesystem has no attributes."""
@@ -41,7 +49,9 @@ class RenamingStorage(Storage):
             if attributes is not None:
                 self.set_attributes(temporary, attributes)
             if not self.rename(temporary, uri, replace):
-                raise FileNotFoundError(f"{temporary} went before it could be renamed; did a sweep run beside this run?")
+                raise FileNotFoundError(
+                    f"{temporary} went before it could be renamed; did a sweep run beside this run?"
+                )
         return length
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
@@ -54,7 +64,8 @@ class RenamingStorage(Storage):
                 return False
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """By moving it to a name made of what was seen, where it stays: no second contender can move what replaced it.
+        """By moving it to a name made of what was seen, where it stays: no second contender can
+        move what replaced it.
 
         What turns out to be another file is put back.
         """
@@ -82,6 +93,8 @@ class RenamingStorage(Storage):
         try:
             yield temporary
         except BaseException:
-            with contextlib.suppress(OSError):  # the failure itself is what counts; a sweep finds what is left
+            with contextlib.suppress(
+                OSError
+            ):  # the failure itself is what counts; a sweep finds what is left
                 self.delete(temporary)
             raise

@@ -17,21 +17,37 @@ from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import CHUNK, Attributes, Content, FileStatus, Transient, refuse_unusable
+from cpreplicate.storage.base import (
+    CHUNK,
+    Attributes,
+    Content,
+    FileStatus,
+    Transient,
+    refuse_unusable,
+)
 from cpreplicate.storage.settings import WriteSettings
 
 try:
     import requests
 except ImportError as missing:
-    raise UsageError("webhdfs: needs `pip install 'cpreplicate[webhdfs]'`, here and on every executor") from missing
+    raise UsageError(
+        "webhdfs: needs `pip install 'cpreplicate[webhdfs]'`, here and on every executor"
+    ) from missing
 
-_TIMEOUTS = (10.0, 120.0)  # seconds to connect and between two bytes; requests itself waits without a limit
-_SETTLE_SECONDS = 1.0  # a DataNode creates the file of an interrupted request in this time; then it can be deleted
+_TIMEOUTS = (
+    10.0,
+    120.0,
+)  # seconds to connect and between two bytes; requests itself waits without a limit
+# a DataNode creates the file of an interrupted request in this time; then it can be deleted
+_SETTLE_SECONDS = 1.0
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
 
 
 class WebHdfsStorage(RenamingStorage):
-    """One NameNode's HTTP server. The guarantees are those of HDFS: `renameoptions` makes RENAME call `rename2`."""
+    """One NameNode's HTTP server.
+
+    The guarantees are those of HDFS: `renameoptions` makes RENAME call `rename2`.
+    """
 
     streams = 16
     put_calls = 4
@@ -42,7 +58,9 @@ class WebHdfsStorage(RenamingStorage):
         self._write = {name: value for name, value in settings.items() if value is not None}
 
     def open(self, uri: str) -> BinaryIO:
-        return cast(BinaryIO, io.BufferedReader(_Reader(self._client, uri, self._length(uri)), CHUNK))
+        return cast(
+            BinaryIO, io.BufferedReader(_Reader(self._client, uri, self._length(uri)), CHUNK)
+        )
 
     def _length(self, uri: str) -> int:
         status = self.stat(uri)
@@ -72,13 +90,18 @@ class WebHdfsStorage(RenamingStorage):
             self._client.upload(location, body, uri)
         except OSError:
             time.sleep(_SETTLE_SECONDS)
-            if body.failure is not None:  # urllib3 reports a failure of the body as one of the connection
+            if (
+                body.failure is not None
+            ):  # urllib3 reports a failure of the body as one of the connection
                 raise body.failure from None
             raise
         return body.length
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
-        options = {"destination": _path(new_uri), "renameoptions": "OVERWRITE" if replace else "NONE"}
+        options = {
+            "destination": _path(new_uri),
+            "renameoptions": "OVERWRITE" if replace else "NONE",
+        }
         try:
             self._client.call("PUT", "RENAME", uri, new_uri, **options)
         except FileNotFoundError:
@@ -89,7 +112,9 @@ class WebHdfsStorage(RenamingStorage):
         milliseconds = int(attributes.modified * 1000)
         if attributes.permission is not None:
             self._client.call("PUT", "SETPERMISSION", uri, permission=f"{attributes.permission:o}")
-        self._client.call("PUT", "SETTIMES", uri, modificationtime=milliseconds, accesstime=milliseconds)
+        self._client.call(
+            "PUT", "SETTIMES", uri, modificationtime=milliseconds, accesstime=milliseconds
+        )
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
         try:
@@ -122,7 +147,9 @@ class _Reader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence] + offset
+        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[
+            whence
+        ] + offset
         return self._position
 
     def tell(self) -> int:
@@ -132,7 +159,9 @@ class _Reader(io.RawIOBase):
         size = min(len(buffer), self._length - self._position)
         if size <= 0:
             return 0
-        data = self._client.call("GET", "OPEN", self._uri, offset=self._position, length=size).content
+        data = self._client.call(
+            "GET", "OPEN", self._uri, offset=self._position, length=size
+        ).content
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -157,16 +186,26 @@ class _Body:
 
 
 class _Client:
-    """Send requests to one NameNode's HTTP server. Every failure is an `OSError` that names the URI."""
+    """Send requests to one NameNode's HTTP server.
+
+    Every failure is an `OSError` that names the URI.
+    """
 
     def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
         self._address = f"{_address(filesystem)}/webhdfs/v1"
         self._identity = _identity(filesystem, options)
         self._session = _session(filesystem, options)
 
-    def call(self, method: str, op: str, uri: str, blame: str | None = None, /, **parameters: object) -> requests.Response:
-        """Return the response to an operation on `uri`, redirects followed. Errors name `blame` if it is given."""
-        return self._send(method, self._url(uri), blame or uri, params=self._parameters(op, parameters))
+    def call(
+        self, method: str, op: str, uri: str, blame: str | None = None, /, **parameters: object
+    ) -> requests.Response:
+        """Return the response to an operation on `uri`, redirects followed.
+
+        Errors name `blame` if it is given.
+        """
+        return self._send(
+            method, self._url(uri), blame or uri, params=self._parameters(op, parameters)
+        )
 
     def query(self, method: str, op: str, uri: str, **parameters: object) -> Any:
         """Return the JSON object that answers an operation."""
@@ -174,7 +213,9 @@ class _Client:
         try:
             return response.json()
         except ValueError:
-            raise Transient(errno.EIO, f"the answer to {op} is not JSON; is this a NameNode's HTTP server?", uri) from None
+            raise Transient(
+                errno.EIO, f"the answer to {op} is not JSON; is this a NameNode's HTTP server?", uri
+            ) from None
 
     def redirect(self, method: str, op: str, uri: str, **parameters: object) -> str:
         """Return the address to which the NameNode redirects an operation."""
@@ -186,7 +227,9 @@ class _Client:
 
     def upload(self, location: str, body: Iterable[bytes], uri: str) -> None:
         """Send a file to the DataNode at `location`; it carries the identity already."""
-        self._send("PUT", location, uri, data=body, headers={"Content-Type": "application/octet-stream"})  # HttpFS needs it
+        self._send(
+            "PUT", location, uri, data=body, headers={"Content-Type": "application/octet-stream"}
+        )  # HttpFS needs it
 
     def _url(self, uri: str) -> str:
         return self._address + quote(_path(uri))
@@ -201,14 +244,18 @@ class _Client:
             if remote is None:
                 response.raise_for_status()
                 return response
-        except requests.RequestException as error:  # its text may hold a token, and so may those of its causes
+        except (
+            requests.RequestException
+        ) as error:  # its text may hold a token, and so may those of its causes
             text = _SECRET.sub(r"\1=…", str(error))[:300]
             raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
         raise translated(*remote, uri)
 
 
 def _remote_exception(response: requests.Response) -> tuple[str, str] | None:
-    """Return the Java class and the message of the exception in a response, or None if it carries none."""
+    """Return the Java class and the message of the exception in a response, or None if it carries
+    none.
+    """
     if response.status_code < 400:
         return None
     try:
@@ -228,7 +275,10 @@ def _address(filesystem: str) -> str:
 
 
 def _identity(filesystem: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the query parameters that name the user of an operation. Kerberos and passwords name it elsewhere."""
+    """Return the query parameters that name the user of an operation.
+
+    Kerberos and passwords name it elsewhere.
+    """
     _refuse_contradictions(filesystem, options)
     if "token" in options:
         return {"delegation": options["token"]}
@@ -241,9 +291,13 @@ def _identity(filesystem: str, options: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse_contradictions(filesystem: str, options: Mapping[str, str]) -> None:
     if "token" in options and ("user" in options or "proxy_to" in options):
-        raise UsageError(f"{filesystem}: a delegation token names its user; remove the options user and proxy_to")
+        raise UsageError(
+            f"{filesystem}: a delegation token names its user; remove the options user and proxy_to"
+        )
     if "user" in options and _uses_kerberos(options):
-        raise UsageError(f"{filesystem}: Kerberos takes the user from the ticket; remove the option user")
+        raise UsageError(
+            f"{filesystem}: Kerberos takes the user from the ticket; remove the option user"
+        )
     if "password" in options and "user" not in options:
         raise UsageError(f"{filesystem}: the option password needs the option user")
 
@@ -266,7 +320,9 @@ def _kerberos(filesystem: str) -> requests.auth.AuthBase:
     try:
         from requests_kerberos import HTTPKerberosAuth
     except ImportError as error:
-        raise UsageError(f"{filesystem}: Kerberos needs `pip install requests-kerberos`, here and on every executor") from error
+        raise UsageError(
+            f"{filesystem}: Kerberos needs `pip install requests-kerberos`, here and on every executor"
+        ) from error
     return cast(requests.auth.AuthBase, HTTPKerberosAuth())
 
 
@@ -277,4 +333,6 @@ def _path(uri: str) -> str:
 
 def _status(uri: str, status: Mapping[str, Any]) -> FileStatus:
     modified, permission = status["modificationTime"] / 1000, int(status["permission"], 8)
-    return FileStatus(uri, places.name(uri), status["length"], status["type"] == "DIRECTORY", modified, permission)
+    return FileStatus(
+        uri, places.name(uri), status["length"], status["type"] == "DIRECTORY", modified, permission
+    )

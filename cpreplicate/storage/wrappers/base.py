@@ -8,7 +8,9 @@ from typing import BinaryIO, TypeVar
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
 
 T = TypeVar("T")
-READING = frozenset({"open", "copy", "stat", "list", "known_crc32c"})  # the verbs that change nothing
+READING = frozenset(
+    {"open", "copy", "stat", "list", "known_crc32c"}
+)  # the verbs that change nothing
 
 
 class Wrapped(Storage):
@@ -16,7 +18,11 @@ class Wrapped(Storage):
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
-        self.streams, self.put_calls, self.has_directories = inner.streams, inner.put_calls, inner.has_directories
+        self.streams, self.put_calls, self.has_directories = (
+            inner.streams,
+            inner.put_calls,
+            inner.has_directories,
+        )
 
     @property
     def unwrapped(self) -> Storage:
@@ -47,10 +53,14 @@ class Wrapped(Storage):
         attributes: Attributes | None = None,
         replace: bool = True,
     ) -> int:
-        return self.around("put", uri, lambda: self.unwrapped.put(uri, content, expect, attributes, replace))
+        return self.around(
+            "put", uri, lambda: self.unwrapped.put(uri, content, expect, attributes, replace)
+        )
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        return self.around("create_exclusive", uri, lambda: self.unwrapped.create_exclusive(uri, data))
+        return self.around(
+            "create_exclusive", uri, lambda: self.unwrapped.create_exclusive(uri, data)
+        )
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         return self.around("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
@@ -73,5 +83,9 @@ class Wrapped(Storage):
     def known_crc32c(self, uri: str) -> int | None:
         return self.around("known_crc32c", uri, lambda: self.unwrapped.known_crc32c(uri))
 
-    def copy_from(self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]) -> tuple[int, int]:
-        return self.around("put", uri, lambda: self.unwrapped.copy_from(source, source_uri, uri, check))
+    def copy_from(
+        self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
+    ) -> tuple[int, int]:
+        return self.around(
+            "put", uri, lambda: self.unwrapped.copy_from(source, source_uri, uri, check)
+        )

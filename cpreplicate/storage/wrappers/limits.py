@@ -1,6 +1,7 @@
 """Limits on calls and bytes that hold for a whole run, however many processes take part.
 
-One ledger, in the process that started the run, tells everybody how long to wait; executors ask it over a socket.
+One ledger, in the process that started the run, tells everybody how long to wait; executors ask it
+over a socket.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from cpreplicate.storage.rpc import Address, Caller
 from cpreplicate.storage.wrappers.base import Wrapped
 
 _WRITING = ("put", "create_exclusive", "take_over")
-_BURST = 0.1  # seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
+# seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
+_BURST = 0.1
 _SLICE = 0.5  # seconds of waiting after which it is seen whether it is still wanted
-_GRAIN = 0.002  # seconds of the whole run's allowance that a process asks for at once; what it leaves unused is lost
+# seconds of the whole run's allowance that a process asks for at once; what it leaves unused is
+# lost
+_GRAIN = 0.002
 
 
 class Limits(NamedTuple):
-    """What a run may do: metadata operations a second against each cluster, bytes a second in all. Travels to executors.
+    """What a run may do: metadata operations a second against each cluster, bytes a second in all.
+    Travels to executors.
 
-    `address` tells where the ledger is asked; without it the ledger is in this process, under `run`.
+    `address` tells where the ledger is asked; without it the ledger is in this process, under
+    `run`.
     """
 
     calls: float | None = None
@@ -48,9 +54,13 @@ class Pace(Protocol):
 
 
 class Ledger:
-    """Who may do how much when: for each of what is limited, the instant from which more may be used."""
+    """Who may do how much when: for each of what is limited, the instant from which more may be
+    used.
+    """
 
-    def __init__(self, rates: Mapping[str, float | None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rates: Mapping[str, float | None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._rates = rates
         self._clock = clock
         self._free: dict[str, float] = {}
@@ -69,11 +79,16 @@ class Ledger:
 
 
 class _Remote:
-    """The ledger of another process, asked for at most so much at a time that it is asked a few hundred times a second."""
+    """The ledger of another process, asked for at most so much at a time that it is asked a few
+    hundred times a second.
+    """
 
     def __init__(self, limits: Limits, address: Address) -> None:
         self._caller = Caller(address)
-        self._grains = {"calls": (limits.calls or 0.0) * _GRAIN, "bytes": (limits.bandwidth or 0.0) * _GRAIN}
+        self._grains = {
+            "calls": (limits.calls or 0.0) * _GRAIN,
+            "bytes": (limits.bandwidth or 0.0) * _GRAIN,
+        }
         self._lock = threading.Lock()
         self._left: dict[str, float] = {}
 
@@ -99,11 +114,15 @@ def _ledger(run: str, calls: float | None, bandwidth: float | None) -> Ledger:  
 def pace(limits: Limits) -> Pace:
     """The ledger of a run, one a process."""
     return (
-        _Remote(limits, limits.address) if limits.address is not None else _ledger(limits.run, limits.calls, limits.bandwidth)
+        _Remote(limits, limits.address)
+        if limits.address is not None
+        else _ledger(limits.run, limits.calls, limits.bandwidth)
     )
 
 
-def wait(limits: Limits, what: str, amount: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+def wait(
+    limits: Limits, what: str, amount: float, meanwhile: Callable[[], None] = lambda: None
+) -> None:
     """Wait until an amount of `calls …` or `bytes` may be used; at once where nothing is limited.
 
     `meanwhile` is called now and then, and may raise to wait no longer.
@@ -118,7 +137,11 @@ def wait(limits: Limits, what: str, amount: float, meanwhile: Callable[[], None]
 
 def new_limits(calls: float | None, bandwidth: float | None) -> Limits:
     """The limits of a new run, kept in this process."""
-    return Limits(calls, bandwidth, uuid.uuid4().hex) if calls is not None or bandwidth is not None else Limits()
+    return (
+        Limits(calls, bandwidth, uuid.uuid4().hex)
+        if calls is not None or bandwidth is not None
+        else Limits()
+    )
 
 
 class Limited(Wrapped):
@@ -129,4 +152,6 @@ class Limited(Wrapped):
         self._limits, self._what = limits, f"calls {cluster}"
 
     def before(self, verb: str, uri: str) -> None:  # noqa: ARG002  # a call costs the same everywhere
-        wait(self._limits, self._what, self.put_calls if verb in _WRITING else 1, cancellation.go_on)
+        wait(
+            self._limits, self._what, self.put_calls if verb in _WRITING else 1, cancellation.go_on
+        )

@@ -1,4 +1,6 @@
-"""Trying again what may pass by itself: lost connections, dead nodes, servers that are busy or starting."""
+"""Trying again what may pass by itself: lost connections, dead nodes, servers that are busy or
+starting.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from cpreplicate.storage.narration import Retries
 from cpreplicate.storage.wrappers.base import READING, Wrapped
 
 T = TypeVar("T")
-_WRITES = 8  # tries that a write gets, however slow: a write to a DataNode that died fails after some 15 seconds
+# tries that a write gets, however slow: a write to a DataNode that died fails after some 15 seconds
+_WRITES = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 
 
@@ -38,16 +41,20 @@ class _Health:
         with self._lock:
             self._failing_since = self._failing_since or time.monotonic()
             self._failures += 1
-            return self._failures >= self.tries and time.monotonic() - self._failing_since >= seconds
+            return (
+                self._failures >= self.tries and time.monotonic() - self._failing_since >= seconds
+            )
 
 
 class Retrying(Wrapped):
-    """Try a call again after a `Transient` error, with growing pauses, for `seconds`; then raise `Unreachable`.
+    """Try a call again after a `Transient` error, with growing pauses, for `seconds`; then raise
+    `Unreachable`.
 
-    A call that writes gets at least eight tries: a NameNode goes on naming a DataNode that died, and each try at it is slow.
-    When nothing has succeeded on this storage for that long, it is taken to be down and every call fails at once:
-    hundreds of thousands of files do not each wait for it. Reading and writing are down each by itself: in safe mode, and
-    with DataNodes that nobody reaches, a NameNode goes on answering questions.
+    A call that writes gets at least eight tries: a NameNode goes on naming a DataNode that died,
+    and each try at it is slow. When nothing has succeeded on this storage for that long, it is
+    taken to be down and every call fails at once: hundreds of thousands of files do not each wait
+    for it. Reading and writing are down each by itself: in safe mode, and with DataNodes that
+    nobody reaches, a NameNode goes on answering questions.
     """
 
     def __init__(self, inner: Storage, seconds: float) -> None:
@@ -57,9 +64,16 @@ class Retrying(Wrapped):
         self._retries = Retries()
 
     def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:
-        """Carry out a call, again if need be; a `copy` is tried again by the storage that it writes to."""
+        """Carry out a call, again if need be.
+
+        A `copy` is tried again by the storage that it writes to.
+        """
         once = functools.partial(self._inner.around, verb, uri, call)
-        return once() if verb == "copy" else self._again(once, uri, self._reading if verb in READING else self._writing)
+        return (
+            once()
+            if verb == "copy"
+            else self._again(once, uri, self._reading if verb in READING else self._writing)
+        )
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         return self._surely(uri, data, lambda: super(Retrying, self).create_exclusive(uri, data))
@@ -89,7 +103,9 @@ class Retrying(Wrapped):
             except Transient as error:
                 tries += 1
                 left = until - time.monotonic()
-                if health.is_down_after_a_failure(self._seconds) or (left <= 0 and tries >= health.tries):
+                if health.is_down_after_a_failure(self._seconds) or (
+                    left <= 0 and tries >= health.tries
+                ):
                     raise self._unreachable(uri, error) from error
                 self._retries.report(uri, _reason(error), left)
                 time.sleep(min(_pause(tries), left if left > 0 else _LONGEST_PAUSE))
@@ -107,5 +123,7 @@ def _reason(error: Transient) -> str:
 
 
 def _pause(tries: int) -> float:
-    """Seconds before the next try: twice as long each time, and spread, so that many threads do not call all at once."""
+    """Seconds before the next try: twice as long each time, and spread, so that many threads do not
+    call all at once.
+    """
     return min(_FIRST_PAUSE * 2.0 ** min(tries - 1, 10) * random.uniform(0.5, 1.5), _LONGEST_PAUSE)

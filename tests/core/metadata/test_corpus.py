@@ -14,7 +14,9 @@ REFS = sorted(ROOT.glob("*/*.refs.jsonl"))
 
 
 def metadata_of(refs: Path) -> tuple[bytes, str]:
-    """The `_metadata` whose reading by Flink a file of references tells, and the directory that it was recorded in."""
+    """The `_metadata` whose reading by Flink a file of references tells, and the directory that it
+    was recorded in.
+    """
     directory = refs.name.removesuffix(".refs.jsonl").replace("__", "/")
     place = refs.parent / directory / "_metadata"
     return place.read_bytes(), f"{RECORDED}/{refs.parent.name}/{directory}"
@@ -27,11 +29,23 @@ def test_every_handle_is_read_as_flinks_loader_reads_it(refs, stream):
     *rows, summary = map(json.loads, refs.read_text().splitlines())
     metadata = decode(io.BytesIO(data) if stream else data, base)
     found, directories = as_flink_tells(metadata)
-    assert sorted(found, key=str) == sorted(map(as_we_tell, (row for row in rows if "size" in row)), key=str)
-    told = [(row["op"], row["subtask"], row["taskOwnedDir"], row["sharedDir"]) for row in rows if "taskOwnedDir" in row]
+    assert sorted(found, key=str) == sorted(
+        map(as_we_tell, (row for row in rows if "size" in row)), key=str
+    )
+    told = [
+        (row["op"], row["subtask"], row["taskOwnedDir"], row["sharedDir"])
+        for row in rows
+        if "taskOwnedDir" in row
+    ]
     assert sorted(directories) == sorted(told)
-    assert (metadata.version, metadata.checkpoint_id) == (summary["version"], summary["checkpointId"])
-    assert (len(metadata.operators), metadata.master_states) == (summary["operators"], summary["masterStates"])
+    assert (metadata.version, metadata.checkpoint_id) == (
+        summary["version"],
+        summary["checkpointId"],
+    )
+    assert (len(metadata.operators), metadata.master_states) == (
+        summary["operators"],
+        summary["masterStates"],
+    )
 
 
 @pytest.mark.parametrize("refs", REFS, ids=lambda p: f"{p.parent.name}/{p.name[-30:-11]}")
@@ -48,6 +62,8 @@ def test_a_path_elsewhere_in_the_file_does_not_change():
     data, base = metadata_of(REFS[0])
     metadata = decode(data, base)
     chosen = next(handle for handle in metadata.handles if handle.path)
-    changed = b"".join(rewrite(data, metadata, lambda h: Absolute("file:/x") if h.start == chosen.start else None))
+    changed = b"".join(
+        rewrite(data, metadata, lambda h: Absolute("file:/x") if h.start == chosen.start else None)
+    )
     assert changed[: chosen.start] == data[: chosen.start]
     assert changed.endswith(data[chosen.start + chosen.length :])

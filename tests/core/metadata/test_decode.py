@@ -25,10 +25,14 @@ def test_what_was_written_is_read(written: Written):
     metadata = decode(bytes(written.data), BASE)
     assert list(metadata.handles) == written.rows
     assert [
-        (o.id, o.name, o.uid, o.parallelism, o.max_parallelism, o.finished) for o in metadata.operators
+        (o.id, o.name, o.uid, o.parallelism, o.max_parallelism, o.finished)
+        for o in metadata.operators
     ] == written.operators
     assert (metadata.version, metadata.checkpoint_id) == (written.version, written.checkpoint_id)
-    assert (metadata.master_states, metadata.inline_bytes) == (written.master_states, written.inline_bytes)
+    assert (metadata.master_states, metadata.inline_bytes) == (
+        written.master_states,
+        written.inline_bytes,
+    )
     assert metadata.length == len(written.data)
 
 
@@ -47,7 +51,11 @@ def test_what_is_rewritten_reads_as_asked_and_everything_else_stays(written: Wri
         if handle.path is None or hash((seed, handle.start)) % 3 == 0:
             return None
         path = f"hdfs://dcB/{'x' * (hash((seed, handle.start)) % 40)}"
-        return Absolute(path) if handle.kind in ("segment", "directory") or seed % 2 else Relative("../shared/x")
+        return (
+            Absolute(path)
+            if handle.kind in ("segment", "directory") or seed % 2
+            else Relative("../shared/x")
+        )
 
     rewritten = b"".join(rewrite(data, metadata, respell))
     assert rewritten == b"".join(rewrite(io.BytesIO(data), metadata, respell))
@@ -55,7 +63,11 @@ def test_what_is_rewritten_reads_as_asked_and_everything_else_stays(written: Wri
     for handle in metadata.handles:
         spelling = respell(handle)
         if spelling is not None:
-            kind = "relative" if isinstance(spelling, Relative) else handle.kind.replace("relative", "file")
+            kind = (
+                "relative"
+                if isinstance(spelling, Relative)
+                else handle.kind.replace("relative", "file")
+            )
             handle = handle._replace(path=spelling.path, kind=kind)
         expected.append(handle._replace(start=0, length=0))
     found = decode(rewritten, BASE)
@@ -92,12 +104,31 @@ def test_long_lists_of_files_read_the_same_in_runs_and_one_by_one(monkeypatch):
 
 
 def test_a_list_whose_entries_alternate_is_read_in_full():
-    entries = [(b"\x00\x01a" if n % 2 else b"\x00\x02ab") + b"\x02" + struct.pack(">q", n) + java_utf("f") for n in range(500)]
-    head = struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 1) + bytes(16) + struct.pack(">ii", 1, 1) + b"\0"
-    body = (
-        struct.pack(">iiii", 1, 0, 0, 0) + b"\x0b" + struct.pack(">q", 1) + java_utf("") + struct.pack(">iiq", 0, 1, 1) + b"\0"
+    entries = [
+        (b"\x00\x01a" if n % 2 else b"\x00\x02ab") + b"\x02" + struct.pack(">q", n) + java_utf("f")
+        for n in range(500)
+    ]
+    head = (
+        struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 1) + bytes(16) + struct.pack(">ii", 1, 1) + b"\0"
     )
-    data = head + body + struct.pack(">i", 500) + b"".join(entries) + struct.pack(">i", 0) + java_utf("") + b"\0" + bytes(8)
+    body = (
+        struct.pack(">iiii", 1, 0, 0, 0)
+        + b"\x0b"
+        + struct.pack(">q", 1)
+        + java_utf("")
+        + struct.pack(">iiq", 0, 1, 1)
+        + b"\0"
+    )
+    data = (
+        head
+        + body
+        + struct.pack(">i", 500)
+        + b"".join(entries)
+        + struct.pack(">i", 0)
+        + java_utf("")
+        + b"\0"
+        + bytes(8)
+    )
     assert [row.size for row in rows(data)] == list(range(500))
 
 
@@ -105,7 +136,9 @@ def test_a_list_whose_entries_alternate_is_read_in_full():
 def test_modified_utf8_is_javas(text):
     data = java_utf(text)[2:]
     assert mutf8.encode(text) == data
-    assert mutf8.decode(data).encode("utf-16", "surrogatepass") == text.encode("utf-16", "surrogatepass")
+    assert mutf8.decode(data).encode("utf-16", "surrogatepass") == text.encode(
+        "utf-16", "surrogatepass"
+    )
 
 
 @pytest.mark.parametrize("data", [b"\xf0\x9f\x98\x80", b"\x80", b"\xc3", b"\xe0\x80"])
@@ -115,9 +148,20 @@ def test_what_is_not_modified_utf8_is_not_decoded(data):
 
 
 def one_file(path: bytes) -> bytes:
-    head = struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 1) + bytes(16) + struct.pack(">ii", 1, 1) + b"\0"
+    head = (
+        struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 1) + bytes(16) + struct.pack(">ii", 1, 1) + b"\0"
+    )
     body = struct.pack(">iiii", 1, 0, 0, 0) + b"\x0c" + struct.pack(">ii", 0, 0)
-    return head + body + b"\x02" + struct.pack(">qH", 9, len(path)) + path + java_utf("") + b"\0" + bytes(8)
+    return (
+        head
+        + body
+        + b"\x02"
+        + struct.pack(">qH", 9, len(path))
+        + path
+        + java_utf("")
+        + b"\0"
+        + bytes(8)
+    )
 
 
 def test_the_longest_path_is_rewritten_and_a_longer_one_is_a_clear_error():
@@ -132,9 +176,17 @@ def test_the_longest_path_is_rewritten_and_a_longer_one_is_a_clear_error():
 
 
 def test_a_segment_has_no_relative_form():
-    data = next(bytes(w.data) for w in (generate(seed, 6) for seed in range(99)) if any(r.kind == "segment" for r in w.rows))
+    data = next(
+        bytes(w.data)
+        for w in (generate(seed, 6) for seed in range(99))
+        if any(r.kind == "segment" for r in w.rows)
+    )
     with pytest.raises(ValueError, match="no relative form"):
-        list(rewrite(data, decode(data, BASE), lambda h: Relative("x") if h.kind == "segment" else None))
+        list(
+            rewrite(
+                data, decode(data, BASE), lambda h: Relative("x") if h.kind == "segment" else None
+            )
+        )
 
 
 @pytest.mark.parametrize("version", [-1, 0, 1, 7, 1 << 30])
@@ -144,7 +196,12 @@ def test_a_version_that_is_not_understood_is_named(version):
 
 
 def test_legacy_state_of_version_2_is_refused_by_its_offset():
-    data = struct.pack(">iiqii", 0x4960672D, 2, 1, 0, 1) + bytes(16) + struct.pack(">iiiiiqi", 1, 1, 0, 1, 0, 0, 1) + bytes(64)
+    data = (
+        struct.pack(">iiqii", 0x4960672D, 2, 1, 0, 1)
+        + bytes(16)
+        + struct.pack(">iiiiiqi", 1, 1, 0, 1, 0, 0, 1)
+        + bytes(64)
+    )
     with pytest.raises(MetadataError, match="byte 68: expected no legacy operator state"):
         decode(data, BASE)
 
@@ -153,17 +210,31 @@ def test_errors_name_the_offset_and_what_was_expected():
     for data, told in [
         (b"", "byte 0: expected 4 more bytes"),
         (b"PAR1" + bytes(90), "byte 0: expected the magic number 0x4960672d"),
-        (struct.pack(">iiqi", 0x4960672D, 6, 1, 1 << 31 - 1 & 0x7FFFFFFF), "byte 16: expected a number of master states"),
-        (struct.pack(">iiqii", 0x4960672D, 4, 1, 0, 0) + b"none", "byte 24: expected the serialized checkpoint properties"),
-        (struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 0) + b"more", "byte 24: expected the end of the file, 4 bytes follow"),
-        (struct.pack(">iiqii", 0x4960672D, 4, -1, 0, 0) + PROPERTIES, "byte 8: expected a checkpoint id, found -1"),
+        (
+            struct.pack(">iiqi", 0x4960672D, 6, 1, 1 << 31 - 1 & 0x7FFFFFFF),
+            "byte 16: expected a number of master states",
+        ),
+        (
+            struct.pack(">iiqii", 0x4960672D, 4, 1, 0, 0) + b"none",
+            "byte 24: expected the serialized checkpoint properties",
+        ),
+        (
+            struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 0) + b"more",
+            "byte 24: expected the end of the file, 4 bytes follow",
+        ),
+        (
+            struct.pack(">iiqii", 0x4960672D, 4, -1, 0, 0) + PROPERTIES,
+            "byte 8: expected a checkpoint id, found -1",
+        ),
     ]:
         with pytest.raises(MetadataError, match=told):
             decode(data, BASE)
 
 
 def test_state_handles_nested_without_end_are_refused():
-    head = struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 1) + bytes(16) + struct.pack(">ii", 1, 1) + b"\0"
+    head = (
+        struct.pack(">iiqii", 0x4960672D, 3, 1, 0, 1) + bytes(16) + struct.pack(">ii", 1, 1) + b"\0"
+    )
     nested = b"\x03" + bytes(8)
     data = head + struct.pack(">iiii", 1, 0, 0, 0) + b"\x0c" + bytes(8) + nested * 100_000
     with pytest.raises(MetadataError, match="deep"):

@@ -7,11 +7,24 @@ from collections import Counter
 import pytest
 
 from cpreplicate.core.metadata.model import KINDS, PARTS, STATES
-from tests.support.fuzz import DAMAGES, VERSIONS, corpus, generated, read, rows, rows_one_by_one, seed, survives
+from tests.support.fuzz import (
+    DAMAGES,
+    VERSIONS,
+    corpus,
+    generated,
+    read,
+    rows,
+    rows_one_by_one,
+    seed,
+    survives,
+)
 from tests.support.generate import synthetic
 
 MUTATIONS = 100_000
-ENDING_WITH_THE_BODY = (2, 3)  # later versions end with properties that nobody looks into: cut there, a file can be read
+ENDING_WITH_THE_BODY = (
+    2,
+    3,
+)  # later versions end with properties that nobody looks into: cut there, a file can be read
 
 
 def seeds(version):
@@ -73,5 +86,7 @@ def test_the_files_that_are_damaged_have_every_handle_and_can_be_placed(version)
     handles = [handle for one in generated(version) for handle in read(one.data).handles]
     assert {handle.kind for handle in handles} == set(KINDS)
     assert {handle.part for handle in handles} == set(PARTS)
-    assert {handle.state for handle in handles} == {state for state in STATES if version > 2 or state in STATES[1:5]}
+    assert {handle.state for handle in handles} == {
+        state for state in STATES if version > 2 or state in STATES[1:5]
+    }
     assert all(survives(one.data) for one in seeds(version)[1])

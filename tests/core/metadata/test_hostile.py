@@ -65,7 +65,9 @@ def test_memory_is_bounded_for_many_references():
 
 
 class Sparse(io.RawIOBase):
-    """A stream with gigabytes of inline state in the middle of a file, and an account of what was read of it."""
+    """A stream with gigabytes of inline state in the middle of a file, and an account of what was
+    read of it.
+    """
 
     def __init__(self, head: bytes, zeros: int, tail: bytes) -> None:
         self.head, self.zeros, self.tail, self.at, self.read_bytes = head, zeros, tail, 0, 0

@@ -1,4 +1,6 @@
-"""Properties over trees of every version and handle, and what is refused that a count or a length alone would not betray."""
+"""Properties over trees of every version and handle, and what is refused that a count or a length
+alone would not betray.
+"""
 
 import io
 import struct
@@ -33,7 +35,11 @@ from tests.support.flinkrows import same_spelling
 from tests.support.generate import synthetic, trees, written
 
 BASE = "hdfs://dcA/job/chk-7"
-EVERY_TREE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+EVERY_TREE = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 def one(subtask, version=6):
@@ -66,9 +72,14 @@ def test_exactly_the_handles_that_were_encoded_are_found(tree):
     metadata = decode(expected.data, BASE)
     assert list(metadata.handles) == expected.rows
     assert list(metadata.handles.paths()) == [row.path for row in expected.rows]
-    assert (metadata.inline_bytes, metadata.changelog) == (expected.inline_bytes, expected.changelog)
+    assert (metadata.inline_bytes, metadata.changelog) == (
+        expected.inline_bytes,
+        expected.changelog,
+    )
     assert metadata.file_merging == expected.file_merging
-    assert [operator.subtasks for operator in metadata.operators] == [len(o.subtasks or ()) for o in tree.operators]
+    assert [operator.subtasks for operator in metadata.operators] == [
+        len(o.subtasks or ()) for o in tree.operators
+    ]
 
 
 @EVERY_TREE
@@ -84,10 +95,21 @@ def test_any_tree_reads_the_same_through_a_tiny_window_and_is_respelled_to_the_s
 
 @pytest.mark.parametrize("size", [65_535, 60_000, 3])
 def test_a_window_that_slides_within_an_entry_of_the_longest_texts_loses_nothing(size):
-    files = (("n" * size, File("p" * 65_535, 7)), ("n" * size, Segment(1, 2, 0, "q" * 65_535, "l" * 65_535)))
+    files = (
+        ("n" * size, File("p" * 65_535, 7)),
+        ("n" * size, Segment(1, 2, 0, "q" * 65_535, "l" * 65_535)),
+    )
     sink = encode(
         Tree(
-            6, (OperatorEntry(bytes(16), 1, 1, (Subtask(0, keyed=Incremental(11, 1, "b", (0, 1), 0, None, files * 20, ())),)),)
+            6,
+            (
+                OperatorEntry(
+                    bytes(16),
+                    1,
+                    1,
+                    (Subtask(0, keyed=Incremental(11, 1, "b", (0, 1), 0, None, files * 20, ())),),
+                ),
+            ),
         )
     )
     assert list(decode(io.BytesIO(bytes(sink.data)), BASE, window=1).handles) == sink.handles
@@ -102,9 +124,21 @@ def test_a_stream_that_returns_less_than_asked_for_is_read_and_rewritten_in_full
 
 @pytest.mark.parametrize("stream", [False, True], ids=["bytes", "stream"])
 def test_a_rewrite_yields_no_chunk_beyond_8_mib_though_inline_state_is_larger(stream):
-    data = one(Subtask(0, OperatorState((), Inline("x", bytes(30 << 20))), OperatorState((), File("file:/x", 1))))
+    data = one(
+        Subtask(
+            0,
+            OperatorState((), Inline("x", bytes(30 << 20))),
+            OperatorState((), File("file:/x", 1)),
+        )
+    )
     metadata = decode(data, BASE)
-    chunks = list(rewrite(io.BytesIO(data) if stream else data, metadata, lambda _: Absolute("file:/" + "y" * 60_000)))
+    chunks = list(
+        rewrite(
+            io.BytesIO(data) if stream else data,
+            metadata,
+            lambda _: Absolute("file:/" + "y" * 60_000),
+        )
+    )
     assert max(map(len, chunks)) <= 8 << 20
     assert len(b"".join(chunks)) == len(data) + 60_006 - len("file:/x")
 
@@ -156,7 +190,17 @@ def test_paths_of_thousands_of_lengths_are_read_as_they_are():
 def test_one_odd_entry_anywhere_in_a_run_is_read_as_what_it_is(usual, odd, place):
     files = (*[usual] * place, odd, *[usual] * 70)
     sink = encode(
-        Tree(6, (OperatorEntry(bytes(16), 1, 1, (Subtask(0, keyed=Incremental(11, 1, "b", (0, 1), 0, None, files, ())),)),))
+        Tree(
+            6,
+            (
+                OperatorEntry(
+                    bytes(16),
+                    1,
+                    1,
+                    (Subtask(0, keyed=Incremental(11, 1, "b", (0, 1), 0, None, files, ())),),
+                ),
+            ),
+        )
     )
     assert list(decode(bytes(sink.data), BASE).handles) == sink.handles
 
@@ -167,8 +211,16 @@ def test_one_odd_entry_anywhere_in_a_run_is_read_as_what_it_is(usual, odd, place
     [
         (("a", File("x", 5)), ("a", File("x", -1)), "a file's size, found -1"),
         (("a", RelativeFile("x", 5)), ("a", RelativeFile("x", -1)), "a file's size, found -1"),
-        (("a", Segment(1, 2, 0, "x", "i")), ("a", Segment(-1, 2, 0, "x", "i")), "a segment's position, found -1"),
-        (("a", Segment(1, 2, 0, "x", "i")), ("a", Segment(1, -1, 0, "x", "i")), "a segment's size, found -1"),
+        (
+            ("a", Segment(1, 2, 0, "x", "i")),
+            ("a", Segment(-1, 2, 0, "x", "i")),
+            "a segment's position, found -1",
+        ),
+        (
+            ("a", Segment(1, 2, 0, "x", "i")),
+            ("a", Segment(1, -1, 0, "x", "i")),
+            "a segment's size, found -1",
+        ),
         (("a", Segment(1, 2, 0, "x", "i")), ("a", Segment(1, 2, 2, "x", "i")), "a scope"),
         (("a", File("x", 5)), ("a", File("", 5)), "a path, found an empty one"),
     ],
@@ -182,7 +234,9 @@ def test_an_entry_that_is_wrong_is_an_error_wherever_it_lies_in_a_list(usual, od
 @pytest.mark.parametrize("field", [b"NNNNN", b"PPPPP", b"LLLLL", b"HHHHH"])
 def test_text_that_is_not_modified_utf8_is_an_error_in_a_run_too(field, bad):
     entry = ("NNNNN", Segment(1, 2, 0, "PPPPP", "LLLLL"))
-    data = one(Subtask(0, keyed=Incremental(11, 1, "b", (0, 1), 0, None, (entry,) * 200, (), "HHHHH")))
+    data = one(
+        Subtask(0, keyed=Incremental(11, 1, "b", (0, 1), 0, None, (entry,) * 200, (), "HHHHH"))
+    )
     at = data.rindex(field) + 4
     with pytest.raises(MetadataError, match=r"byte \d+: .*modified UTF-8"):
         decode(data[:at] + bad + data[at + 1 :], BASE)
@@ -195,13 +249,33 @@ def test_text_that_is_not_modified_utf8_is_an_error_in_a_run_too(field, bad):
         (Subtask(1), 6, "a subtask of an operator of parallelism 1, found 1"),
         (FinishedSubtask(1), 6, "a subtask of an operator of parallelism 1, found -2"),
         (Subtask(0, OperatorState((("s", 3, ()),), None)), 6, "a mode of distribution"),
-        (Subtask(0, OperatorState((), File("x", 1), ("a", "b"))), 6, "a stream state handle of type 15 or 16, found type 2"),
-        (Subtask(0, OperatorState((), Empty(), ("a", ""))), 6, "a directory's path, found an empty one"),
-        (Subtask(0, keyed=Incremental(11, 1, "b", (0, -7), 0, None, (), ())), 6, "a number of key groups, found -7"),
+        (
+            Subtask(0, OperatorState((), File("x", 1), ("a", "b"))),
+            6,
+            "a stream state handle of type 15 or 16, found type 2",
+        ),
+        (
+            Subtask(0, OperatorState((), Empty(), ("a", ""))),
+            6,
+            "a directory's path, found an empty one",
+        ),
+        (
+            Subtask(0, keyed=Incremental(11, 1, "b", (0, -7), 0, None, (), ())),
+            6,
+            "a number of key groups, found -7",
+        ),
         (Subtask(0, keyed=KeyGroups(12, -1, (1,), None)), 6, "a key group, found -1"),
         (Subtask(0, keyed=InMemoryChanges((0, 1), (0, 1), ((-2, b""),))), 6, "a key group, or -1"),
-        (Subtask(0, inputs=(PlainChannel((0, 0, 0), (), -1, None),)), 6, "a size of channel state, found -1"),
-        (Subtask(0, outputs=(MergedChannel(0, -1, None, b""),)), 6, "a size of channel state, found -1"),
+        (
+            Subtask(0, inputs=(PlainChannel((0, 0, 0), (), -1, None),)),
+            6,
+            "a size of channel state, found -1",
+        ),
+        (
+            Subtask(0, outputs=(MergedChannel(0, -1, None, b""),)),
+            6,
+            "a size of channel state, found -1",
+        ),
     ],
 )
 def test_values_that_flink_never_writes_are_refused_by_their_offset(subtask, version, told):
@@ -213,7 +287,9 @@ def test_a_channel_of_the_other_direction_is_refused():
     data = bytearray(one(Subtask(0, inputs=(PlainChannel((0, 0, 0), (), 1, None),))))
     at = data.index(bytes((0, 0, 0, 1, 1)) + bytes(16)) + 4
     data[at] = 2
-    with pytest.raises(MetadataError, match=f"byte {at}: expected a channel state handle of type 1 or 3, found 2"):
+    with pytest.raises(
+        MetadataError, match=f"byte {at}: expected a channel state handle of type 1 or 3, found 2"
+    ):
         decode(bytes(data), BASE)
 
 

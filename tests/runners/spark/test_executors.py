@@ -13,7 +13,9 @@ def test_an_executor_like_the_driver_passes():
 
 
 def test_it_is_asked_for_the_clients_of_the_storages_that_the_batches_name():
-    assert ("hdfs-native", metadata.version("hdfs-native")) in needs(["file", "hdfs"], Sites()).versions
+    assert ("hdfs-native", metadata.version("hdfs-native")) in needs(
+        ["file", "hdfs"], Sites()
+    ).versions
     assert ("s3fs", metadata.version("s3fs")) in needs(["s3a"], Sites()).versions
     hadoop = Sites(Site(hdfs_client="hadoop"), Site(hdfs_client="hadoop"))
     assert "hdfs-native" not in dict(needs(["hdfs"], hadoop).versions)
@@ -23,7 +25,8 @@ def test_it_is_asked_for_the_clients_of_the_storages_that_the_batches_name():
 @pytest.mark.parametrize("name", ["Python", "cpreplicate", "hdfs-native"])
 def test_another_version_is_told_in_one_line_with_the_host(name):
     with pytest.raises(
-        Differs, match=rf"the executor on \S+ has {name} \S+, the driver 0\.0\.1; .*docs/clusters\.md"
+        Differs,
+        match=rf"the executor on \S+ has {name} \S+, the driver 0\.0\.1; .*docs/clusters\.md",
     ) as raised:
         check(Needs(((name, "0.0.1"),)))
     assert "\n" not in str(raised.value)

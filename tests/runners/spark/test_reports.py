@@ -44,7 +44,9 @@ def attempt(address, number, *finished, failed=()):
             reporter.moved(10)
             reporter.done(reporter.indexes.index(at), done(at))
         for at in failed:
-            reporter.done(reporter.indexes.index(at), Outcome(f"t{at}", 0, None, 0.1, "OSError: broken"))
+            reporter.done(
+                reporter.indexes.index(at), Outcome(f"t{at}", 0, None, 0.1, "OSError: broken")
+            )
     return known
 
 

@@ -27,8 +27,12 @@ def _python(monkeypatch):
 
 def test_an_existing_session_is_used_and_stays(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
-    conf = SparkConf().setMaster("local[1]").setAppName("of the user").set("spark.ui.enabled", "false")
-    conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1").set("spark.log.level", "OFF")
+    conf = (
+        SparkConf().setMaster("local[1]").setAppName("of the user").set("spark.ui.enabled", "false")
+    )
+    conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1").set(
+        "spark.log.level", "OFF"
+    )
     context = SparkContext(conf=conf)
     try:
         with SparkRunner(Sites(), Engine(master="spark://elsewhere:7077")) as runner:
@@ -45,9 +49,26 @@ def test_under_spark_submit_its_words_hold(tmp_path):
     script = tmp_path / "main.py"
     script.write_text("from cpreplicate.cli import main\nmain()\n")
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    local = ["--master", "local[2]", "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
-    words = ["sync", str(checkpoint), str(tmp_path / "dcB"), "--runner", "spark", "--output", "json"]
-    done = subprocess.run([submit, *local, script, *words], capture_output=True, text=True, timeout=200, check=False)
+    local = [
+        "--master",
+        "local[2]",
+        "--conf",
+        "spark.driver.host=127.0.0.1",
+        "--conf",
+        "spark.ui.enabled=false",
+    ]
+    words = [
+        "sync",
+        str(checkpoint),
+        str(tmp_path / "dcB"),
+        "--runner",
+        "spark",
+        "--output",
+        "json",
+    ]
+    done = subprocess.run(
+        [submit, *local, script, *words], capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])  # spark-submit mixes stderr into it
     assert (report["runner"], report["committed"]) == ("spark", True)
@@ -56,7 +77,9 @@ def test_under_spark_submit_its_words_hold(tmp_path):
 
 def test_properties_reach_the_session_and_the_later_ones_win(tmp_path):
     file = tmp_path / "spark.conf"
-    file.write_text("# of the platform\nspark.task.maxFailures   7\nspark.app.name=nightly\n\nspark.locality.wait: 1s\n")
+    file.write_text(
+        "# of the platform\nspark.task.maxFailures   7\nspark.app.name=nightly\n\nspark.locality.wait: 1s\n"
+    )
     given = (*spark_properties(str(file)), ("spark.app.name", "tonight"))
     with session(Engine(master="local[1]", conf=given)) as context:
         assert context.appName == "tonight"
@@ -65,11 +88,14 @@ def test_properties_reach_the_session_and_the_later_ones_win(tmp_path):
         assert context.getConf().get("spark.speculation") == "false"
 
 
-def test_an_executor_that_differs_is_told_as_the_reason_of_each_file_in_one_line(tmp_path, monkeypatch):
+def test_an_executor_that_differs_is_told_as_the_reason_of_each_file_in_one_line(
+    tmp_path, monkeypatch
+):
     (tmp_path / "a").write_bytes(b"12345")
     real = sys.modules["cpreplicate.runners.spark.executors"].needs
     monkeypatch.setattr(
-        "cpreplicate.runners.spark.executors.needs", lambda *words: real(*words)._replace(versions=(("pyarrow", "1"),))
+        "cpreplicate.runners.spark.executors.needs",
+        lambda *words: real(*words)._replace(versions=(("pyarrow", "1"),)),
     )
     with SparkRunner(Sites(), Engine(master="local[1,2]")) as runner:
         [outcome] = runner.run([Copy(f"file:{tmp_path}/a", f"file:{tmp_path}/b", 5)])

@@ -1,4 +1,6 @@
-"""Spark losing its workers or itself: every action is still told, in one line each, and nothing half-written is seen."""
+"""Spark losing its workers or itself: every action is still told, in one line each, and nothing
+half-written is seen.
+"""
 
 import os
 import signal
@@ -24,7 +26,9 @@ def copies(tmp_path):
     for number in range(4):
         with open(tmp_path / "source" / f"{number}", "wb") as file:
             file.truncate(SIZE)
-    return [Copy(f"file:{tmp_path}/source/{n}", f"file:{tmp_path}/target/{n}", SIZE) for n in range(4)]
+    return [
+        Copy(f"file:{tmp_path}/source/{n}", f"file:{tmp_path}/target/{n}", SIZE) for n in range(4)
+    ]
 
 
 def parent_and_command(pid):
@@ -37,7 +41,9 @@ def parent_and_command(pid):
 
 def processes_below(pid):
     """The processes that this test started, by their ids: none other may be ended."""
-    everyone = {int(each.name): parent_and_command(each.name) for each in Path("/proc").glob("[0-9]*")}
+    everyone = {
+        int(each.name): parent_and_command(each.name) for each in Path("/proc").glob("[0-9]*")
+    }
     found, size = {pid}, 0
     while len(found) > size:
         size = len(found)
@@ -48,12 +54,18 @@ def processes_below(pid):
 def workers():
     below = processes_below(os.getpid())
     return [
-        pid for pid, (parent, command) in below.items() if b"daemon" in command and b"daemon" in below.get(parent, (0, b""))[1]
+        pid
+        for pid, (parent, command) in below.items()
+        if b"daemon" in command and b"daemon" in below.get(parent, (0, b""))[1]
     ]
 
 
 def machines():
-    return [pid for pid, (parent, command) in processes_below(os.getpid()).items() if b"SparkSubmit" in command]
+    return [
+        pid
+        for pid, (parent, command) in processes_below(os.getpid()).items()
+        if b"SparkSubmit" in command
+    ]
 
 
 def kill_when_copying(target, victims):
@@ -96,7 +108,10 @@ def test_a_worker_that_dies_is_replaced_also_where_spark_tries_no_task_again(cop
 
 def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
     mistaken = Sites(Site(options=5))  # noticed by the task that asks for an option
-    with SparkRunner(mistaken, Engine(master="local[2]")) as runner, pytest.raises(Exception, match="PythonException"):
+    with (
+        SparkRunner(mistaken, Engine(master="local[2]")) as runner,
+        pytest.raises(Exception, match="PythonException"),
+    ):
         runner.run(copies[:1])
 
 

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from cpreplicate.core.closure import File
 from cpreplicate.protocol.lease import Held
 from cpreplicate.runners import Copies, Copy, Delete, Outcome, Planned, Read
-from cpreplicate.runners.spark.transport import Told, decode, decode_outcomes, encode, encode_outcomes
+from cpreplicate.runners.spark.transport import (
+    Told,
+    decode,
+    decode_outcomes,
+    encode,
+    encode_outcomes,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBER = st.integers(0, (1 << 63) - 1)
@@ -29,20 +35,29 @@ def test_a_batch_arrives_as_it_was_sent(batch):
     assert decode(encode(batch)) == batch
 
 
-@given(st.sampled_from(["", "hdfs://a/job/"]), st.lists(st.builds(File, TEXT, NUMBER, NUMBER, st.booleans())), st.data())
+@given(
+    st.sampled_from(["", "hdfs://a/job/"]),
+    st.lists(st.builds(File, TEXT, NUMBER, NUMBER, st.booleans())),
+    st.data(),
+)
 def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, files, data):
     targets = [f"shared/{number}" for number in range(len(files))]
     beside = data.draw(st.sets(st.sampled_from(targets))) if targets else ()
     files = [
-        file._replace(uri=origin + target) if target in beside else file for file, target in zip(files, targets, strict=True)
+        file._replace(uri=origin + target) if target in beside else file
+        for file, target in zip(files, targets, strict=True)
     ]
     planned = Copies(Planned(origin, "hdfs://b/replica/", files, targets, HELD))
     assert list(planned.sizes()) == [max(copy.extent, copy.size) for copy in planned]
-    picked = planned.pick(np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1])
+    picked = planned.pick(
+        np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1]
+    )
     assert decode(encode(picked)) == list(picked)
     assert [copy.source for copy in planned] == [file.uri for file in files]
     assert set(picked) <= set(planned)
-    assert set(planned.places()) >= {"hdfs://b/replica/"} | {file.uri for file in files if not file.uri.startswith(origin)}
+    assert set(planned.places()) >= {"hdfs://b/replica/"} | {
+        file.uri for file in files if not file.uri.startswith(origin)
+    }
 
 
 @given(st.lists(OUTCOMES))
@@ -55,5 +70,8 @@ def test_outcomes_arrive_with_the_place_of_their_action(outcomes):
 @pytest.mark.parametrize("count", [1_000, 10_000])
 def test_a_file_takes_few_bytes_on_its_way(count):
     names = [f"{n * 2654435761 % 2**32:08x}-{n:024x}" for n in range(count)]
-    batch = [Copy(f"hdfs://dcA/flink/{'5' * 32}/shared/{name}", f"hdfs://dcB/flink/{name}", 1 << 20) for name in names]
+    batch = [
+        Copy(f"hdfs://dcA/flink/{'5' * 32}/shared/{name}", f"hdfs://dcB/flink/{name}", 1 << 20)
+        for name in names
+    ]
     assert len(encode(batch)) < 40 * count

@@ -1,4 +1,6 @@
-"""What is particular to Hadoop's own client: its checksums, copies within the JVM, and how long that lives."""
+"""What is particular to Hadoop's own client: its checksums, copies within the JVM, and how long
+that lives.
+"""
 
 import os
 import signal
@@ -69,7 +71,10 @@ def test_a_checksum_is_known_whatever_the_blocks(clusters, place, data):
 
 
 def test_the_checksum_of_an_empty_file_is_never_told_wrong(clusters, a, place):
-    assert a.known_crc32c(put(a, f"{clusters.a.uri}{place}", b"")) in (None, google_crc32c.value(b""))
+    assert a.known_crc32c(put(a, f"{clusters.a.uri}{place}", b"")) in (
+        None,
+        google_crc32c.value(b""),
+    )
 
 
 def test_a_checksum_of_another_kind_is_not_told(clusters, place):
@@ -79,7 +84,10 @@ def test_a_checksum_of_another_kind_is_not_told(clusters, place):
 
 @pytest.mark.parametrize("data", [b"", b"x", BYTES], ids=len)
 def test_a_copy_goes_from_cluster_to_cluster_within_the_jvm(clusters, a, b, place, data):
-    source, target = put(a, f"{clusters.a.uri}{place}/s p%20;?#", data), f"{clusters.b.uri}{place}/new/ü"
+    source, target = (
+        put(a, f"{clusters.a.uri}{place}/s p%20;?#", data),
+        f"{clusters.b.uri}{place}/new/ü",
+    )
     assert b.copy_from(a, source, target, accept) == (len(data), google_crc32c.value(data))
     assert read(b, target) == data
     assert [each.name for each in b.list(f"{clusters.b.uri}{place}/new")] == ["ü"]
@@ -104,7 +112,12 @@ def test_two_clusters_of_one_name_are_told_apart(clusters, place):
         names = {"dfs.nameservices": "same", "dfs.ha.namenodes.same": "nn"}
         provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
         names |= {"dfs.client.failover.proxy.provider.same": provider}
-        return storage(cluster, "hdfs://same", **names, **{"dfs.namenode.rpc-address.same.nn": cluster.namenodes[0]})
+        return storage(
+            cluster,
+            "hdfs://same",
+            **names,
+            **{"dfs.namenode.rpc-address.same.nn": cluster.namenodes[0]},
+        )
 
     a, b = named(clusters.a), named(clusters.b)
     source = put(a, f"hdfs://same{place}/a", b"abc")
@@ -115,7 +128,11 @@ def test_two_clusters_of_one_name_are_told_apart(clusters, place):
 
 def test_a_view_over_two_clusters_is_written_by_atomic_renames(clusters, place):
     links = {"a": f"{clusters.a.uri}{place}", "b": f"{clusters.b.uri}{place}"}
-    view = storage(clusters.a, "viewfs://all", **{f"fs.viewfs.mounttable.all.link./{name}": to for name, to in links.items()})
+    view = storage(
+        clusters.a,
+        "viewfs://all",
+        **{f"fs.viewfs.mounttable.all.link./{name}": to for name, to in links.items()},
+    )
     for name, cluster in zip(links, clusters, strict=True):
         cluster.mkdirs(place)
         uri = f"viewfs://all/{name}/file"
@@ -171,26 +188,36 @@ def test_a_java_that_does_not_start_is_told(monkeypatch, tmp_path):
 
 
 def test_a_cluster_that_is_not_known_is_told_at_once():
-    with pytest.raises(UsageError, match=r"hdfs://nowhere: .*UnknownHostException: nowhere; .*--source-conf"):
+    with pytest.raises(
+        UsageError, match=r"hdfs://nowhere: .*UnknownHostException: nowhere; .*--source-conf"
+    ):
         HadoopStorage("hdfs://nowhere", {}, WriteSettings())
 
 
 def test_a_host_that_cannot_be_resolved_may_be_resolved_later():
     with pytest.raises(Transient, match=r"nosuchhost\.invalid"):
-        HadoopStorage("hdfs://nosuchhost.invalid:8020", {}, WriteSettings()).stat("hdfs://nosuchhost.invalid:8020/a")
+        HadoopStorage("hdfs://nosuchhost.invalid:8020", {}, WriteSettings()).stat(
+            "hdfs://nosuchhost.invalid:8020/a"
+        )
 
 
 @pytest.fixture
 def run():
-    """Starts a Python process that may use the JVM by `gateway.jvm()`; returns it and the PID of the JVM that it prints."""
+    """Starts a Python process that may use the JVM by `gateway.jvm()`.
+
+    Returns it and the PID of the JVM that it prints.
+    """
     started = []
 
     def start(code):
         source = (
             "import os, signal, sys, time\n"
-            "from cpreplicate.storage.backends import hadoop_jvm as gateway\n" + textwrap.dedent(code)
+            "from cpreplicate.storage.backends import hadoop_jvm as gateway\n"
+            + textwrap.dedent(code)
         )
-        process = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         started.append(process)
         return process, int(process.stdout.readline())
 
@@ -218,7 +245,9 @@ USES = "print(gateway.jvm().address.pid, flush=True)\n"
 
 
 def test_the_jvm_ends_with_its_process_and_leaves_nothing(run):
-    process, jvm = run(USES + "directory = os.path.dirname(gateway.jvm().address.pipe); print(directory)")
+    process, jvm = run(
+        USES + "directory = os.path.dirname(gateway.jvm().address.pipe); print(directory)"
+    )
     assert process.wait(10) == 0
     assert not lives(jvm)
     assert not Path(process.stdout.readline().strip()).exists()
@@ -257,7 +286,9 @@ print(gateway.jvm().is_there(), flush=True)
 
 
 def test_the_workers_of_an_executor_share_one_jvm_until_the_last_has_ended(run):
-    """As the workers of Spark's daemon: forked before any of them has used the JVM, the first one killed."""
+    """As the workers of Spark's daemon: forked before any of them has used the JVM, the first one
+    killed.
+    """
     process, jvm = run("""
         sys.modules["pyspark.worker"] = sys
         def worker():

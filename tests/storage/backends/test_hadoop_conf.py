@@ -7,8 +7,12 @@ from cpreplicate.storage.backends.hadoop_conf import read
 
 
 def write(path, **properties):
-    rows = "".join(f"<property><name>{n}</name><value> {v} </value></property>" for n, v in properties.items())
-    path.write_text(f'<?xml version="1.0"?>\n<?xml-stylesheet href="x.xsl"?>\n<configuration>{rows}</configuration>')
+    rows = "".join(
+        f"<property><name>{n}</name><value> {v} </value></property>" for n, v in properties.items()
+    )
+    path.write_text(
+        f'<?xml version="1.0"?>\n<?xml-stylesheet href="x.xsl"?>\n<configuration>{rows}</configuration>'
+    )
 
 
 def test_both_files_are_read_and_the_second_wins(tmp_path):
@@ -18,7 +22,13 @@ def test_both_files_are_read_and_the_second_wins(tmp_path):
 
 
 def test_variables_are_replaced_and_unknown_ones_stay(tmp_path):
-    write(tmp_path / "core-site.xml", host="nn", uri="hdfs://${host}:${port}", other="${none}", loop="${loop}")
+    write(
+        tmp_path / "core-site.xml",
+        host="nn",
+        uri="hdfs://${host}:${port}",
+        other="${none}",
+        loop="${loop}",
+    )
     assert read(tmp_path)["uri"] == "hdfs://nn:${port}"
     assert read(tmp_path)["loop"] == "${loop}"
 

@@ -31,7 +31,9 @@ def test_the_place_of_a_file_is_where_it_lies(storage, root, tmp_path):
     assert Path(tmp_path / "a" / "b").read_bytes() == b"x"
 
 
-def test_what_is_put_is_durable_with_every_directory_on_the_way(storage, root, tmp_path, monkeypatch):
+def test_what_is_put_is_durable_with_every_directory_on_the_way(
+    storage, root, tmp_path, monkeypatch
+):
     synced, fsync = [], os.fsync
 
     def spy(descriptor):
@@ -51,7 +53,10 @@ def test_threads_that_need_the_same_new_directory_do_not_meet(storage, root):
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(lambda n: storage.put(f"{root}/a/b/c/{n}", lambda: [b"x"]), range(64))) == [1] * 64
+        assert (
+            list(pool.map(lambda n: storage.put(f"{root}/a/b/c/{n}", lambda: [b"x"]), range(64)))
+            == [1] * 64
+        )
 
 
 @pytest.mark.timeout(20)
@@ -71,11 +76,15 @@ def test_a_file_behind_a_symbolic_link_is_read(storage, root, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["put", "create_exclusive"])
-def test_a_file_system_that_is_full_leaves_no_temporary_file(verb, storage, root, tmp_path, monkeypatch):
+def test_a_file_system_that_is_full_leaves_no_temporary_file(
+    verb, storage, root, tmp_path, monkeypatch
+):
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        storage.put(f"{root}/f", lambda: [b"x"]) if verb == "put" else storage.create_exclusive(f"{root}/f", b"x")
+        storage.put(f"{root}/f", lambda: [b"x"]) if verb == "put" else storage.create_exclusive(
+            f"{root}/f", b"x"
+        )
     assert list(tmp_path.iterdir()) == []

@@ -27,7 +27,9 @@ def test_what_is_reserved_waits_its_turn():
     clock = Clock()
     ledger = Ledger({"calls": 10.0}, clock)
     waits = [ledger.reserve("calls a", 1) for _ in range(4)]
-    assert waits == pytest.approx([0, 0, 0.1, 0.2])  # a tenth of a second's allowance may be used at once
+    assert waits == pytest.approx(
+        [0, 0, 0.1, 0.2]
+    )  # a tenth of a second's allowance may be used at once
 
 
 def test_what_was_not_used_is_not_kept_for_a_storm_later():
@@ -63,7 +65,10 @@ def served(given, host="127.0.0.1"):
 
 
 def test_several_processes_together_keep_one_limit():
-    """Four processes move what takes two seconds in all; a limit a process would take half a second."""
+    """Four processes move what takes two seconds in all.
+
+    A limit a process would take half a second.
+    """
     with served(new_limits(None, 1e6)) as given:
         started = time.monotonic()
         spawn = multiprocessing.get_context("spawn")
@@ -101,7 +106,9 @@ def test_what_answering_raises_is_raised_where_it_was_asked_and_others_are_answe
     def refuse():
         raise ValueError("no such batch")
 
-    with answering({"refuse": refuse, "add": lambda *numbers: sum(numbers)}, "127.0.0.1") as address:
+    with answering(
+        {"refuse": refuse, "add": lambda *numbers: sum(numbers)}, "127.0.0.1"
+    ) as address:
         caller = Caller(address)
         with pytest.raises(ValueError, match="no such batch"):
             caller.call("refuse")
@@ -117,7 +124,9 @@ def test_where_the_driver_is_gone_a_task_fails_and_does_not_run_without_limit():
 
 def test_a_put_counts_for_the_calls_that_it_makes(monkeypatch):
     reserved = []
-    monkeypatch.setattr(limits, "wait", lambda _limits, what, amount, _look: reserved.append((what, amount)))
+    monkeypatch.setattr(
+        limits, "wait", lambda _limits, what, amount, _look: reserved.append((what, amount))
+    )
     memory = MemoryStorage()
     memory.put_calls = 4
     tracing = Tracing(memory)

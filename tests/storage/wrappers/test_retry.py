@@ -67,7 +67,9 @@ def test_the_content_of_a_put_is_made_anew_for_each_try():
     assert storage.open(PLACE).read() == b"new bytes"
 
 
-@pytest.mark.parametrize("error", [PermissionError("no"), FileNotFoundError("none"), OSError(errno.EDQUOT, "full")])
+@pytest.mark.parametrize(
+    "error", [PermissionError("no"), FileNotFoundError("none"), OSError(errno.EDQUOT, "full")]
+)
 def test_what_will_not_pass_is_told_at_once(error):
     fault = Failing(error)
     with pytest.raises(type(error)):
@@ -75,10 +77,14 @@ def test_what_will_not_pass_is_told_at_once(error):
     assert fault.calls == 1
 
 
-@pytest.mark.parametrize(("verb", "tries"), [("stat", 1), ("list", 1), ("open", 1), ("put", 8), ("create_exclusive", 8)])
+@pytest.mark.parametrize(
+    ("verb", "tries"), [("stat", 1), ("list", 1), ("open", 1), ("put", 8), ("create_exclusive", 8)]
+)
 def test_a_write_gets_at_least_eight_tries_and_a_read_only_its_time(verb, tries):
     fault = Failing(*[transient() for _ in range(10_000)])
-    storage = storage_with(lambda called, uri: fault(called, uri) if called == verb else None, seconds=0)
+    storage = storage_with(
+        lambda called, uri: fault(called, uri) if called == verb else None, seconds=0
+    )
     arguments = {"put": [lambda: [b"new"]], "create_exclusive": [b"new"]}.get(verb, [])
     with pytest.raises(Unreachable, match=f"{PLACE}: the connection broke"):
         getattr(storage, verb)(PLACE, *arguments)
@@ -89,7 +95,9 @@ def test_a_write_gets_at_least_eight_tries_and_a_read_only_its_time(verb, tries)
 def test_a_failure_that_lasts_is_raised_as_unreachable_once_its_time_has_passed(seconds):
     fault = Failing(*[transient() for _ in range(10_000)])
     began = time.monotonic()
-    with pytest.raises(Unreachable, match=f"longer than --retry-for allows .{seconds:g} s.") as raised:
+    with pytest.raises(
+        Unreachable, match=f"longer than --retry-for allows .{seconds:g} s."
+    ) as raised:
         storage_with(fault, seconds).stat(PLACE)
     assert seconds <= time.monotonic() - began < seconds + 2
     assert fault.calls > 8
@@ -130,7 +138,9 @@ def test_retries_are_reported_once_when_they_begin_and_then_every_ten_seconds(mo
             retries.report(PLACE, "the connection broke", 57 - second)
     finally:
         narration.narrate_with(lambda _line: None)
-    assert lines == [f"{PLACE}: the connection broke; trying again for up to {left} s" for left in (57, 47, 37)]
+    assert lines == [
+        f"{PLACE}: the connection broke; trying again for up to {left} s" for left in (57, 47, 37)
+    ]
 
 
 def test_a_retry_is_reported_to_whom_the_process_narrates():
