@@ -76,7 +76,8 @@ def main() -> None:
                 file.writelines(synthetic(case.references, case.subtasks, case.inline))
         flink = Flink("2").load_bench(list(paths.values()))
         print(
-            "| file | MB | read as | seconds | MB/s | peak memory, MiB | Flink's loader, s | times as fast |"
+            "| file | MB | read as | seconds | MB/s | peak memory, MiB | Flink's loader, s | times"
+            " as fast |"
         )
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         for case, path in paths.items():

@@ -160,7 +160,8 @@ def main() -> None:
         what = f"{options.jobs} jobs of {len(_FILES)} files, {len(changed)} of them changed"
         print(f"{what}; the first run of all took {first:.1f} s\n")
         print(
-            "| | seconds for the fleet | measured with jobs | CPU s of those | peak MiB | times as long as the quickest |"
+            "| | seconds for the fleet | measured with jobs | CPU s of those | peak MiB | times as"
+            " long as the quickest |"
         )
         print("| --- " * 6 + "|")
         found = list(rows(place, options.jobs, options.sample, changed))

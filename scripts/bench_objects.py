@@ -150,7 +150,8 @@ def timed(call: Callable[[], object]) -> tuple[float, float]:
 def compare(endpoint: str) -> None:
     """Print the best of some rounds for each client and tree, in turns."""
     print(
-        "| tree | client | put, s | CPU s | get, s | CPU s | peak memory, MiB |\n| --- | --- | --- | --- | --- | --- | --- |"
+        "| tree | client | put, s | CPU s | get, s | CPU s | peak memory, MiB |\n| --- | --- | ---"
+        " | --- | --- | --- | --- |"
     )
     for tree in TREES:
         rounds: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
@@ -239,8 +240,11 @@ def report(name: str, call: Callable[[], object]) -> None:
     """Print what a call returns or raises."""
     try:
         result = repr(call())
-    except Exception as error:  # noqa: BLE001  # which class it is, is what is asked
-        result = f"{type(error).__mro__[0].__module__}.{type(error).__name__}({type(error).__base__.__name__}): {error}"
+    except Exception as error:  # which class it is, is what is asked
+        result = (
+            f"{type(error).__mro__[0].__module__}.{type(error).__name__}({type(error).__base__.__name__}):"
+            f" {error}"
+        )
     print(f"{name}: {result[:300]!r}")
 
 

@@ -71,7 +71,8 @@ def main() -> None:
         print(f"| {' | '.join(cells)} |", flush=True)
     met = seconds <= SECONDS and found["peak"] <= PEAK
     print(
-        f"\nAt most {SECONDS:.0f} s and {PEAK >> 20} MiB for {references:,} references: {'met' if met else '**not met**'}"
+        f"\nAt most {SECONDS:.0f} s and {PEAK >> 20} MiB for {references:,} references:"
+        f" {'met' if met else '**not met**'}"
     )
 
 

@@ -212,9 +212,13 @@ def show_targets(rows: list[Row]) -> None:
     for row in rows:
         if row.name in ours:
             least = _LEAST[row.case.tree.name]
-            promise = f"{row.case.rate / _MBIT:.0f} Mbit/s, {row.case.tree}: {row.name}: ≥ {least:.0%} of the line"
+            promise = (
+                f"{row.case.rate / _MBIT:.0f} Mbit/s, {row.case.tree}: {row.name}: ≥ {least:.0%} of"
+                " the line"
+            )
             print(
-                f"| {promise} | {row.share:.0%} | {'met' if row.share >= least else '**not met**'} |"
+                f"| {promise} | {row.share:.0%} |"
+                f" {'met' if row.share >= least else '**not met**'} |"
             )
 
 
@@ -254,9 +258,13 @@ def main() -> None:
         rows = show(row for case in _cases(options.quick) for row in ready.case(case))
     show_targets(rows)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    line = f"{_ROUND_TRIP * 1000:.0f} ms round trip, emulated between two network namespaces by a program on two TUN devices"
+    line = (
+        f"{_ROUND_TRIP * 1000:.0f} ms round trip, emulated between two network namespaces by a"
+        " program on two TUN devices"
+    )
     print(
-        f"\nThe line: {line}, a queue of 100 ms; TCP is the kernel's, {congestion}. All of it shares this machine."
+        f"\nThe line: {line}, a queue of 100 ms; TCP is the kernel's, {congestion}. All of it"
+        " shares this machine."
     )
 
 

@@ -19,7 +19,10 @@ __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
 
 # JVMs of Spark that start quickly: they take most of the time of the tests that start them. Not for
 # measuring.
-_QUICKLY = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+_QUICKLY = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote"
+)
 os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = _QUICKLY
 
 # Time by the clock, which other work on this machine takes from an example; each test has its own

@@ -93,7 +93,7 @@ def publish_replaces(patch: pytest.MonkeyPatch) -> None:
         Replica,
         "publish",
         lambda self, name, content, check, replace: publish(self, name, content, check, True),
-    )  # noqa: ARG005
+    )
 
 
 def sweep_takes_everything(patch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def sweeping(draw: Random) -> Scenario:
 def relocating(draw: Random) -> Scenario:
     stage = any_stage(draw)
     request = relocate.RelocateRequest(stage.replica, "absolute")
-    is_idle = lambda report: not any(each.rewritten for each in report.checkpoints)  # noqa: E731  # as in `Scenario`
+    is_idle = lambda report: not any(each.rewritten for each in report.checkpoints)  # as in `Scenario`
     return stage.scenario(lambda: relocate.relocate(request, silent), is_idle=is_idle)
 
 
@@ -153,7 +153,7 @@ def replacing(
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
         def commit_and_copy(made, run, journal):
-            content = lambda: sync_plan.rewritten(run.wanted, run.replica, made.paths)  # noqa: E731  # as a put takes it
+            content = lambda: sync_plan.rewritten(run.wanted, run.replica, made.paths)  # as a put takes it
             run.replica.publish(made.checkpoint, content, lambda: None, replace=True)
             return copy(made, run, journal)
 
@@ -175,7 +175,7 @@ def delete_before_commit() -> contextlib.AbstractContextManager[None]:
 
 
 def non_atomic_put() -> contextlib.AbstractContextManager[None]:
-    def in_place(disk, uri, content, expect=None, attributes=None, replace=True):  # noqa: ARG001  # what looks at it comes too late
+    def in_place(disk, uri, content, expect=None, attributes=None, replace=True):  # what looks at it comes too late
         disk.delete(uri)
         return disk.write_new(uri, content)
 

@@ -37,7 +37,7 @@ class Mortal(Wrapped):
         super().__init__(inner)
         self.count, self.death, self.lock = 0, death, threading.Lock()
 
-    def before(self, verb, uri):  # noqa: ARG002  # as in `Wrapped`
+    def before(self, verb, uri):  # as in `Wrapped`
         with self.lock:
             self.count += 1
             if self.count > self.death:

@@ -25,7 +25,10 @@ pytestmark = pytest.mark.xdist_group("hdfs")
 
 BODY = b"checkpoint" * 20_000
 HEADERS = {
-    "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",
+    "Authorization": (
+        "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host,"
+        " Signature=0"
+    ),
     # urllib's own, a form, has moto throw the body away
     "Content-Type": "application/octet-stream",
 }

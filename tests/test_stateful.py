@@ -117,7 +117,7 @@ class Replication(RuleBasedStateMachine):
             runner="inline",
             parallelism=1,
         )
-        run = lambda: sweep.sweep(request, silent)  # noqa: E731  # a run is a call
+        run = lambda: sweep.sweep(request, silent)  # a run is a call
         if dies and not self.sealed:
             self._die_in(run)
         else:
@@ -127,7 +127,7 @@ class Replication(RuleBasedStateMachine):
     @rule(paths=st.sampled_from(["relative", "absolute"]), dies=st.booleans())
     def relocate(self, paths: str, dies: bool) -> None:
         request = relocate.RelocateRequest(self.replica, paths)
-        run = lambda: relocate.relocate(request, silent)  # noqa: E731
+        run = lambda: relocate.relocate(request, silent)
         if dies:
             self._die_in(run)
         else:
@@ -232,7 +232,7 @@ TestReplication.settings = settings(
 
 
 def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_needs(monkeypatch):
-    def all_of_the_dropped(committed, replaced, needed, present, written=None):  # noqa: ARG001  # what is needed by others is not looked at
+    def all_of_the_dropped(committed, replaced, needed, present, written=None):  # what is needed by others is not looked at
         return tuple(
             plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files
         )

@@ -66,7 +66,7 @@ def _fill_closed_descriptors() -> None:
                 os.open(os.devnull, os.O_RDWR), True
             )  # it takes the lowest free number: this one
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the end
+        sys.stderr = open(os.devnull, "w")  # until the end
 
 
 def _stop_on_signals() -> None:
@@ -92,7 +92,7 @@ def _exit_code() -> int:
         return _interrupted(_INTERRUPTED)
     except _Stopped as stopped:
         return _interrupted(stopped.code)
-    except Exception as error:  # noqa: BLE001  # the last resort: no traceback reaches a user
+    except Exception as error:  # the last resort: no traceback reaches a user
         return _failed(error)
 
 
@@ -118,7 +118,8 @@ def _failed(error: Exception) -> int:
     else:
         first = str(error).partition("\n")[0]
         complain(
-            f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report what it prints"
+            f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report"
+            " what it prints"
         )
     return exit_code_of(error)
 

@@ -143,7 +143,8 @@ def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) 
 
     if (job is None) != no_job_uses_it:
         raise click.UsageError(
-            "give either --job DIR, the checkpoint directory of the job that was started from the replica, or --no-job-uses-it"
+            "give either --job DIR, the checkpoint directory of the job that was started from the"
+            " replica, or --no-job-uses-it"
         )
     sealed = verb(
         UnsealRequest(replica, job, common_options.site_of(options.pop("target_conf"), options))

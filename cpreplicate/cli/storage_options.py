@@ -39,8 +39,9 @@ _AWS = {  # botocore would look for them on each executor, where they may be oth
     "AWS_REGION": "region",
 }
 _HDFS3 = (
-    "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it wants collections.MutableMapping) and needs a"
-    " libhdfs3 that no package registry carries; use --hdfs-client native (hdfs-native, the default), see docs/storage.md"
+    "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it wants"
+    " collections.MutableMapping) and needs a libhdfs3 that no package registry carries; use"
+    " --hdfs-client native (hdfs-native, the default), see docs/storage.md"
 )
 
 

@@ -113,7 +113,8 @@ class Placement:
             if (other := seen.setdefault(self.place(source), source)) != source
         )
         return Refused(
-            f"{both[0]} and {both[1]} would both become {self.place(both[0])} in the replica; nothing was done"
+            f"{both[0]} and {both[1]} would both become {self.place(both[0])} in the replica;"
+            " nothing was done"
         )
 
     @staticmethod

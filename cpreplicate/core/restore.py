@@ -43,7 +43,8 @@ def choose(metadata: Metadata, closure: Closure, asked: PathsMode) -> Paths:
         return Paths(
             mode,
             "mixed",
-            f"{reason}; merged segments and their directories have no relative form and are absolute",
+            f"{reason}; merged segments and their directories have no relative form and are"
+            " absolute",
         )
     return Paths(mode, mode, reason)
 
@@ -143,7 +144,8 @@ def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
         return Restore(
             None,
             None,
-            "no claim mode is safe for changelog state with relative paths: sync with --paths absolute",
+            "no claim mode is safe for changelog state with relative paths: sync with --paths"
+            " absolute",
         )
     claim_mode, reason = _claim_mode(metadata, mode)
     if metadata.version < _FIRST_WITH_NO_CLAIM and mode == "absolute":
@@ -172,7 +174,10 @@ def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
     if metadata.changelog:
         return (
             "CLAIM",
-            "changelog state cannot be restored with NO_CLAIM; after CLAIM the job owns the replica, sync it no more",
+            (
+                "changelog state cannot be restored with NO_CLAIM; after CLAIM the job owns the"
+                " replica, sync it no more"
+            ),
         )
     if mode == "relative":
         return (
@@ -186,5 +191,8 @@ def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
         )
     return (
         "NO_CLAIM",
-        "absolute paths are safe with CLAIM too; after CLAIM the job owns the replica, sync it no more",
+        (
+            "absolute paths are safe with CLAIM too; after CLAIM the job owns the replica, sync it"
+            " no more"
+        ),
     )

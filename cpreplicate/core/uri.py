@@ -160,7 +160,8 @@ def _normalise(path: str, text: str) -> str:
     """`Path.normalizePath` and `URI.normalize`: one slash, no `.` or `..`, no trailing slash."""
     if "\0" in path or not _encodable(path):
         raise Refused(
-            f"{text!r} names no file that a filesystem could hold; the reference is damaged or hostile"
+            f"{text!r} names no file that a filesystem could hold; the reference is damaged or"
+            " hostile"
         )
     if "\\" in path:
         path = path.replace("\\", "/")

@@ -38,7 +38,8 @@ def without_damaged(
     ]
     if unread:
         raise CopyFailed(
-            f"{len(unread)} files of the replica cannot be read; nothing was committed or deleted. {some(unread)}"
+            f"{len(unread)} files of the replica cannot be read; nothing was committed or deleted."
+            f" {some(unread)}"
         )
     damaged = {
         each.target
@@ -82,7 +83,8 @@ def keeping_what_is_equal(
     if not others:
         return Compared(made, {})
     say(
-        f"comparing {len(others)} files that were here before with the source's, {total(others)} bytes"
+        f"comparing {len(others)} files that were here before with the source's, {total(others)}"
+        " bytes"
     )
     pairs = [(str(each.source), replica.at(each.target)) for each in others]
     outcomes = runner.map(
@@ -97,8 +99,9 @@ def keeping_what_is_equal(
     ]
     if different:
         raise Refused(
-            f"{len(different)} files that were in the adopted directory before differ from the source's, and would be"
-            f" overwritten. Nothing was copied, committed or deleted. Sync into another TARGET_ROOT. They are {some(different)}"
+            f"{len(different)} files that were in the adopted directory before differ from the"
+            " source's, and would be overwritten. Nothing was copied, committed or deleted. Sync"
+            f" into another TARGET_ROOT. They are {some(different)}"
         )
     vouched = {
         each.target: Vouch(*both[1], written=False)

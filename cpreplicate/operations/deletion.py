@@ -25,8 +25,9 @@ def refuse_links(directories: Iterable[str], replica: Replica) -> None:
     for directory in sorted(set(directories)):
         if storage.real(replica.at(directory)) != uri.join(root, directory):
             raise Refused(
-                f"{replica.at(directory)} is reached through a symbolic link: what would be written or deleted there may not"
-                " belong to the replica. Nothing was done; replace the link by a directory, or sync into another TARGET_ROOT"
+                f"{replica.at(directory)} is reached through a symbolic link: what would be written"
+                " or deleted there may not belong to the replica. Nothing was done; replace the"
+                " link by a directory, or sync into another TARGET_ROOT"
             )
 
 

@@ -95,7 +95,8 @@ def jobs_under(root: str, site: Site) -> list[str]:
     ]
     if not found:
         raise NotThere(
-            f"below the root {root} lies no job's directory, named by 32 hexadecimal digits; is it the right one?"
+            f"below the root {root} lies no job's directory, named by 32 hexadecimal digits; is it"
+            " the right one?"
         )
     return sorted(uri.join(root, child.name) for child in found)
 
@@ -147,7 +148,7 @@ class _Look:
             return look(replace(member.request, sites=self._sites))
         except NotThere as error:
             return _ended(member, "empty") if member.is_discovered else _failed(member, error)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
+        except Exception as error:  # whatever it is, it is this job's
             return _failed(member, error)
 
 
@@ -185,7 +186,10 @@ def _looks(
     if rest := members[len(few) :]:
         inline = (time.monotonic() - began) / len(few) * len(rest)
         if (by_spark := seconds_by_spark(engine, inline)) < inline:
-            reason = f"auto, {len(rest)} more jobs to look at: inline about {inline:.0f} s, Spark about {by_spark:.0f} s"
+            reason = (
+                f"auto, {len(rest)} more jobs to look at: inline about {inline:.0f} s, Spark about"
+                f" {by_spark:.0f} s"
+            )
             runner = runners.enter_context(
                 choose_runner(replace(engine, runner="spark"), 0, 0, sites, levels, reason)
             )
@@ -240,7 +244,7 @@ def _replicate(
 def _one(member: Member, runner: Runner, say: Say) -> JobResult:
     try:
         report = sync(member.request, _named(member.name, say), runner)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
+    except Exception as error:  # whatever it is, it is this job's
         say(f"{member.name}: {error}")
         return _failed(member, error)
     return replace(_ended(member, "replicated"), report=report)

@@ -107,9 +107,10 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
     checkpoint = search.source.checkpoint
     if remaps := search.suggest(missing):
         return Misplaced(
-            f"{checkpoint}: {_count(len(missing))} missing where its _metadata records them, but found below"
-            f" {' and '.join(_spelled(each.actual) for each in remaps)}. Run again with {options(remaps)}"
-            f"{_instead(search, missing)}. Nothing was committed or deleted. Missing: {some(missing)}"
+            f"{checkpoint}: {_count(len(missing))} missing where its _metadata records them, but"
+            f" found below {' and '.join(_spelled(each.actual) for each in remaps)}. Run again with"
+            f" {options(remaps)}{_instead(search, missing)}. Nothing was committed or deleted."
+            f" Missing: {some(missing)}"
         )
     lacks = [f"{_count(len(missing))} missing"] if missing else []
     lacks += [f"{_count(len(short))} shorter than the checkpoint needs"] if short else []
@@ -124,8 +125,9 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
         if texts
     )
     return SourceBroken(
-        f"{checkpoint} is incomplete at the source: {' and '.join(lacks)}. It cannot be restored from there. Nothing was"
-        f" committed or deleted. Sync another checkpoint of the job.{hint} {named}"
+        f"{checkpoint} is incomplete at the source: {' and '.join(lacks)}. It cannot be restored"
+        f" from there. Nothing was committed or deleted. Sync another checkpoint of the job.{hint}"
+        f" {named}"
     )
 
 

@@ -89,9 +89,9 @@ def references(place: str, site: Site, remaps: Sequence[uri.Remap]) -> Iterator[
     for handle in metadata.handles:
         if handle.kind != "directory":
             yield ReferenceRow(
-                operator=None
-                if handle.operator is None
-                else metadata.operators[handle.operator].id,
+                operator=(
+                    None if handle.operator is None else metadata.operators[handle.operator].id
+                ),
                 subtask=handle.subtask,
                 state=handle.state,
                 handle=handle.kind,

@@ -171,8 +171,9 @@ def _refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _
 
 def _someone_elses(replica: Replica, paths: list[str]) -> str:
     return (
-        f"{replica.root} holds {len(paths)} files that cpreplicate did not write: a job may write its checkpoints here."
-        f" Nothing was changed. If no job uses the directory, remove them. They are {some(paths)}"
+        f"{replica.root} holds {len(paths)} files that cpreplicate did not write: a job may write"
+        " its checkpoints here. Nothing was changed. If no job uses the directory, remove them."
+        f" They are {some(paths)}"
     )
 
 
@@ -212,9 +213,9 @@ def _needed(replica: Replica, state: State) -> set[str]:
     for held in state.committed:
         if held.outside:
             raise Refused(
-                f"{replica.at(held.name)} references {len(held.outside)} files outside the replica, such as"
-                f" {held.outside[0]}: it was moved or is damaged, so nothing was removed. `cpreplicate relocate` rewrites the"
-                " paths of a replica that was moved"
+                f"{replica.at(held.name)} references {len(held.outside)} files outside the replica,"
+                f" such as {held.outside[0]}: it was moved or is damaged, so nothing was removed."
+                " `cpreplicate relocate` rewrites the paths of a replica that was moved"
             )
         needed.update(held.files)
     if not needed:

@@ -98,7 +98,8 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
         )
     if request.checkpoint in state.adopted:
         raise Refused(
-            f"{replica.at(str(request.checkpoint))} was here before the directory was adopted, and is never changed"
+            f"{replica.at(str(request.checkpoint))} was here before the directory was adopted, and"
+            " is never changed"
         )
     return state
 

@@ -130,7 +130,8 @@ def relocate_held(
         for name in wrong:
             _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), hold)
         raise OSError(
-            f"{replica.root}: {some(wrong)} did not read back as written; what was there before is there again"
+            f"{replica.root}: {some(wrong)} did not read back as written; what was there before is"
+            " there again"
         )
     for each in work:
         replica.storage.delete(replica.at(_way_back(each.name)))
@@ -225,8 +226,9 @@ def _former_roots(found: Closure, replica: Replica, request: RelocateRequest) ->
             yield root
             return
     raise Refused(
-        f"{replica.root} references {len(elsewhere)} files elsewhere, such as {elsewhere[0]}, and they are not all here as they"
-        " would be had the replica been moved. Nothing was changed; give the place that it was moved from with --moved-from"
+        f"{replica.root} references {len(elsewhere)} files elsewhere, such as {elsewhere[0]}, and"
+        " they are not all here as they would be had the replica been moved. Nothing was changed;"
+        " give the place that it was moved from with --moved-from"
     )
 
 
@@ -263,7 +265,8 @@ def _refuse_wanting(found: Closure, layout: _Lain, replica: Replica, name: str) 
     wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
     if wanting:
         raise Refused(
-            f"{replica.at(name)} lacks {len(wanting)} files, or they are too short; nothing was changed: {some(wanting)}"
+            f"{replica.at(name)} lacks {len(wanting)} files, or they are too short; nothing was"
+            f" changed: {some(wanting)}"
         )
 
 

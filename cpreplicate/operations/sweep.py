@@ -107,8 +107,9 @@ def _look(replica: Replica, request: SweepRequest) -> Sweep:
     deletes = sum(not each.target.startswith(f"{OWN}/") for each in found.orphans)
     if not request.max_delete.allows(deletes, found.files):
         raise TooManyDeletes(
-            f"{deletes} of the {found.files} files of {replica.root} are orphans, --max-delete allows"
-            f" {request.max_delete}; nothing was removed. If that is right, give a higher --max-delete",
+            f"{deletes} of the {found.files} files of {replica.root} are orphans, --max-delete"
+            f" allows {request.max_delete}; nothing was removed. If that is right, give a higher"
+            " --max-delete",
             report,
         )
     return report

@@ -182,8 +182,9 @@ def _capped(report: Report, state: State, request: Request) -> Report:
     )
     if request.max_delete is not None and not request.max_delete.allows(deletes, files):
         raise TooManyDeletes(
-            f"{deletes} of the {files} files of {report.plan.replica} would be deleted, --max-delete allows"
-            f" {request.max_delete}; nothing was copied, committed or deleted. If that is right, give a higher --max-delete",
+            f"{deletes} of the {files} files of {report.plan.replica} would be deleted,"
+            f" --max-delete allows {request.max_delete}; nothing was copied, committed or deleted."
+            " If that is right, give a higher --max-delete",
             report,
         )
     return report
@@ -307,8 +308,8 @@ def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
         with suppress(OSError):  # if that cannot be told either, the copies' failure is what counts
             run.hold.check()
         raise CopyFailed(
-            f"{len(failed) or 'some'} of {len(actions)} copies failed; {made.checkpoint} was not committed and nothing was"
-            " deleted. Running again copies only what is missing. "
+            f"{len(failed) or 'some'} of {len(actions)} copies failed; {made.checkpoint} was not"
+            " committed and nothing was deleted. Running again copies only what is missing. "
             + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
     run.hold.check()  # another run may have written since, with what it found there
@@ -388,8 +389,9 @@ def _raise_incomplete(
     """
     if _is_subsumed(wanted.file.uri, wanted.file.site):
         raise SourceMovedOn(
-            f"{wanted.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted. Run again with the job's"
-            " directory to take its newest checkpoint. Files that were copied stay useful"
+            f"{wanted.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted."
+            " Run again with the job's directory to take its newest checkpoint. Files that were"
+            " copied stay useful"
         )
     raise incomplete.error(search(wanted.source, request), missing, short)
 
@@ -451,7 +453,10 @@ def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), _delete(made, run)
     except LeaseHeld as error:
         return (), (
-            f"{error}; {made.checkpoint} was committed before, what was to be deleted is left to `sweep`",
+            (
+                f"{error}; {made.checkpoint} was committed before, what was to be deleted is left"
+                " to `sweep`"
+            ),
         )
     except OSError as error:
         return (), (
@@ -462,7 +467,8 @@ def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     if made.deletes:
         run.say(
-            f"deleting {len(made.deletes)} files that only {', '.join(made.dropped) or 'the former checkpoint'} needed"
+            f"deleting {len(made.deletes)} files that only"
+            f" {', '.join(made.dropped) or 'the former checkpoint'} needed"
         )
     failed = deletion.delete(
         [each.target for each in made.deletes], run.replica, run.runner, run.hold

@@ -131,8 +131,8 @@ def reasons_against(
         yield from ownership.other_source(state, replica, wanted.name)
     if wanted.placement.name in (*state.adopted, *state.unrecorded):
         yield (
-            f"{replica.at(wanted.placement.name)}/{METADATA} is another program's and would be replaced. Nothing was done. Sync"
-            " another checkpoint, or into another TARGET_ROOT"
+            f"{replica.at(wanted.placement.name)}/{METADATA} is another program's and would be"
+            " replaced. Nothing was done. Sync another checkpoint, or into another TARGET_ROOT"
         )
 
 
@@ -194,11 +194,15 @@ def _refuse_other_roots(found: Closure, source: Source, request: Request) -> Non
         ]
     ):
         found_below = search(source, request).suggest(strangers)
-        same = f"Files of the same names exist at the source: to read these, add {incomplete.options(found_below)}. "
+        same = (
+            "Files of the same names exist at the source: to read these, add"
+            f" {incomplete.options(found_below)}. "
+        )
         raise Refused(
-            f"{source.checkpoint} references {len(strangers)} files outside the source's roots, such as {strangers[0]}."
-            f" Nothing was read from there. {same if found_below else ''}If they belong to this job, name the directory with"
-            " --source-root, or where it can be read with --remap FROM=TO"
+            f"{source.checkpoint} references {len(strangers)} files outside the source's roots,"
+            f" such as {strangers[0]}. Nothing was read from there. {same if found_below else ''}If"
+            " they belong to this job, name the directory with --source-root, or where it can be"
+            " read with --remap FROM=TO"
         )
 
 
@@ -223,9 +227,10 @@ def _refuse_to_go_back(
     asked = wanted.file.metadata.checkpoint_id
     if newest > asked and not request.allow_older:
         raise Refused(
-            f"{replica.root} holds chk-{newest}, newer than {wanted.source.checkpoint} (checkpoint {asked}); a replica never"
-            " goes back. Sync a newer checkpoint, or give another TARGET_ROOT; or, if the job was started from scratch and"
-            f" counts anew, --allow-older, which publishes chk-{asked} and withdraws the checkpoints with higher numbers"
+            f"{replica.root} holds chk-{newest}, newer than {wanted.source.checkpoint} (checkpoint"
+            f" {asked}); a replica never goes back. Sync a newer checkpoint, or give another"
+            " TARGET_ROOT; or, if the job was started from scratch and counts anew, --allow-older,"
+            f" which publishes chk-{asked} and withdraws the checkpoints with higher numbers"
         )
 
 
@@ -233,10 +238,11 @@ def _refuse_outside(held: Sequence[Held], replica: Replica) -> None:
     for each in held:
         if each.outside:
             raise Refused(
-                f"{replica.at(each.name)} references {len(each.outside)} files outside the replica, such as"
-                f" {each.outside[0]}: it was moved, or is reached under another name, or is damaged. Nothing was copied or"
-                " deleted. Give the name that it was made under, or rewrite its paths with"
-                f" `cpreplicate relocate {uri.quoted(replica.root)}`; or sync into another TARGET_ROOT"
+                f"{replica.at(each.name)} references {len(each.outside)} files outside the replica,"
+                f" such as {each.outside[0]}: it was moved, or is reached under another name, or is"
+                " damaged. Nothing was copied or deleted. Give the name that it was made under, or"
+                f" rewrite its paths with `cpreplicate relocate {uri.quoted(replica.root)}`; or"
+                " sync into another TARGET_ROOT"
             )
 
 

@@ -29,7 +29,8 @@ def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None
     else:
         return
     raise UsageError(
-        f"TARGET_ROOT {target_root} is {what}. The replica is made inside TARGET_ROOT, in {job}/. Give {instead} instead"
+        f"TARGET_ROOT {target_root} is {what}. The replica is made inside TARGET_ROOT, in {job}/."
+        f" Give {instead} instead"
     )
 
 

@@ -53,7 +53,8 @@ def _refuse_used(replica: Replica, job: str) -> None:
     """
     if replica.site.storage(job).stat(job) is None and not replica.site.storage(job).list(job):
         raise NotThere(
-            f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that uses the replica"
+            f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that"
+            " uses the replica"
         )
     names = completed_names(job, replica.site)
     sealed = seal.read(replica)
@@ -61,16 +62,16 @@ def _refuse_used(replica: Replica, job: str) -> None:
         _is_later(uri.join(job, name), sealed, replica.site) for name in names
     ):
         raise Refused(
-            f"{job} holds no checkpoint that was completed since {replica.root} was promoted ({sealed.checkpoint}), so the job"
-            " may still need the replica. Nothing was done. Wait for its first checkpoint; or, if no job uses the replica,"
-            " give --no-job-uses-it"
+            f"{job} holds no checkpoint that was completed since {replica.root} was promoted"
+            f" ({sealed.checkpoint}), so the job may still need the replica. Nothing was done. Wait"
+            " for its first checkpoint; or, if no job uses the replica, give --no-job-uses-it"
         )
     for name in names:
         used = list(_used(replica, uri.join(job, name)))
         if used:
             raise Refused(
-                f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job needs them. Nothing was done."
-                f" They are {some(used)}"
+                f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job"
+                f" needs them. Nothing was done. They are {some(used)}"
             )
 
 

@@ -139,7 +139,8 @@ def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -
         return committed[0]
     if not CHECKPOINT_NAME.fullmatch(checkpoint):
         raise UsageError(
-            f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as chk-42"
+            f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as"
+            " chk-42"
         )
     if checkpoint not in committed:
         raise NotThere(f"{replica.root} holds no committed {checkpoint}")

@@ -82,7 +82,8 @@ class Backlog:
                 if failed := deletion.delete(part, replica, runner, hold):
                     self.dropped = []  # their manifests are the record of what is left
                     say(
-                        f"{len(failed)} files could not be deleted and are orphans now: {deletion.some(failed)}"
+                        f"{len(failed)} files could not be deleted and are orphans now:"
+                        f" {deletion.some(failed)}"
                     )
             if not self.targets:
                 self._forget_dropped(replica)
@@ -159,8 +160,8 @@ class _Job:
         is_there = self.request.sites.source.storage(source).stat(source) is not None
         if not (is_there or self.was_there or self.may_come):
             raise _NeverThere(
-                f"{source} is not there. Check the name of the job's directory, or give --wait-for-source to wait for a job"
-                " that has not started yet"
+                f"{source} is not there. Check the name of the job's directory, or give"
+                " --wait-for-source to wait for a job that has not started yet"
             )
         self.was_there |= is_there
         first = "holds no completed checkpoint yet; waiting for the first one"

@@ -72,7 +72,10 @@ def relocation_text(done: Relocation) -> str:
         facts.append(
             (
                 each.checkpoint,
-                f"{'rewritten' if each.rewritten else 'left as it is'}; {each.paths}: {each.reason}",
+                (
+                    f"{'rewritten' if each.rewritten else 'left as it is'}; {each.paths}:"
+                    f" {each.reason}"
+                ),
             )
         )
     newest = done.checkpoints[0].restore

@@ -31,7 +31,10 @@ def inspection(found: Inspection) -> str:
         ("id", f"{found.checkpoint_id}, metadata v{found.version}"),
         (
             "state",
-            f"{found.files} files, {size(found.bytes)}; {size(found.inline_bytes)} inline; {found.handles} handles",
+            (
+                f"{found.files} files, {size(found.bytes)}; {size(found.inline_bytes)} inline;"
+                f" {found.handles} handles"
+            ),
         ),
         *(("foreign", f"{count} files of {group}") for group, count in found.foreign.items()),
     ]
@@ -90,7 +93,8 @@ def verification(found: Verification) -> str:
     ]
     if found.outside:
         wants.append(
-            "if the replica was moved by other means than cpreplicate, `cpreplicate relocate` mends its paths"
+            "if the replica was moved by other means than cpreplicate, `cpreplicate relocate` mends"
+            " its paths"
         )
     return columns(facts) + ("\n" + lines(wants) if wants else "")
 

@@ -71,7 +71,8 @@ class Lease:
                 raise LeaseHeld(_refusal(self._place, records.told(self._read(self._place))))
             if pause > _WAITING_IS_TOLD_AFTER > pause / 2:
                 say(
-                    f"waiting {left:.0f} s at most: {_refusal(self._place, records.told(self._read(self._place)))}"
+                    f"waiting {left:.0f} s at most:"
+                    f" {_refusal(self._place, records.told(self._read(self._place)))}"
                 )
             time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_LOOK)
@@ -94,7 +95,8 @@ class Lease:
         """Raise `LeaseHeld` if another run took the lease over, or may soon."""
         if records.now() > self.until():
             raise LeaseHeld(
-                f"this run could not renew {self._place} for {_OWN_SECONDS:.0f} s; it stopped before publishing or deleting"
+                f"this run could not renew {self._place} for {_OWN_SECONDS:.0f} s; it stopped"
+                " before publishing or deleting"
             )
         self.held.check(self._site)
 
@@ -217,7 +219,13 @@ def _is_past(told: dict[str, Any]) -> bool:
 
 def _refusal(place: str, held: dict[str, Any] | None) -> str:
     if not held:
-        return f"{place} is {'gone' if held is None else 'damaged'}; remove it once you are sure that no run is at work"
-    who = f"{records.word(held, 'owner')}@{records.word(held, 'host')}, process {records.word(held, 'pid')}"
+        return (
+            f"{place} is {'gone' if held is None else 'damaged'}; remove it once you are sure that"
+            " no run is at work"
+        )
+    who = (
+        f"{records.word(held, 'owner')}@{records.word(held, 'host')}, process"
+        f" {records.word(held, 'pid')}"
+    )
     held_by = f"{place} is held by {who}, since {records.clock(held, 'started')}"
     return f"{held_by}; wait for that run to end, or have this one wait with --lock-wait"

@@ -112,8 +112,8 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
             state = _examine(replica)
         except (NotADirectoryError, IsADirectoryError) as error:
             raise Refused(
-                f"{error.filename or replica.root}: a file lies where a replica has a directory, or the other way round."
-                " Nothing was done. Sync into another TARGET_ROOT"
+                f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
+                " the other way round. Nothing was done. Sync into another TARGET_ROOT"
             ) from error
         if not is_alone or state.marker is None or replica.without_unfinished():
             return state
@@ -247,7 +247,10 @@ def read_marker(site: Site, root: str) -> Marker | None:
     note = notes_files.told(notes_files.read(site.storage(place), place))
     if note is None:
         return None
-    damaged = f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into another TARGET_ROOT"
+    damaged = (
+        f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into"
+        " another TARGET_ROOT"
+    )
     if note.get("format") != _FORMAT:
         raise Refused(damaged)
     try:
@@ -376,8 +379,9 @@ def publish(
         found = replica.metadata_bytes(name)  # an attempt whose answer was lost may have created it
         if found is None or found.digest != digest:
             raise Refused(
-                f"{replica.at(name)}/{METADATA} was created by another program during the run: a job writes its checkpoints"
-                " here. Nothing was committed or deleted. Sync into a TARGET_ROOT that only cpreplicate writes"
+                f"{replica.at(name)}/{METADATA} was created by another program during the run: a"
+                " job writes its checkpoints here. Nothing was committed or deleted. Sync into a"
+                " TARGET_ROOT that only cpreplicate writes"
             ) from error
 
 
@@ -391,7 +395,8 @@ def withdraw(replica: Replica, name: str) -> None:
         return
     if look.record is None or look.record.adopted:
         raise Refused(
-            f"{replica.at(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was deleted"
+            f"{replica.at(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was"
+            " deleted"
         )
     replica.withdraw(name)
 
@@ -425,19 +430,22 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
     """Yield why cpreplicate must not change anything in this directory."""
     if state.links:
         yield (
-            f"{replica.at(state.links[0])} is a symbolic link: what would be written or deleted there may not belong to the"
-            " replica. Nothing was done. Replace the link by a directory, or sync into another TARGET_ROOT"
+            f"{replica.at(state.links[0])} is a symbolic link: what would be written or deleted"
+            " there may not belong to the replica. Nothing was done. Replace the link by a"
+            " directory, or sync into another TARGET_ROOT"
         )
     if state.marker is None and not state.is_empty and not may_adopt:
         yield (
-            f"{replica.root} is not empty and is not a replica of cpreplicate's making ({_what_is_there(state)}). Nothing was"
-            " done. Sync into a TARGET_ROOT that only cpreplicate writes, beside Flink's own checkpoint directory; or accept"
-            " the directory with `sync --adopt`: what is in it is then never changed"
+            f"{replica.root} is not empty and is not a replica of cpreplicate's making"
+            f" ({_what_is_there(state)}). Nothing was done. Sync into a TARGET_ROOT that only"
+            " cpreplicate writes, beside Flink's own checkpoint directory; or accept the directory"
+            " with `sync --adopt`: what is in it is then never changed"
         )
     elif state.unrecorded and not may_adopt:
         yield (
-            f"{replica.at(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job writes its checkpoints here,"
-            f" or the file was damaged. Nothing was done. {_way_out(state)}"
+            f"{replica.at(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job"
+            " writes its checkpoints here, or the file was damaged. Nothing was done."
+            f" {_way_out(state)}"
         )
 
 
@@ -445,8 +453,8 @@ def _way_out(state: State) -> str:
     if state.marker is not None and state.marker.adopted:
         return "Accept the checkpoint with `sync --adopt`: it is then never changed"
     return (
-        "If a job runs here, use another TARGET_ROOT. If none does, Flink may still restore the checkpoint; to go on with the"
-        f" replica, move {state.unrecorded[0]} out of it"
+        "If a job runs here, use another TARGET_ROOT. If none does, Flink may still restore the"
+        f" checkpoint; to go on with the replica, move {state.unrecorded[0]} out of it"
     )
 
 
@@ -464,8 +472,9 @@ def other_source(state: State, replica: Replica, source: SourceName) -> Iterator
     if state.marker is not None and not state.marker.names(source):
         known = " and ".join(f"{each.given} ({each.resolved})" for each in state.marker.sources)
         yield (
-            f"{replica.root} is a replica of {known}, not of {source.given} ({source.resolved}). Nothing was done. Sync into"
-            " another TARGET_ROOT, or, if both are names of the same source, add the new one with --same-source"
+            f"{replica.root} is a replica of {known}, not of {source.given} ({source.resolved})."
+            " Nothing was done. Sync into another TARGET_ROOT, or, if both are names of the same"
+            " source, add the new one with --same-source"
         )
 
 
@@ -481,8 +490,9 @@ def same_replica(
         and source_marker.replica_id == state.marker.replica_id
     ):
         yield (
-            f"{source.given} and {replica.root} carry the same replica id {state.marker.replica_id}: they are one directory"
-            " under two names, or one is a copy of the other. Nothing was done. Give another TARGET_ROOT"
+            f"{source.given} and {replica.root} carry the same replica id"
+            f" {state.marker.replica_id}: they are one directory under two names, or one is a copy"
+            " of the other. Nothing was done. Give another TARGET_ROOT"
         )
 
 
@@ -536,8 +546,8 @@ def refuse_same_place(
         )
         if note and note.get("token") == taken.token:
             raise Refused(
-                f"the replica {replica.root} can be seen at {place}: it is its own source, or lies in it, under another name."
-                " Nothing was done. Give another TARGET_ROOT"
+                f"the replica {replica.root} can be seen at {place}: it is its own source, or lies"
+                " in it, under another name. Nothing was done. Give another TARGET_ROOT"
             )
 
 

@@ -62,7 +62,10 @@ def _is_other(pid: int, birth: object) -> bool:
 
 def _space() -> str | None:
     try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+        return (
+            f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+            f" {Path('/proc/self/ns/pid').readlink()}"
+        )
     except OSError:  # not Linux: such leases end by expiry only
         return None
 

@@ -118,7 +118,7 @@ class Replica:
             for each in children
             if each.name.startswith(TEMPORARY) and not each.is_directory
         ]
-        return all([self.storage.delete(place, durable=True) for place in unfinished])  # noqa: C419  # each of them, not until one
+        return all([self.storage.delete(place, durable=True) for place in unfinished])  # each of them, not until one
 
     def metadata_bytes(self, name: str) -> MetadataBytes | None:
         """The `_metadata` of a checkpoint as it lies; None if there is none."""

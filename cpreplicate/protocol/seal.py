@@ -56,8 +56,8 @@ def refuse_sealed(replica: Replica) -> None:
     found = describe(replica)
     if found is not None:
         raise Refused(
-            f"{replica.root} is sealed {found}: a job may live on its files. Nothing was done. Sync into another TARGET_ROOT,"
-            " or, once the job has completed a checkpoint of its own,"
+            f"{replica.root} is sealed {found}: a job may live on its files. Nothing was done. Sync"
+            " into another TARGET_ROOT, or, once the job has completed a checkpoint of its own,"
             f" `cpreplicate unseal {uri.quoted(replica.root)} --job DIR`"
         )
 

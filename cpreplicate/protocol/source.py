@@ -110,8 +110,9 @@ def _refuse_ambiguous(
     """
     if last[1] > highest[1] and not allow_older:
         raise Refused(
-            f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or the directory was copied."
-            f" Nothing was done. Give --allow-older to follow {last[0]}, or name one of the checkpoints"
+            f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or"
+            f" the directory was copied. Nothing was done. Give --allow-older to follow {last[0]},"
+            " or name one of the checkpoints"
         )
 
 

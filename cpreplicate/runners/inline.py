@@ -49,7 +49,7 @@ class InlineRunner:
     def run(
         self,
         actions: Sequence[Action],
-        level: int = 0,  # noqa: ARG002  # all are as important
+        level: int = 0,  # all are as important
         done: Done | None = None,
     ) -> list[Outcome]:
         """Execute all.
@@ -124,7 +124,7 @@ class _Counter(Watcher):
         self._progress.add(self, moved=count)
         super().moved(count)
 
-    def done(self, index: int, outcome: Outcome) -> None:  # noqa: ARG002  # counted alike, whichever it was
+    def done(self, index: int, outcome: Outcome) -> None:  # counted alike, whichever it was
         if self._done is not None:
             self._done(outcome)
         if outcome.error is None:

@@ -20,7 +20,7 @@ class SharedRunner:
     def run(
         self,
         actions: Sequence[Action],
-        level: int = 0,  # noqa: ARG002  # it has its own
+        level: int = 0,  # it has its own
         done: Done | None = None,
     ) -> list[Outcome]:
         """See `Runner`."""

@@ -35,7 +35,7 @@ def _key(master: str) -> str:
 
 def _place() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
-    return Path(home or os.path.expanduser("~/.cache"), "cpreplicate", "spark-start.json")  # noqa: PTH111  # never fails
+    return Path(home or os.path.expanduser("~/.cache"), "cpreplicate", "spark-start.json")  # never fails
 
 
 def _read() -> dict[str, object]:

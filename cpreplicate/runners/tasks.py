@@ -104,7 +104,7 @@ class Watcher:
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
-    def moved(self, count: int) -> None:  # noqa: ARG002  # for those who want to know
+    def moved(self, count: int) -> None:  # for those who want to know
         """So many bytes more were moved. Raises `Stopped` once nobody wants the rest."""
         if self._stopped.is_set():
             raise Stopped

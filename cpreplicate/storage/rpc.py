@@ -134,5 +134,5 @@ class _Server:
     def _answer_to(self, name: str, arguments: list[Any]) -> Any:
         try:
             return self._answers[name](*arguments)
-        except Exception as error:  # noqa: BLE001  # it is the caller's, which stands where it can be told
+        except Exception as error:  # it is the caller's, which stands where it can be told
             return error

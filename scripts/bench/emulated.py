@@ -33,7 +33,7 @@ class EmulatedSite(Site):
     bandwidth: float = 40e6
     latency: float = 0.02
 
-    def storage(self, uri: str) -> Storage:  # noqa: ARG002  # there is but one
+    def storage(self, uri: str) -> Storage:  # there is but one
         return _storage(self.bandwidth, self.latency)
 
 
@@ -62,17 +62,17 @@ class EmulatedStorage(Storage):
         self._call()
         return FileStatus(uri, places.name(uri), _length(uri), False, 0.0)
 
-    def list(self, uri: str) -> list[FileStatus]:  # noqa: ARG002
+    def list(self, uri: str) -> list[FileStatus]:
         self._call()
         return []
 
     def put(
         self,
-        uri: str,  # noqa: ARG002
+        uri: str,
         content: Content,
         expect: Callable[[int], None] | None = None,
-        attributes: Attributes | None = None,  # noqa: ARG002
-        replace: bool = True,  # noqa: ARG002
+        attributes: Attributes | None = None,
+        replace: bool = True,
     ) -> int:
         self._call()
         length = 0

@@ -146,7 +146,8 @@ class Link:
         line = self._process.stdout.readline()
         if not line:
             raise OSError(
-                "no network namespaces or TUN devices can be made here; they need CAP_NET_ADMIN and /dev/net/tun"
+                "no network namespaces or TUN devices can be made here; they need CAP_NET_ADMIN and"
+                " /dev/net/tun"
             )
         ready = json.loads(line)
         self.namespaces = [

@@ -206,10 +206,11 @@ def _container_runtime(place: Path) -> None:
     )
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     (place / "containerd.toml").write_text(
-        f'version = 2\nroot = "{place}/containerd"\nstate = "{place}/containerd-state"\n[grpc]\n  address = "{_SOCKET}"\n'
-        f'[{cri}]\n  sandbox_image = "registry.k8s.io/pause:3.6"\n  disable_apparmor = true\n  restrict_oom_score_adj = true\n'
-        f'[{cri}.containerd]\n  snapshotter = "native"\n'
-        f'[{cri}.cni]\n  bin_dir = "{PLUGINS}"\n  conf_dir = "{place}/cni"\n'
+        f'version = 2\nroot = "{place}/containerd"\nstate = "{place}/containerd-state"\n[grpc]\n '
+        f' address = "{_SOCKET}"\n[{cri}]\n  sandbox_image = "registry.k8s.io/pause:3.6"\n '
+        f" disable_apparmor = true\n  restrict_oom_score_adj = true\n[{cri}.containerd]\n "
+        f' snapshotter = "native"\n[{cri}.cni]\n  bin_dir = "{PLUGINS}"\n  conf_dir ='
+        f' "{place}/cni"\n'
     )
 
 

@@ -74,7 +74,10 @@ def test_a_mistake_is_reported_with_file_line_and_key_and_nothing_is_done(place,
 
 
 def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(place):
-    text = '[watch]\nkeep = 1\n[sync]\nmaster = """\n[sync]\nkeep = "two"\n"""\nremap = [\n  "/a=/b",\n]\nkeep = "2"\n'
+    text = (
+        '[watch]\nkeep = 1\n[sync]\nmaster = """\n[sync]\nkeep = "two"\n"""\nremap = [\n '
+        ' "/a=/b",\n]\nkeep = "2"\n'
+    )
     assert "c.toml:11: 'keep' in [sync]" in run(place, text).stderr
 
 

@@ -112,7 +112,10 @@ def test_failures_of_several_kinds_give_3(place):
 def test_a_job_that_is_named_has_its_own_options_and_is_not_taken_from_the_root_again(
     place, monkeypatch
 ):
-    text = f'[[job]]\nname = "orders"\nsource = "{place}/dcA/{IDS[1]}"\ntarget = "{place}/dcB"\nkeep = 2\npaths = "absolute"\n'
+    text = (
+        f'[[job]]\nname = "orders"\nsource = "{place}/dcA/{IDS[1]}"\ntarget = "{place}/dcB"\nkeep ='
+        ' 2\npaths = "absolute"\n'
+    )
     text += root_of(place, f'exclude = ["{IDS[4]}"]')
     run(place, text, "--runner", "inline")
     write_job(monkeypatch, place, IDS[1], 2, {"shared/0": 1001})

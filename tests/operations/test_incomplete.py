@@ -87,7 +87,10 @@ def test_files_of_an_earlier_job_are_covered_by_the_same_suggestion(tmp_path):
 def test_the_wrong_remap_is_named_beside_the_right_one(tmp_path):
     recorded_elsewhere(tmp_path / "copy", "file:/nowhere/ckpt")
     wrong = Remap("file:/nowhere", "file:/elsewhere")
-    right = f"--remap file:/nowhere/ckpt=file:{tmp_path}/copy instead of --remap file:/nowhere=file:/elsewhere"
+    right = (
+        f"--remap file:/nowhere/ckpt=file:{tmp_path}/copy instead of --remap"
+        " file:/nowhere=file:/elsewhere"
+    )
     with pytest.raises(Misplaced, match=right):
         diff(request(tmp_path / "copy", remaps=(wrong,)))
 

@@ -113,8 +113,14 @@ def test_a_progress_bar_that_cannot_be_drawn_ends_no_run(tmp_path):
 
 def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(place):
     """What a library writes to stderr would land in that file."""
-    code = "import os, runpy; os.closerange(0, 3); runpy.run_module('cpreplicate', run_name='__main__', alter_sys=True)"
-    spy = "import os, sys; sys.addaudithook(lambda event, words: os.write(2, b'noise') if event == 'os.rename' else None)"
+    code = (
+        "import os, runpy; os.closerange(0, 3); runpy.run_module('cpreplicate',"
+        " run_name='__main__', alter_sys=True)"
+    )
+    spy = (
+        "import os, sys; sys.addaudithook(lambda event, words: os.write(2, b'noise') if event =="
+        " 'os.rename' else None)"
+    )
     words = ["sync", f"dcA/{JOB}", "dcB", "--runner", "inline"]
     done = subprocess.run([sys.executable, "-c", f"{spy}\n{code}", *words], cwd=place, check=False)
     assert done.returncode == 0

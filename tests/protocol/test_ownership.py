@@ -160,7 +160,7 @@ class TestWhereFlinkKeepsAJobItself:
 
 
 def maintain(upkeep, replica):
-    silent = lambda _line: None  # noqa: E731  # said to nobody
+    silent = lambda _line: None  # said to nobody
     if upkeep == "sweep":
         return sweep.sweep(SweepRequest(f"file:{replica}", min_age=-1, runner="inline"), silent)
     if upkeep == "relocate":

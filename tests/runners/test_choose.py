@@ -41,8 +41,8 @@ def test_the_reason_tells_both_estimates_and_where_they_come_from():
     reason = chosen(CLUSTER, 10, 20 << 30).reason
     assert "10 files of 21474836480 bytes" in reason
     assert (
-        "inline about 107 s, Spark about 20 s: 6.6 s to start (not measured here yet), then 8.0 times as fast"
-        in reason
+        "inline about 107 s, Spark about 20 s: 6.6 s to start (not measured here yet), then 8.0"
+        " times as fast" in reason
     )
 
 

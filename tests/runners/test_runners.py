@@ -158,8 +158,9 @@ def there(copy):
 
 def test_little_to_do_imports_no_pyspark():
     code = (
-        "import sys; from cpreplicate.runners import Engine, choose_runner as c; from cpreplicate.storage import Sites; "
-        "c(Engine(), 1, 1, Sites()); print('pyspark' in sys.modules)"
+        "import sys; from cpreplicate.runners import Engine, choose_runner as c; from"
+        " cpreplicate.storage import Sites; c(Engine(), 1, 1, Sites()); print('pyspark' in"
+        " sys.modules)"
     )
     assert (
         subprocess.run(
@@ -178,10 +179,10 @@ def test_where_java_is_missing_the_error_says_so_before_anything_is_done(monkeyp
 
 def test_spark_says_nothing_of_its_own(copies):
     code = (
-        "from cpreplicate.runners.spark.runner import SparkRunner; from cpreplicate.runners import Copy, Engine\n"
-        "from cpreplicate.storage import Sites\n"
-        "with SparkRunner(Sites(), Engine(master='local[2]')) as r:\n"
-        f"    r.run([Copy({copies[1].source!r}, {copies[1].target!r}, 1)])"
+        "from cpreplicate.runners.spark.runner import SparkRunner; from cpreplicate.runners import"
+        " Copy, Engine\nfrom cpreplicate.storage import Sites\nwith SparkRunner(Sites(),"
+        f" Engine(master='local[2]')) as r:\n    r.run([Copy({copies[1].source!r},"
+        f" {copies[1].target!r}, 1)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")

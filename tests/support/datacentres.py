@@ -181,7 +181,7 @@ class Fleet:
                 assert done.stdout, done.stderr
                 self.rounds.append(Round(began, json.loads(done.stdout)["jobs"]))
                 self._ended.wait(max(0.0, began + 1 - time.monotonic()))
-        except BaseException as error:  # noqa: BLE001  # raised where the block ends
+        except BaseException as error:  # raised where the block ends
             self._failure = error
 
 

@@ -200,9 +200,11 @@ def _operators(draw: st.DrawFn, version: int) -> OperatorEntry:
         parallelism=parallelism,
         max_parallelism=draw(st.integers(parallelism, 2**15)),
         subtasks=subtasks,
-        coordinator=draw(st.none() | st.builds(Inline, _TEXT, st.binary(max_size=9)))
-        if version >= 3
-        else None,
+        coordinator=(
+            draw(st.none() | st.builds(Inline, _TEXT, st.binary(max_size=9)))
+            if version >= 3
+            else None
+        ),
         name=draw(_TEXT),
         uid=draw(_TEXT),
     )

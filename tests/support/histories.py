@@ -371,7 +371,10 @@ class World:
             for name in ("adopt", "same_source", "allow_older", "check_content", "async_deletes")
             if getattr(request, name)
         ]
-        text = f"{request.source} -> {request.target_root} keep={request.keep} paths={request.paths} {' '.join(options)}"
+        text = (
+            f"{request.source} -> {request.target_root} keep={request.keep} paths={request.paths}"
+            f" {' '.join(options)}"
+        )
         text += f" remap={request.remaps[0]}" if request.remaps else ""
         because = self._why_no_sync(request, here(root), replica)
         run = (
@@ -766,7 +769,7 @@ class World:
             return run()
         except (CpreplicateError, OSError, Crash) as error:
             return error
-        except Exception as error:  # noqa: BLE001  # no other is foreseen
+        except Exception as error:  # no other is foreseen
             self.wrong.append(f"unforeseen: {error!r}")
             return error
 
@@ -949,7 +952,7 @@ class World:
             and newest.tag != tag[0]
         ):
             self.wrong.append(f"{place} is not {newest.place}, which completed last")
-        strict = lambda each: is_exact and (request.check_content or each not in self.hidden)  # noqa: E731
+        strict = lambda each: is_exact and (request.check_content or each not in self.hidden)
         self.wrong += self._checkpoint(place, data, files(self.disk.snapshot(), replica), strict)
         if is_exact:
             found = newest_recorded(self.disk, replica)

@@ -100,7 +100,7 @@ class Interleaving:
     def _live(self, number: int, run: Callable[[], object]) -> None:
         try:
             outcome = run()
-        except Exception as error:  # noqa: BLE001  # whatever it raises is what came of it
+        except Exception as error:  # whatever it raises is what came of it
             outcome = error
         with self._condition:
             self._settle(number)
@@ -108,7 +108,7 @@ class Interleaving:
             self._condition.notify()
 
 
-class _children_belong_to_their_parents:  # noqa: N801  # used like a function
+class _children_belong_to_their_parents:  # used like a function
     def __enter__(self) -> None:
         self._start = start = threading.Thread.start
 

@@ -33,8 +33,8 @@ from tests.support.jobs import JOB, pattern, put_checkpoint
 
 # seconds until something that must happen has happened, on a machine with much else to do
 LONGEST = 120.0
-_MARK = (
-    "CPREPLICATE_VICTIM"  # in the environment of a victim, and so of every process that it starts
+_MARK = (  # in the environment of a victim, and so of every process that it starts
+    "CPREPLICATE_VICTIM"
 )
 _ORPHANS_END = 30.0  # seconds until what a driver had started must have ended after it
 _TRIES_A_KILL = 4  # for a run may end first, as when the source moved on
@@ -55,7 +55,7 @@ class Shape(NamedTuple):
     length: int
     retained: int = 3
 
-    @functools.cache  # noqa: B019  # there are few shapes
+    @functools.cache  # there are few shapes
     def files(self, number: int) -> Mapping[str, int]:
         """Path to length of the files of a checkpoint.
 
@@ -216,7 +216,7 @@ class Victim:
 
     def __init__(self, *words: object) -> None:
         self._mark = uuid.uuid4().hex
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
+        self._said = tempfile.TemporaryFile()  # closed by `end`
         command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
         environment = {**os.environ, _MARK: self._mark}
         self._process = subprocess.Popen(

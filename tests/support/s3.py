@@ -55,7 +55,7 @@ class S3Server:
 
     def start(self) -> S3Server:
         """Starts it; it answers."""
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close
+        self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SERVER],
             stdin=subprocess.PIPE,
@@ -146,8 +146,8 @@ class Fault:
 
 
 _SLOW_DOWN = (
-    b'<?xml version="1.0" encoding="UTF-8"?>\n'
-    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message><RequestId>0</RequestId></Error>"
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SlowDown</Code><Message>Please reduce'
+    b" your request rate.</Message><RequestId>0</RequestId></Error>"
 )
 
 

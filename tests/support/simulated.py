@@ -180,7 +180,7 @@ class SimulatedDisk(RenamingStorage):
             return as_seen
         return False
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
+    def delete(self, uri: str, durable: bool = False) -> bool:  # memory has no order to keep
         with self._step("delete", uri), self._lock:
             if uri in self._tree:
                 raise IsADirectoryError(errno.EISDIR, "is a directory", uri)

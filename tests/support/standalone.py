@@ -22,7 +22,10 @@ from pathlib import Path
 START_SECONDS = 60
 END_SECONDS = 30
 
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+_JVM = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote"
+)
 QUICKLY = {"JAVA_TOOL_OPTIONS": _JVM}  # start in less time, executors too; not for measuring
 _OTHERS = (
     "SPARK_",
@@ -306,6 +309,7 @@ def _wait(
     while not condition():
         if time.monotonic() > end:
             raise StandaloneError(
-                f"not within {seconds} s: {complaint if isinstance(complaint, str) else complaint()}"
+                f"not within {seconds} s:"
+                f" {complaint if isinstance(complaint, str) else complaint()}"
             )
         time.sleep(0.05)

@@ -87,7 +87,8 @@ class _Decoder:
         self._version = self._in.i32()
         if self._version not in VERSIONS:
             raise MetadataError(
-                f"version {self._version} of _metadata (byte 4) is not understood; versions 2 to 6 are"
+                f"version {self._version} of _metadata (byte 4) is not understood; versions 2 to"
+                " 6 are"
             )
 
     def _masters(self) -> int:

@@ -39,6 +39,7 @@ def encode(text: str) -> bytes:
         data = "".join(characters).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     if len(data) > LONGEST:
         raise MetadataError(
-            f"a path of {len(data)} bytes cannot be recorded, the format holds at most {LONGEST:,}: {text[:60]}…"
+            f"a path of {len(data)} bytes cannot be recorded, the format holds at most {LONGEST:,}:"
+            f" {text[:60]}…"
         )
     return data

@@ -120,5 +120,6 @@ class _Source:
         )
         if len(self._buffer) < length:
             raise MetadataError(
-                f"byte {start + len(self._buffer)}: the stream ended, {self._length} bytes were expected"
+                f"byte {start + len(self._buffer)}: the stream ended, {self._length} bytes were"
+                " expected"
             )

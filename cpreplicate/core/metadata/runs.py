@@ -87,7 +87,7 @@ def _same(
 
 def _ascii(buffer: bytes, first: int, stride: int, places: tuple[int, ...], count: int) -> bool:
     end = first + (count - 1) * stride + 1
-    for place in places:  # noqa: SIM110  # a generator costs as much as the check where lists are short
+    for place in places:  # a generator costs as much as the check where lists are short
         if not buffer[first + place : end + place : stride].isascii():
             return False
     return True

@@ -66,8 +66,9 @@ def check(wanted: Needs) -> None:
         )
         if own != version:
             raise Differs(
-                f"the executor on {socket.gethostname()} has {name} {own}, the driver {version}; give executors the driver's"
-                " packages with scripts/executor_archive.sh, see docs/clusters.md"
+                f"the executor on {socket.gethostname()} has {name} {own}, the driver {version};"
+                " give executors the driver's packages with scripts/executor_archive.sh, see"
+                " docs/clusters.md"
             )
 
 

@@ -234,8 +234,8 @@ class SparkRunner:
                     self._started = self._start()
                 except session.LOST as error:  # as where no executor can be started at all
                     raise CpreplicateError(
-                        f"Spark ended while it started: {_reason(error)}; the cluster's own logs tell why, or"
-                        " --conf spark.log.level=INFO here. Nothing was copied"
+                        f"Spark ended while it started: {_reason(error)}; the cluster's own logs"
+                        " tell why, or --conf spark.log.level=INFO here. Nothing was copied"
                     ) from error
             return self._started
 

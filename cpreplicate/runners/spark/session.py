@@ -41,7 +41,8 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 _QUIET = """rootLogger.level = off
 """
 _ALWAYS_SAID = re.compile(
-    r"Using incubator modules|log4j profile|(Setting|To adjust|default) .*log(ging)? level|WARN NativeCodeLoader"
+    r"Using incubator modules|log4j profile|(Setting|To adjust|default) .*log(ging)? level|WARN"
+    r" NativeCodeLoader"
     r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|^Picked up \w+|^\s+at "
 )
 _SETTLED = (
@@ -107,8 +108,9 @@ def tries(context: SparkContext) -> int:
 def _own(engine: Engine, directory: Path, pools: int) -> Iterator[SparkContext]:
     if not _is_submitted() and not has_passwd_entry():
         raise CpreplicateError(
-            f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login in its JVM needs. Add an"
-            " entry at the container's start, as the images of Spark do, or use --runner inline. Nothing was copied"
+            f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login"
+            " in its JVM needs. Add an entry at the container's start, as the images of Spark do,"
+            " or use --runner inline. Nothing was copied"
         )
     conf, began = _conf(engine, directory, pools), time.monotonic()
     if engine.spark_master() is not None or not _is_submitted():

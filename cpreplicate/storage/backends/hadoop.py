@@ -146,7 +146,7 @@ class HadoopStorage(RenamingStorage):
                 cluster.call("setPermission", path, permission)
             cluster.call("setTimes", path, milliseconds, milliseconds)
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
+    def delete(self, uri: str, durable: bool = False) -> bool:  # the edit log is synced before the answer
         try:
             with self.telling(uri) as cluster:
                 return bool(cluster.call("delete", cluster.path(uri), False))

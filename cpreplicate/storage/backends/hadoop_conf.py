@@ -21,7 +21,8 @@ def read(directory: Path) -> dict[str, str]:
     files = [directory / name for name in _FILES if (directory / name).is_file()]
     if not files:
         raise UsageError(
-            f"{directory} holds neither {_FILES[0]} nor {_FILES[1]}; name the directory of a Hadoop configuration"
+            f"{directory} holds neither {_FILES[0]} nor {_FILES[1]}; name the directory of a Hadoop"
+            " configuration"
         )
     properties: dict[str, str] = {}
     for file in files:

@@ -50,18 +50,22 @@ try:
     )
 except ImportError as error:  # pragma: no cover
     raise UsageError(
-        f"--hdfs-client hadoop: the Python package pyspark cannot be imported ({error}). It is a dependency of cpreplicate:"
-        " install it with `pip install pyspark`, here and on every executor, or use --hdfs-client native"
+        f"--hdfs-client hadoop: the Python package pyspark cannot be imported ({error}). It is a"
+        " dependency of cpreplicate: install it with `pip install pyspark`, here and on every"
+        " executor, or use --hdfs-client native"
     ) from error
 
 Thrown = Py4JJavaError  # an exception in Java
 Gone = Py4JNetworkError  # the JVM does not answer
 Failed = Py4JError  # either
 
-_NO_JAVA = "--hdfs-client hadoop needs Java 17 or later; install it or set JAVA_HOME, or use --hdfs-client native"
+_NO_JAVA = (
+    "--hdfs-client hadoop needs Java 17 or later; install it or set JAVA_HOME, or use --hdfs-client"
+    " native"
+)
 _NO_JARS = (
-    "--hdfs-client hadoop needs the jars of Spark with Hadoop's client, and none were found; install pyspark or set SPARK_HOME,"
-    " or use --hdfs-client native"
+    "--hdfs-client hadoop needs the jars of Spark with Hadoop's client, and none were found;"
+    " install pyspark or set SPARK_HOME, or use --hdfs-client native"
 )
 _JVM_OPTIONS = (
     "-Xmx1g",  # what several workers with 64 files each may need; it takes as much when they do
@@ -230,7 +234,7 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
         """
         self._released.append(f"m\nd\n{target_id}\ne\n")
 
-    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> str:  # noqa: ARG002
+    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> str:
         connection = self._get_connection()
         try:
             if len(self._released) >= _RELEASED_AT_ONCE:
@@ -439,7 +443,8 @@ def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], i
         process.wait()
         said.seek(0)
         raise UsageError(
-            f"{command[0]} did not start: {said.read().decode(errors='replace').strip()[-500:]}; {_NO_JAVA}"
+            f"{command[0]} did not start: {said.read().decode(errors='replace').strip()[-500:]};"
+            f" {_NO_JAVA}"
         )
 
 

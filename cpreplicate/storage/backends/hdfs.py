@@ -33,8 +33,8 @@ from cpreplicate.storage.settings import WriteSettings
 if TYPE_CHECKING:
     from hdfs_native import Client, FileReader
 
-_NO_CONFIGURATION = (
-    "/nonexistent"  # a directory must be named, else hdfs-native reads that of the environment
+_NO_CONFIGURATION = (  # a directory must be named, else hdfs-native reads that of the environment
+    "/nonexistent"
 )
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
 _MAY_PASS = ("DataTransferError", "ChecksumError", "BlocksNotFound", "ErasureCodingError", "InternalError", "OperationFailed",
@@ -124,7 +124,7 @@ class HdfsStorage(RenamingStorage):
                 _path(uri), int(attributes.modified * 1000), int(attributes.modified * 1000)
             )
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
+    def delete(self, uri: str, durable: bool = False) -> bool:  # the edit log is synced before the answer
         try:
             with _telling(uri):
                 return self._client.delete(_path(uri), recursive=False)
@@ -214,8 +214,9 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
         from hdfs_native import Client
     except ImportError as error:
         raise UsageError(
-            f"{filesystem}: the Python package hdfs-native cannot be imported ({error}). It is a dependency of cpreplicate:"
-            " install it with `pip install hdfs-native`, here and on every executor"
+            f"{filesystem}: the Python package hdfs-native cannot be imported ({error}). It is a"
+            " dependency of cpreplicate: install it with `pip install hdfs-native`, here and on"
+            " every executor"
         ) from error
     if (
         "hadoop.user.name" in options
@@ -225,8 +226,8 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
         return Client(filesystem, _PATIENCE | dict(options), config_dir=_NO_CONFIGURATION)
     except (RuntimeError, ValueError, OSError) as error:
         raise UsageError(
-            f"{filesystem}: {error}; name the directory of its hdfs-site.xml with --source-conf or --target-conf, or a NameNode"
-            " with its port"
+            f"{filesystem}: {error}; name the directory of its hdfs-site.xml with --source-conf or"
+            " --target-conf, or a NameNode with its port"
         ) from error
 
 

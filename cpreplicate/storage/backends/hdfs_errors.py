@@ -27,7 +27,10 @@ _PERMANENT: dict[str, tuple[type[OSError], int]] = {
     "NotInMountpointException": (OSError, errno.ENOTSUP),
 }
 _HINTS = {
-    "SafeModeException": "the NameNode is in safe mode; wait until it leaves it, or see `hdfs dfsadmin -safemode get`",
+    "SafeModeException": (
+        "the NameNode is in safe mode; wait until it leaves it, or see `hdfs dfsadmin -safemode"
+        " get`"
+    ),
     "StandbyException": "no NameNode of the nameservice is active",
     "AccessControlException": "permission denied",
     "DSQuotaExceededException": "the space quota is used up",

@@ -108,7 +108,7 @@ class ObjectStorage(Storage):
         uri: str,
         content: Content,
         expect: Callable[[int], None] | None = None,
-        attributes: Attributes | None = None,  # noqa: ARG002  # objects have neither permission bits nor a time to set
+        attributes: (Attributes | None) = None,  # objects have neither permission bits nor a time to set
         replace: bool = True,
     ) -> int:
         head, rest = _first(content(), _PART)
@@ -196,7 +196,7 @@ class ObjectStorage(Storage):
             return False
         return self.delete(uri)
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the service's answer is durable
+    def delete(self, uri: str, durable: bool = False) -> bool:  # the service's answer is durable
         """The services do not tell whether an object was there, so it is asked for before."""
         status = self.stat(uri)
         if status is None:

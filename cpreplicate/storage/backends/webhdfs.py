@@ -116,7 +116,7 @@ class WebHdfsStorage(RenamingStorage):
             "PUT", "SETTIMES", uri, modificationtime=milliseconds, accesstime=milliseconds
         )
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the edit log is synced before the answer
+    def delete(self, uri: str, durable: bool = False) -> bool:  # the edit log is synced before the answer
         try:
             return bool(self._client.query("DELETE", "DELETE", uri, recursive="false")["boolean"])
         except OSError as error:
@@ -269,7 +269,8 @@ def _address(filesystem: str) -> str:
     scheme, _, authority = filesystem.partition("://")
     if not authority.rpartition(":")[2].isdigit():
         raise UsageError(
-            f"{filesystem}: name the host and port of a NameNode's HTTP server, as in webhdfs://namenode:9870/path"
+            f"{filesystem}: name the host and port of a NameNode's HTTP server, as in"
+            " webhdfs://namenode:9870/path"
         )
     return f"{'https' if scheme == 'swebhdfs' else 'http'}://{authority}"
 
@@ -321,7 +322,8 @@ def _kerberos(filesystem: str) -> requests.auth.AuthBase:
         from requests_kerberos import HTTPKerberosAuth
     except ImportError as error:
         raise UsageError(
-            f"{filesystem}: Kerberos needs `pip install requests-kerberos`, here and on every executor"
+            f"{filesystem}: Kerberos needs `pip install requests-kerberos`, here and on every"
+            " executor"
         ) from error
     return cast(requests.auth.AuthBase, HTTPKerberosAuth())
 

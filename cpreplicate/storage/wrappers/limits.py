@@ -106,7 +106,7 @@ class _Remote:
 
 
 @functools.cache
-def _ledger(run: str, calls: float | None, bandwidth: float | None) -> Ledger:  # noqa: ARG001  # one for each run
+def _ledger(run: str, calls: float | None, bandwidth: float | None) -> Ledger:  # one for each run
     return Ledger({"calls": calls, "bytes": bandwidth})
 
 
@@ -151,7 +151,7 @@ class Limited(Wrapped):
         super().__init__(inner)
         self._limits, self._what = limits, f"calls {cluster}"
 
-    def before(self, verb: str, uri: str) -> None:  # noqa: ARG002  # a call costs the same everywhere
+    def before(self, verb: str, uri: str) -> None:  # a call costs the same everywhere
         wait(
             self._limits, self._what, self.put_calls if verb in _WRITING else 1, cancellation.go_on
         )

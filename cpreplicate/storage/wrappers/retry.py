@@ -114,7 +114,10 @@ class Retrying(Wrapped):
                 return result
 
     def _unreachable(self, uri: str, error: Transient) -> Unreachable:
-        reason = f"{_reason(error)}; this has lasted longer than --retry-for allows ({self._seconds:g} s)"
+        reason = (
+            f"{_reason(error)}; this has lasted longer than --retry-for allows"
+            f" ({self._seconds:g} s)"
+        )
         return Unreachable(error.errno or errno.EIO, reason, error.filename or uri)
 
 

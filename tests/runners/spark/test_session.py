@@ -78,7 +78,8 @@ def test_under_spark_submit_its_words_hold(tmp_path):
 def test_properties_reach_the_session_and_the_later_ones_win(tmp_path):
     file = tmp_path / "spark.conf"
     file.write_text(
-        "# of the platform\nspark.task.maxFailures   7\nspark.app.name=nightly\n\nspark.locality.wait: 1s\n"
+        "# of the platform\nspark.task.maxFailures  "
+        " 7\nspark.app.name=nightly\n\nspark.locality.wait: 1s\n"
     )
     given = (*spark_properties(str(file)), ("spark.app.name", "tonight"))
     with session(Engine(master="local[1]", conf=given)) as context:

@@ -119,13 +119,21 @@ def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
     ("said", "told"),
     [
         (
-            "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n: org.apache.spark."
-            "SparkException: Job aborted due to stage failure: \nAborting TaskSet 1.0.\nMost recent failure:\nLost task 1.1 in"
-            ' stage 1.0 (TID 13) (host executor 3): java.io.IOException: Cannot run program "./environment/bin/python"\n\tat x',
+            (
+                "An error occurred while calling"
+                " z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n:"
+                " org.apache.spark.SparkException: Job aborted due to stage failure: \nAborting"
+                " TaskSet 1.0.\nMost recent failure:\nLost task 1.1 in stage 1.0 (TID 13) (host"
+                " executor 3): java.io.IOException: Cannot run program"
+                ' "./environment/bin/python"\n\tat x'
+            ),
             'java.io.IOException: Cannot run program "./environment/bin/python"',
         ),
         (
-            "x\n: org.apache.spark.SparkException: Job aborted due to stage failure: \nno executor came\n\tat y",
+            (
+                "x\n: org.apache.spark.SparkException: Job aborted due to stage failure: \nno"
+                " executor came\n\tat y"
+            ),
             "no executor came",
         ),
         ("Answer from Java side is empty", "Answer from Java side is empty"),

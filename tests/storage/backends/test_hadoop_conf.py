@@ -11,7 +11,8 @@ def write(path, **properties):
         f"<property><name>{n}</name><value> {v} </value></property>" for n, v in properties.items()
     )
     path.write_text(
-        f'<?xml version="1.0"?>\n<?xml-stylesheet href="x.xsl"?>\n<configuration>{rows}</configuration>'
+        '<?xml version="1.0"?>\n<?xml-stylesheet'
+        f' href="x.xsl"?>\n<configuration>{rows}</configuration>'
     )
 
 

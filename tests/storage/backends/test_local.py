@@ -84,7 +84,9 @@ def test_a_file_system_that_is_full_leaves_no_temporary_file(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        storage.put(f"{root}/f", lambda: [b"x"]) if verb == "put" else storage.create_exclusive(
-            f"{root}/f", b"x"
+        (
+            storage.put(f"{root}/f", lambda: [b"x"])
+            if verb == "put"
+            else storage.create_exclusive(f"{root}/f", b"x")
         )
     assert list(tmp_path.iterdir()) == []
