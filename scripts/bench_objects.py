@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.s3 import REGION, S3Server, site_options
+from tests.support.s3 import REGION, S3Server, side_options
 
 CHUNK, PART = 4 << 20, 16 << 20
 ROUNDS = 2
@@ -44,10 +44,10 @@ class Client(NamedTuple):
 
 def through_s3fs(endpoint: str) -> Client:
     """Return the verbs of the product's own storage."""
-    from cpreplicate.storage import Site
+    from cpreplicate.storage import Side
 
     uri = f"s3://{BUCKET}"
-    storage = Site((("", tuple(site_options(endpoint).items())),)).storage(uri)
+    storage = Side((("", tuple(side_options(endpoint).items())),)).storage(uri)
 
     def read(key: str) -> int:
         with storage.open(f"{uri}/{key}") as stream:
@@ -93,9 +93,8 @@ def obstore_store(endpoint: str) -> Any:
 def chunks(size: int) -> Iterator[bytes]:
     """Return the bytes of a file as a copy passes them on."""
     for start in range(0, size, CHUNK):
-        yield b"x" * min(
-            CHUNK, size - start
-        )  # not zeros, which take no memory until they are written
+        # not zeros, which take no memory until they are written
+        yield b"x" * min(CHUNK, size - start)
 
 
 def pieces(read: Callable[[int], Any]) -> Iterator[Any]:
@@ -240,7 +239,7 @@ def report(name: str, call: Callable[[], object]) -> None:
     """Print what a call returns or raises."""
     try:
         result = repr(call())
-    except Exception as error:  # which class it is, is what is asked
+    except Exception as error:  # noqa: BLE001  # which class it is, is what is asked
         result = (
             f"{type(error).__mro__[0].__module__}.{type(error).__name__}({type(error).__base__.__name__}):"
             f" {error}"

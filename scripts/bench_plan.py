@@ -28,23 +28,28 @@ def measure(root: str) -> None:
     """In a process of its own: the seconds of a plan into an empty replica and of its batches, and
     the memory at most.
     """
-    from cpreplicate.operations.sync_plan import Request, copies, make_plan, target_replica, want
-    from cpreplicate.protocol.lease import Held
+    from cpreplicate.operations.sync_plan import (
+        SyncRequest,
+        copies,
+        make_plan,
+        read_source,
+        target_replica,
+    )
+    from cpreplicate.protocol.lease import LeaseToken
     from cpreplicate.protocol.ownership import Vouched, examine
     from cpreplicate.runners.batching import batches
     from cpreplicate.runners.spark.transport import encode
 
     gc.set_threshold(5_000_000, 20, 20)  # as the command line does
-    request = Request(f"file:{root}/{JOB}/chk-1", f"file:{root}/dcB")
+    request = SyncRequest(f"file:{root}/{JOB}/chk-1", f"file:{root}/dcB")
     began = time.process_time()
-    wanted = want(request)
+    wanted = read_source(request)
     replica = target_replica(wanted, request)
     state = examine(replica)
     made = make_plan(wanted, replica, state, Vouched(replica, state), request)
     planned = time.process_time()
-    packed = batches(
-        copies(made, wanted, replica, Held("", "")), SLOTS, batch_bytes=1 << 60
-    )  # the file's sizes are not real
+    # the file's sizes are not real
+    packed = batches(copies(made, wanted, replica, LeaseToken("", "")), SLOTS, batch_bytes=1 << 60)
     sent = sum(len(encode(batch)) for batch in packed)
     ended = time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

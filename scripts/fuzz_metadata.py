@@ -38,9 +38,8 @@ def write_seeds() -> None:
         *fuzz.corpus(),
         *(seed for version in fuzz.VERSIONS for seed in fuzz.generated(version)),
     ):
-        (INPUTS / hashlib.sha1(seed.data).hexdigest()).write_bytes(
-            seed.data
-        )  # libFuzzer's own way to name them
+        # libFuzzer's own way to name them
+        (INPUTS / hashlib.sha1(seed.data).hexdigest()).write_bytes(seed.data)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started, wait_until
-from tests.support.s3 import FaultyProxy, S3Server, site_options
+from tests.support.s3 import FaultyProxy, S3Server, side_options
 from tests.support.standalone import QUICKLY, StandaloneCluster
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -136,9 +136,8 @@ def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_a
     )
     assert undisturbed == pytest.approx(2e6, rel=0.1)
     assert 1.7e6 <= moved.rate <= 2.2e6  # 1.89 to 1.95 on a quiet machine
-    assert (
-        1.4e6 <= disturbed <= 2.2e6
-    )  # what a worker had half copied when it died was moved in vain, and counted
+    # what a worker had half copied when it died was moved in vain, and counted
+    assert 1.4e6 <= disturbed <= 2.2e6
 
 
 def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_another_comes(
@@ -149,14 +148,15 @@ def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_
             server.make_bucket("dcb"),
             write_checkpoint(tmp_path / "dcA", 1, STEADY),
         )
-        options = [f"{name}={value}" for name, value in site_options(proxy.endpoint).items()]
+        options = [f"{name}={value}" for name, value in side_options(proxy.endpoint).items()]
         conf = [word for option in options for word in ("--target-conf", option)]
+        # each stream of a worker that dies has reserved a call, which is lost
         few = (
             "--batch-files",
             30,
             "--streams",
             8,
-        )  # each stream of a worker that dies has reserved a call, which is lost
+        )
         words = ("--runner", "spark", "--master", cluster.master, "--max-rps", CALLS, *few, *conf)
         with started("sync", checkpoint, bucket, *words) as sync:
             while_it_runs(sync, lambda: len(proxy.requests) > CALLS)

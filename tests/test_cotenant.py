@@ -25,12 +25,12 @@ from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
 from cpreplicate.operations import orphans as orphan
 from cpreplicate.operations.content_check import Compared
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import ownership, seal, source
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import Source, completed_names
-from cpreplicate.runners import inline
+from cpreplicate.runners import ExecutionOptions, inline
 from tests.support.histories import World
 from tests.support.jobs import JOB
 from tests.support.replicas import FILES, NEXT, synced
@@ -92,7 +92,7 @@ def publish_replaces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Replica,
         "publish",
-        lambda self, name, content, check, replace: publish(self, name, content, check, True),
+        lambda self, name, content, check, replace: publish(self, name, content, check, True),  # noqa: ARG005
     )
 
 
@@ -104,8 +104,8 @@ def sweep_takes_everything(patch: pytest.MonkeyPatch) -> None:
 
 
 def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
-    def newest(root, site, _allow_older):
-        names = completed_names(root, site)
+    def newest(root, side, _allow_older):
+        names = completed_names(root, side)
         if not names:
             raise NotThere(root)
         return Source(f"{root}/{names[0]}", root.rpartition("/")[2], root)
@@ -212,8 +212,11 @@ def copied_replica_as_source(_root: Path) -> list[str]:
     before = files(stage.disk.snapshot())
     for place, data in files(stage.disk.snapshot(), stage.replica).items():
         stage.disk.place(place.replace("/dcB/", "/dcC/"), data)
-    request = Request(
-        f"file:/dcC/{stage.job.job}", TARGET_ROOT, same_source=True, runner="inline", parallelism=1
+    request = SyncRequest(
+        f"file:/dcC/{stage.job.job}",
+        TARGET_ROOT,
+        same_source=True,
+        execution=ExecutionOptions(runner="inline", parallelism=1),
     )
     with running_on(stage.disk), suppress(Refused):
         sync.sync(request, silent)

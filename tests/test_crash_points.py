@@ -17,6 +17,7 @@ import pytest
 
 from cpreplicate.core import plan
 from cpreplicate.operations import promote, relocate, sweep, sync, sync_plan
+from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support.simulated import SimulatedDisk
@@ -98,7 +99,9 @@ def sweeping(draw: Random) -> Scenario:
     stage = any_stage(draw).complete().die().complete().die().complete().sync()
     stage.disk.clock.now += 48 * 3600.0
     options = {"trash": draw.random() < 0.5, "max_delete": plan.Cap(1, is_share=True)}
-    request = sweep.SweepRequest(stage.replica, runner="inline", parallelism=1, **options)  # type: ignore[arg-type]
+    request = sweep.SweepRequest(
+        stage.replica, execution=ExecutionOptions(runner="inline", parallelism=1), **options
+    )  # type: ignore[arg-type]
     own = re.compile(r"\.cpreplicate/.*")
     return stage.scenario(
         lambda: sweep.sweep(request, silent),
@@ -110,7 +113,10 @@ def sweeping(draw: Random) -> Scenario:
 def relocating(draw: Random) -> Scenario:
     stage = any_stage(draw)
     request = relocate.RelocateRequest(stage.replica, "absolute")
-    is_idle = lambda report: not any(each.rewritten for each in report.checkpoints)  # as in `Scenario`
+    # as in `Scenario`
+    is_idle = lambda report: (  # noqa: E731
+        not any(each.rewritten for each in report.checkpoints)
+    )
     return stage.scenario(lambda: relocate.relocate(request, silent), is_idle=is_idle)
 
 
@@ -153,7 +159,10 @@ def replacing(
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
         def commit_and_copy(made, run, journal):
-            content = lambda: sync_plan.rewritten(run.wanted, run.replica, made.paths)  # as a put takes it
+            # as a put takes it
+            content = lambda: sync_plan.rewritten(  # noqa: E731
+                run.source_state, run.replica, made.paths
+            )
             run.replica.publish(made.checkpoint, content, lambda: None, replace=True)
             return copy(made, run, journal)
 
@@ -175,7 +184,15 @@ def delete_before_commit() -> contextlib.AbstractContextManager[None]:
 
 
 def non_atomic_put() -> contextlib.AbstractContextManager[None]:
-    def in_place(disk, uri, content, expect=None, attributes=None, replace=True):  # what looks at it comes too late
+    # what looks at it comes too late
+    def in_place(
+        disk,
+        uri,
+        content,
+        expect=None,  # noqa: ARG001  # checked too late
+        attributes=None,  # noqa: ARG001  # checked too late
+        replace=True,  # noqa: ARG001  # checked too late
+    ):
         disk.delete(uri)
         return disk.write_new(uri, content)
 
@@ -216,9 +233,8 @@ def test_a_broken_protocol_is_found_out(name):
         with broken.breaking():
             found += examine(scenario, again=False).wrong
     assert any(broken.found in each for each in found)
-    assert not any(
-        "verify says" in each for each in found
-    )  # it is not fooled where the checker is not
+    # it is not fooled where the checker is not
+    assert not any("verify says" in each for each in found)
 
 
 def test_the_simulated_disk_does_what_a_local_filesystem_does(tmp_path):

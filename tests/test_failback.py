@@ -59,8 +59,8 @@ def test_a_replica_that_its_job_claimed_stays_sealed_and_another_target_root_tak
     assert f"files of file:{replica}: the job needs them" in refused.stderr
     again = flink.run(a.checkpoints, FIXED, restore=at_a.newest, checkpoints=1)
     cli("sync", again.directory, b.replicas, "--runner", "inline", codes=(6,))
-    cli("sync", again.directory, b.site / "flink" / "replicas-2", "--runner", "inline")
-    second = b.site / "flink" / "replicas-2" / again.job_id / again.newest.name
+    cli("sync", again.directory, b.side / "flink" / "replicas-2", "--runner", "inline")
+    second = b.side / "flink" / "replicas-2" / again.job_id / again.newest.name
     for checkpoint in (second, at_b.newest):
         restored = flink.run(tmp_path / "restored", restore=checkpoint, checkpoints=0)
         assert restored.exact, restored.failure

@@ -20,7 +20,7 @@ from cpreplicate.operations import sync
 from cpreplicate.runners import inline
 from cpreplicate.storage import Transient
 from cpreplicate.storage.wrappers import retry
-from cpreplicate.storage.wrappers.base import Wrapped
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from cpreplicate.storage.wrappers.retry import Retrying
 from tests.support.registry import serving
 from tests.support.simulated import READS, SimulatedDisk, files
@@ -33,7 +33,7 @@ SHARE = 0.05
 ENDINGS = {0: "done", 1: "OSError", 3: "CopyFailed", 7: "Transient", 10: "NotThere"}
 
 
-class Unreliable(Wrapped):
+class Unreliable(StorageWrapper):
     """Each call may be lost on its way, or its answer on the way back."""
 
     def __init__(self, disk: SimulatedDisk, draw: Random) -> None:
@@ -41,7 +41,7 @@ class Unreliable(Wrapped):
         self._draw = draw
         self.faults = 0
 
-    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # whatever verb it is
+    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # whatever verb it is
         is_lost, arrived = self._draw.random() < SHARE, self._draw.random() < 0.5
         found = call() if arrived or not is_lost else None
         if is_lost:
@@ -50,7 +50,7 @@ class Unreliable(Wrapped):
         return found  # type: ignore[return-value]  # it was called
 
 
-class Broken(Wrapped):
+class Broken(StorageWrapper):
     """One call, by its verb and place, always fails."""
 
     def __init__(self, disk: SimulatedDisk, call: tuple[str, str], error: OSError) -> None:
@@ -62,7 +62,7 @@ class Broken(Wrapped):
             raise self._error
 
 
-class Calls(Wrapped):
+class Calls(StorageWrapper):
     """Keeps which calls are made."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
@@ -91,7 +91,7 @@ def _set_up(number: int) -> tuple[Scenario, Judge]:
 
 
 @contextlib.contextmanager
-def _reached_through(disk: SimulatedDisk, storage: Wrapped) -> Iterator[None]:
+def _reached_through(disk: SimulatedDisk, storage: StorageWrapper) -> Iterator[None]:
     with (
         running_on(disk),
         serving("file", storage),
@@ -196,12 +196,13 @@ def _allowed(call: tuple[str, str], error: OSError, scenario: Scenario) -> set[i
             return {0} if is_gone else {failed}
         return {10, 12} if is_gone else {3} if verb == "open" and not is_metadata else {failed}
     if uri.endswith("/lease"):
+        # by when it is looked at: for a copy of a merged file, the commit, or after it
         return {
             0,
             failed,
             3,
             11,
-        }  # by when it is looked at: for a copy of a merged file, the commit, or after it
+        }
     if verb in ("delete", "rmdir", "move"):
         return {0, failed}
     if verb == "put" and not is_own and not is_metadata:

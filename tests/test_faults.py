@@ -23,10 +23,11 @@ import pytest
 
 from cpreplicate.errors import CopyFailed, CpreplicateError, SourceBroken, SourceMovedOn
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync import Request
+from cpreplicate.operations.sync import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
-from cpreplicate.storage import Site, Sites, Storage, WriteSettings
-from cpreplicate.storage.wrappers.base import Wrapped
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides, Storage, WriteSettings
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
@@ -72,8 +73,8 @@ def directory_on(cluster: HdfsCluster) -> str:
     return path
 
 
-def site_of(cluster: HdfsCluster, **settings: Any) -> Site:
-    return Site((("", (*cluster.conf.items(), ("hadoop.user.name", USER))),), **settings)
+def side_of(cluster: HdfsCluster, **settings: Any) -> Side:
+    return Side((("", (*cluster.conf.items(), ("hadoop.user.name", USER))),), **settings)
 
 
 class Datanodes:
@@ -106,22 +107,27 @@ class Job:
 
     source: str
     target: str
-    sites: Sites
+    sides: Sides
 
     @property
     def replica(self) -> str:
         return f"{self.target}/{JOB}"
 
     def checkpoint(self, number: int, files: Mapping[str, int]) -> None:
-        put_checkpoint(self.sites.source, self.source, number, files)
+        put_checkpoint(self.sides.source, self.source, number, files)
 
     def sync(self) -> sync_operation.Report:
         """The newest checkpoint, by threads of this process."""
-        request = Request(f"{self.source}/{JOB}", self.target, sites=self.sites, runner="inline")
+        request = SyncRequest(
+            f"{self.source}/{JOB}",
+            self.target,
+            sides=self.sides,
+            execution=ExecutionOptions(runner="inline"),
+        )
         return sync_operation.sync(request, silent)
 
     def assert_restorable(self, number: int) -> None:
-        found = verify(self.replica, f"chk-{number}", ALL, silent, self.sites.target)
+        found = verify(self.replica, f"chk-{number}", ALL, silent, self.sides.target)
         assert found.restorable, found
 
     def new_names(self) -> list[str]:
@@ -129,7 +135,7 @@ class Job:
         directory = f"{self.replica}/shared"
         return [
             each.name
-            for each in self.sites.target.storage(directory).list(directory)
+            for each in self.sides.target.storage(directory).list(directory)
             if each.name.startswith("new-")
         ]
 
@@ -138,9 +144,9 @@ def silent(_line: str) -> None:
     pass
 
 
-def synced(source: str, target: str, sites: Sites, files: Mapping[str, int] = FILES) -> Job:
+def synced(source: str, target: str, sides: Sides, files: Mapping[str, int] = FILES) -> Job:
     """A job whose first checkpoint was replicated, and that has made the next one."""
-    job = Job(source, target, sites)
+    job = Job(source, target, sides)
     job.checkpoint(1, OLD)
     assert job.sync().committed
     job.checkpoint(2, files)
@@ -171,7 +177,7 @@ def assert_clear(line: str, *words: str) -> None:
     assert "traceback" not in line.lower()
 
 
-class Halfway(Wrapped):
+class Halfway(StorageWrapper):
     """Does something once, when `count` new files were read to their half.
 
     Their readers wait until it is done.
@@ -222,13 +228,13 @@ def halfway(job: Job, files: Mapping[str, int], action: Callable[[], None]) -> I
     """While the block runs, `action` is done in the middle of reading the new files from the
     source.
     """
-    storage = Halfway(job.sites.source.storage(job.source), files, action)
+    storage = Halfway(job.sides.source.storage(job.source), files, action)
     with serving(job.source.partition(":")[0], storage):
         yield
     assert storage.happened
 
 
-class Opened(Wrapped):
+class Opened(StorageWrapper):
     """Keeps every stream that was opened."""
 
     def __init__(self, inner: Storage) -> None:
@@ -319,8 +325,8 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
 @pytest.fixture
 def job(cluster: HdfsCluster, here: str, tmp_path: Path) -> Job:
     """From local disk to the cluster."""
-    sites = Sites(Site(), site_of(cluster, write=WriteSettings(block_size=MIB)))
-    return synced(f"file:{tmp_path}/source", cluster.uri + here, sites)
+    sides = Sides(Side(), side_of(cluster, write=WriteSettings(block_size=MIB)))
+    return synced(f"file:{tmp_path}/source", cluster.uri + here, sides)
 
 
 class TestADatanodeThatDied:
@@ -330,11 +336,11 @@ class TestADatanodeThatDied:
     def test_while_files_were_written_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes, client: str
     ) -> None:
-        sites = Sites(
-            Site(), site_of(cluster, hdfs_client=client, write=WriteSettings(replication=2))
+        sides = Sides(
+            Side(), side_of(cluster, hdfs_client=client, write=WriteSettings(replication=2))
         )
         files = new(12, MIB)
-        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites, files)
+        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides, files)
         with halfway(job, files, lambda: datanodes.stop(0)):
             assert_completes(job)
 
@@ -342,14 +348,14 @@ class TestADatanodeThatDied:
     def test_while_files_were_read_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes, client: str
     ) -> None:
-        sites = Sites(
-            site_of(
+        sides = Sides(
+            side_of(
                 cluster, hdfs_client=client, write=WriteSettings(replication=2, block_size=MIB)
             ),
-            Site(),
+            Side(),
         )
         files = new(8, 4 * MIB)
-        job = synced(cluster.uri + here, f"file:{tmp_path}/target", sites, files)
+        job = synced(cluster.uri + here, f"file:{tmp_path}/target", sides, files)
         with halfway(job, files, lambda: datanodes.stop(0)):
             assert_completes(job)
 
@@ -357,10 +363,10 @@ class TestADatanodeThatDied:
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes
     ) -> None:
         everywhere, once = (
-            site_of(cluster, retry_for=1, write=WriteSettings(replication=count))
+            side_of(cluster, retry_for=1, write=WriteSettings(replication=count))
             for count in (4, 1)
         )
-        job = synced(cluster.uri + here, f"file:{tmp_path}/target", Sites(everywhere, Site()), OLD)
+        job = synced(cluster.uri + here, f"file:{tmp_path}/target", Sides(everywhere, Side()), OLD)
         for number in range(8):
             place = f"{job.source}/{JOB}/shared/new-{number:03}"
             once.storage(place).put(place, lambda: [bytes(1000)])
@@ -384,19 +390,18 @@ class TestADatanodeThatDied:
         replication: int,
     ) -> None:
         """With Hadoop's client from HDFS, as no byte passes through Python then."""
-        everywhere = site_of(cluster, hdfs_client=client, write=WriteSettings(replication=3))
+        everywhere = side_of(cluster, hdfs_client=client, write=WriteSettings(replication=3))
         source = f"file:{tmp_path}/source" if client == "native" else f"{cluster.uri}{here}/source"
         files = new(200, 64 * KIB)
-        reading = Site() if client == "native" else everywhere
-        before = synced(source, f"{cluster.uri}{here}/target", Sites(reading, everywhere), files)
-        writing = site_of(cluster, hdfs_client=client, write=WriteSettings(replication=replication))
-        job = Job(before.source, before.target, Sites(reading, writing))
+        reading = Side() if client == "native" else everywhere
+        before = synced(source, f"{cluster.uri}{here}/target", Sides(reading, everywhere), files)
+        writing = side_of(cluster, hdfs_client=client, write=WriteSettings(replication=replication))
+        job = Job(before.source, before.target, Sides(reading, writing))
         datanodes.stop(0)
         with cluster.counted() as calls:
             assert_completes(job)
-        assert (
-            calls["addBlock"] > 220
-        )  # one a file, and one more each time that the dead one was among those named
+        # one a file, and one more each time that the dead one was among those named
+        assert calls["addBlock"] > 220
         written = cluster.status(f"{here}/target/{JOB}/shared/new-000")
         assert written["replication"] == replication
 
@@ -406,10 +411,10 @@ class TestADatanodeThatDied:
         """As many replicas as DataNodes. hdfs-native cannot write here:
         docs/adr/0002-a-jvm-client-beside-it.md.
         """
-        sites = Sites(
-            Site(), site_of(cluster, hdfs_client="hadoop", write=WriteSettings(replication=4))
+        sides = Sides(
+            Side(), side_of(cluster, hdfs_client="hadoop", write=WriteSettings(replication=4))
         )
-        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites)
+        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides)
         datanodes.stop(0)
         assert_completes(job)
 
@@ -419,8 +424,8 @@ class TestANamenode:
     def test_restarted_during_a_sync_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
     ) -> None:
-        sites = Sites(Site(), site_of(cluster, hdfs_client=client))
-        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites)
+        sides = Sides(Side(), side_of(cluster, hdfs_client=client))
+        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides)
         restart = threading.Thread(target=cluster.restart_namenode)
         with halfway(job, FILES, restart.start):
             assert_completes(job)
@@ -467,8 +472,8 @@ class TestANamenode:
 
     @staticmethod
     def on_the_pair(pair: HdfsCluster, tmp_path: Path, client: str) -> Job:
-        sites = Sites(Site(), site_of(pair, hdfs_client=client))
-        return synced(f"file:{tmp_path}/source", pair.uri + directory_on(pair), sites)
+        sides = Sides(Side(), side_of(pair, hdfs_client=client))
+        return synced(f"file:{tmp_path}/source", pair.uri + directory_on(pair), sides)
 
 
 class TestSafeMode:
@@ -504,8 +509,8 @@ class TestSafeMode:
     def test_that_ends_soon_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
     ) -> None:
-        sites = Sites(Site(), site_of(cluster, hdfs_client=client))
-        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sites)
+        sides = Sides(Side(), side_of(cluster, hdfs_client=client))
+        job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides)
         ends = threading.Timer(2, cluster.safemode, [False])
 
         def begin() -> None:
@@ -550,8 +555,8 @@ class TestASpaceQuota:
     def test_is_told_by_each_client(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
     ) -> None:
-        site = site_of(cluster, hdfs_client=client, write=WriteSettings(block_size=MIB))
-        job = synced(f"file:{tmp_path}/source", cluster.uri + here, Sites(Site(), site))
+        side = side_of(cluster, hdfs_client=client, write=WriteSettings(block_size=MIB))
+        job = synced(f"file:{tmp_path}/source", cluster.uri + here, Sides(Side(), side))
         self.leave(2 * MIB, job, cluster, here)
         assert_ends(job, CopyFailed, 3, "/shared/new-", "space quota is used up")
         cluster.quota(here, None)
@@ -559,7 +564,7 @@ class TestASpaceQuota:
 
     def test_leaves_no_source_file_open(self, job: Job, cluster: HdfsCluster, here: str) -> None:
         self.leave(2 * MIB, job, cluster, here)
-        storage = Opened(job.sites.source.storage(job.source))
+        storage = Opened(job.sides.source.storage(job.source))
         with serving("file", storage):
             assert_ends(job, CopyFailed, 3)
         assert [stream for stream in storage.opened if not stream.closed] == []
@@ -567,7 +572,7 @@ class TestASpaceQuota:
     @staticmethod
     def leave(left: int, job: Job, cluster: HdfsCluster, here: str) -> None:
         """So many bytes beyond those that the replica has."""
-        storage = job.sites.target.storage(job.replica)
+        storage = job.sides.target.storage(job.replica)
         directories = [
             job.replica,
             *(f"{job.replica}/{name}" for name in ("shared", "chk-1", ".cpreplicate")),
@@ -616,7 +621,7 @@ class TestPermissionDenied:
         job = synced(
             cluster.uri + here,
             f"file:{tmp_path}/target",
-            Sites(site_of(cluster, hdfs_client=client), Site()),
+            Sides(side_of(cluster, hdfs_client=client), Side()),
         )
         file = f"{here}/{JOB}/shared/new-003"
         cluster.chown(file, cluster.superuser)
@@ -635,9 +640,9 @@ class TestASourceFileThatVanishesWhileItIsRead:
     def job(
         self, request: pytest.FixtureRequest, cluster: HdfsCluster, here: str, tmp_path: Path
     ) -> Job:
-        source = site_of(cluster, hdfs_client=request.param, write=WriteSettings(block_size=MIB))
+        source = side_of(cluster, hdfs_client=request.param, write=WriteSettings(block_size=MIB))
         return synced(
-            cluster.uri + here, f"file:{tmp_path}/target", Sites(source, Site()), self.FILES
+            cluster.uri + here, f"file:{tmp_path}/target", Sides(source, Side()), self.FILES
         )
 
     def test_with_its_checkpoint_was_subsumed(self, job: Job, cluster: HdfsCluster) -> None:
@@ -674,7 +679,7 @@ class TestASourceFileThatVanishesWhileItIsRead:
         The last one's blocks go as well.
         """
         places = [f"{job.source}/{JOB}/{name}" for name in names]
-        storage = site_of(cluster).storage(job.source)
+        storage = side_of(cluster).storage(job.source)
 
         def vanish() -> None:
             with storage.open(places[-1]) as stream:

@@ -12,10 +12,10 @@ import pytest
 import s3fs
 
 from cpreplicate.errors import CopyFailed, SourceBroken, SourceMovedOn
-from cpreplicate.storage import Site, Sites
+from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers import retry
 from tests.support.jobs import JOB
-from tests.support.s3 import FaultyProxy, S3Server, site_options
+from tests.support.s3 import FaultyProxy, S3Server, side_options
 from tests.test_faults import (
     FILES,
     KIB,
@@ -53,23 +53,23 @@ def place(s3: S3Server) -> str:
     return f"s3://faults/{uuid.uuid4().hex}"
 
 
-def site_of(endpoint: str, retry_for: float = 60) -> Site:
-    return Site((("s3:", tuple(site_options(endpoint).items())),), retry_for=retry_for)
+def side_of(endpoint: str, retry_for: float = 60) -> Side:
+    return Side((("s3:", tuple(side_options(endpoint).items())),), retry_for=retry_for)
 
 
 @pytest.fixture
 def to_s3(proxy: FaultyProxy, place: str, tmp_path: Path) -> Job:
-    return synced(f"file:{tmp_path}/source", place, Sites(Site(), site_of(proxy.endpoint)))
+    return synced(f"file:{tmp_path}/source", place, Sides(Side(), side_of(proxy.endpoint)))
 
 
 @pytest.fixture
 def from_s3(proxy: FaultyProxy, place: str, tmp_path: Path) -> Job:
-    return synced(place, f"file:{tmp_path}/target", Sites(site_of(proxy.endpoint), Site()))
+    return synced(place, f"file:{tmp_path}/target", Sides(side_of(proxy.endpoint), Side()))
 
 
 def run(job: Job, proxy: FaultyProxy) -> Ended:
     """`cpreplicate sync` to S3."""
-    words = [f"{name}={value}" for name, value in site_options(proxy.endpoint).items()]
+    words = [f"{name}={value}" for name, value in side_options(proxy.endpoint).items()]
     return run_sync(job, *(each for word in words for each in ("--target-conf", word)))
 
 
@@ -114,8 +114,8 @@ class TestWhatPassesCostsTimeOnly:
     def test_connections_cut_within_a_large_file_that_is_uploaded_in_parts(
         self, proxy: FaultyProxy, place: str, tmp_path: Path
     ) -> None:
-        sites = Sites(Site(), site_of(proxy.endpoint))
-        job = synced(f"file:{tmp_path}/source", place, sites, new(1, 36 * MIB))
+        sides = Sides(Side(), side_of(proxy.endpoint))
+        job = synced(f"file:{tmp_path}/source", place, sides, new(1, 36 * MIB))
         proxy.cut_request(2, 2 * MIB, "partNumber=2")
         proxy.slow_down(1, "POST /")
         assert_completes(job)
@@ -175,8 +175,8 @@ class TestWhatLastsIsToldInOneLine:
     def test_a_target_that_is_gone_during_the_copies(
         self, to_s3: Job, proxy: FaultyProxy, s3: S3Server
     ) -> None:
-        job = Job(to_s3.source, to_s3.target, Sites(Site(), site_of(proxy.endpoint, retry_for=1)))
-        direct = Job(job.source, job.target, Sites(Site(), site_of(s3.endpoint)))
+        job = Job(to_s3.source, to_s3.target, Sides(Side(), side_of(proxy.endpoint, retry_for=1)))
+        direct = Job(job.source, job.target, Sides(Side(), side_of(s3.endpoint)))
         with pytest.raises(CopyFailed) as ended, halfway(job, FILES, proxy.close):
             job.sync()
         assert_clear(str(ended.value), "12 of 12 copies failed", f"{job.replica}/shared/new-")
@@ -184,7 +184,7 @@ class TestWhatLastsIsToldInOneLine:
 
     def test_a_source_that_cuts_every_download(self, from_s3: Job, proxy: FaultyProxy) -> None:
         job = Job(
-            from_s3.source, from_s3.target, Sites(site_of(proxy.endpoint, retry_for=1), Site())
+            from_s3.source, from_s3.target, Sides(side_of(proxy.endpoint, retry_for=1), Side())
         )
         proxy.cut_response(
             EVER, 100 * KIB, f"GET /faults{job.source.removeprefix('s3://faults')}{SHARED}new-003"
@@ -200,7 +200,7 @@ class TestASourceFileThatVanishesWhileItIsRead:
     @pytest.fixture
     def job(self, proxy: FaultyProxy, place: str, tmp_path: Path) -> Job:
         return synced(
-            place, f"file:{tmp_path}/target", Sites(site_of(proxy.endpoint), Site()), self.FILES
+            place, f"file:{tmp_path}/target", Sides(side_of(proxy.endpoint), Side()), self.FILES
         )
 
     def test_with_its_checkpoint_was_subsumed(self, job: Job, s3: S3Server) -> None:

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync import Request
+from cpreplicate.operations.sync import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
-from cpreplicate.storage import Site, Sites, Transient, WriteSettings
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides, Transient, WriteSettings
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
@@ -37,8 +38,8 @@ NEXT = {
 COPIED, DELETED = 40, 20
 
 
-def site_of(cluster: HdfsCluster, **settings: Any) -> Site:
-    return Site((("", tuple(cluster.conf.items())),), **settings)
+def side_of(cluster: HdfsCluster, **settings: Any) -> Side:
+    return Side((("", tuple(cluster.conf.items())),), **settings)
 
 
 def silent(_line: str) -> None:
@@ -56,26 +57,29 @@ def two(clusters: Clusters) -> Clusters:
     return clusters
 
 
-def sync(source: str, target: str, sites: Sites, **options: Any) -> sync_operation.Report:
+def sync(source: str, target: str, sides: Sides, **options: Any) -> sync_operation.Report:
     return sync_operation.sync(
-        Request(source, target, sites=sites, runner="inline", **options), silent
+        SyncRequest(
+            source, target, sides=sides, execution=ExecutionOptions(runner="inline"), **options
+        ),
+        silent,
     )
 
 
-def assert_restorable(replica: str, site: Site) -> None:
-    found = verify(replica, None, ALL, silent, site)
+def assert_restorable(replica: str, side: Side) -> None:
+    found = verify(replica, None, ALL, silent, side)
     assert found.restorable, found
 
 
 @pytest.fixture(scope="module", params=["native", "hadoop"])
 def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
     here = f"/test/{uuid.uuid4().hex}"
-    sites = Sites(*(site_of(cluster, hdfs_client=request.param) for cluster in clusters))
+    sides = Sides(*(side_of(cluster, hdfs_client=request.param) for cluster in clusters))
     source, target = f"{clusters.a.uri}{here}", f"{clusters.b.uri}{here}"
-    sync(put_checkpoint(sites.source, source, 1, FILES), target, sites)
-    checkpoint = put_checkpoint(sites.source, source, 2, NEXT)
+    sync(put_checkpoint(sides.source, source, 1, FILES), target, sides)
+    checkpoint = put_checkpoint(sides.source, source, 2, NEXT)
     with clusters.a.counted() as at_source, clusters.b.counted() as at_target:
-        report = sync(checkpoint, target, sites)
+        report = sync(checkpoint, target, sides)
     assert (len(report.plan.copies), len(report.plan.deletes)) == (COPIED, DELETED)
     return at_source, at_target
 
@@ -104,9 +108,8 @@ class TestTheCallsOfAnIncrementalSync:
         assert COPIED <= at_target["addBlock"] <= COPIED + 8
         assert COPIED <= at_target["rename2"] <= COPIED + 8
         assert DELETED <= at_target["delete"] <= DELETED + 8
-        again = (
-            at_target["complete"] - COPIED
-        )  # HDFS answers "not yet" where a DataNode's report is still under way
+        # HDFS answers "not yet" where a DataNode's report is still under way
+        again = at_target["complete"] - COPIED
         assert sum(at_target.values()) - max(0, again) <= 4 * COPIED + DELETED + self.CONSTANT
 
     def test_list_and_ask_only_for_directories_and_never_recursively(
@@ -117,32 +120,35 @@ class TestTheCallsOfAnIncrementalSync:
         assert at_target["getListing"] + at_target["getFileInfo"] <= 20
         assert at_target["mkdirs"] == 0
         asked = {"getBlockLocations", "getFileInfo", "getListing", "getServerDefaults"}
+        # the source is no replica: it has no marker
         assert set(at_source) <= {
             *asked,
             "fileNotFoundException",
-        }  # the source is no replica: it has no marker
+        }
 
 
 def test_a_sync_with_nothing_to_do_costs_a_constant(two: Clusters, here: str) -> None:
-    sites = Sites(*map(site_of, two))
-    checkpoint = put_checkpoint(sites.source, two.a.uri + here, 1, FILES)
-    sync(checkpoint, two.b.uri + here, sites)
+    sides = Sides(*map(side_of, two))
+    checkpoint = put_checkpoint(sides.source, two.a.uri + here, 1, FILES)
+    sync(checkpoint, two.b.uri + here, sides)
     with two.a.counted() as at_source, two.b.counted() as at_target:
-        assert sync(checkpoint, two.b.uri + here, sites).plan.empty
+        assert sync(checkpoint, two.b.uri + here, sides).plan.empty
     assert sum(at_source.values()) <= 4
     assert sum(at_target.values()) <= 12
     assert at_target["create"] == 0  # not even for the lease
 
 
 def test_the_source_is_never_written_to(two: Clusters, here: str) -> None:
-    sites = Sites(*map(site_of, two))
-    checkpoint = put_checkpoint(sites.source, two.a.uri + here, 1, FILES)
-    tracing = Tracing(sites.source.storage(two.a.uri + here))
+    sides = Sides(*map(side_of, two))
+    checkpoint = put_checkpoint(sides.source, two.a.uri + here, 1, FILES)
+    tracing = Tracing(sides.source.storage(two.a.uri + here))
     with serving("hdfs", tracing), two.a.counted() as at_source:
-        sync_operation.diff(Request(checkpoint, f"file:/nowhere/{uuid.uuid4().hex}", sites=sites))
+        sync_operation.diff(
+            SyncRequest(checkpoint, f"file:/nowhere/{uuid.uuid4().hex}", sides=sides)
+        )
     assert {verb for verb, _ in tracing.calls} <= READING
     with two.a.counted() as at_source:
-        sync(checkpoint, two.b.uri + here, sites)
+        sync(checkpoint, two.b.uri + here, sides)
     assert not {
         "create",
         "delete",
@@ -159,14 +165,14 @@ def test_the_source_is_never_written_to(two: Clusters, here: str) -> None:
 def test_files_are_written_with_the_replication_and_block_size_asked_for(
     two: Clusters, here: str, client: str
 ) -> None:
-    target = site_of(
+    target = side_of(
         two.b, hdfs_client=client, write=WriteSettings(replication=2, block_size=1 << 20)
     )
-    sites = Sites(site_of(two.a, hdfs_client=client), target)
+    sides = Sides(side_of(two.a, hdfs_client=client), target)
     sync(
-        put_checkpoint(sites.source, two.a.uri + here, 1, {"shared/a": 100}),
+        put_checkpoint(sides.source, two.a.uri + here, 1, {"shared/a": 100}),
         two.b.uri + here,
-        sites,
+        sides,
     )
     written = two.b.status(f"{here}/{JOB}/shared/a")
     assert (written["replication"], written["blockSize"]) == (2, 1 << 20)
@@ -177,7 +183,7 @@ def test_by_default_the_target_clusters_own_defaults_hold(
 ) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 100})
     (source.parent / "shared" / "a").chmod(0o600)
-    sync(f"file:{source}", two.b.uri + here, Sites(Site(), site_of(two.b)))
+    sync(f"file:{source}", two.b.uri + here, Sides(Side(), side_of(two.b)))
     written = two.b.status(f"{here}/{JOB}/shared/a")
     assert (written["replication"], written["permission"]) == (1, "644")
 
@@ -189,7 +195,7 @@ def test_permission_bits_and_times_are_carried_over_on_request(
     file = source.parent / "shared" / "a"
     file.chmod(0o640)
     os.utime(file, (1_500_000_000, 1_500_000_000))
-    sync(f"file:{source}", two.b.uri + here, Sites(Site(), site_of(two.b), preserve=True))
+    sync(f"file:{source}", two.b.uri + here, Sides(Side(), side_of(two.b), preserve=True))
     written = two.b.status(f"{here}/{JOB}/shared/a")
     assert (written["permission"], written["modificationTime"]) == ("640", 1_500_000_000_000)
 
@@ -199,18 +205,18 @@ def test_a_replica_on_hdfs_goes_back_to_local_disk_and_to_s3(
 ) -> None:
     s3.make_bucket("replicas")
     given = {"key": "test", "secret": "test", "endpoint_url": s3.endpoint, "region": "us-east-1"}
-    object_store = Site((("s3:", tuple(given.items())),))
+    object_store = Side((("s3:", tuple(given.items())),))
     source = write_checkpoint(tmp_path / "dcA", 1, FILES)
     on_hdfs, on_s3 = two.b.uri + here, f"s3://replicas{here}"
-    sync(f"file:{source}", on_hdfs, Sites(Site(), site_of(two.b)))
-    sync(f"{on_hdfs}/{JOB}", on_s3, Sites(site_of(two.b), object_store))
-    sync(f"{on_s3}/{JOB}/chk-1", f"file:{tmp_path}/dcB", Sites(object_store, Site()))
-    for replica, site in (
-        (on_hdfs, site_of(two.b)),
+    sync(f"file:{source}", on_hdfs, Sides(Side(), side_of(two.b)))
+    sync(f"{on_hdfs}/{JOB}", on_s3, Sides(side_of(two.b), object_store))
+    sync(f"{on_s3}/{JOB}/chk-1", f"file:{tmp_path}/dcB", Sides(object_store, Side()))
+    for replica, side in (
+        (on_hdfs, side_of(two.b)),
         (on_s3, object_store),
-        (f"file:{tmp_path}/dcB", Site()),
+        (f"file:{tmp_path}/dcB", Side()),
     ):
-        assert_restorable(f"{replica}/{JOB}", site)
+        assert_restorable(f"{replica}/{JOB}", side)
     for name in FILES:
         assert (tmp_path / "dcB" / JOB / name).read_bytes() == (source.parent / name).read_bytes()
 
@@ -245,7 +251,7 @@ class TestTwoClustersOfOneName:
         """
         (a, conf_a), (b, conf_b) = pairs["a"], pairs["b"]
         checkpoint = put_checkpoint(
-            site_of(a), f"hdfs://nameservice1{here}", 1, {"shared/a": 100, "shared/b": 9}
+            side_of(a), f"hdfs://nameservice1{here}", 1, {"shared/a": 100, "shared/b": 9}
         )
         words = [
             "--source-conf",
@@ -302,13 +308,13 @@ class TestTwoClustersOfOneName:
         into = ("--target-conf", conf_b, "--runner", "inline")
         cli(
             "sync",
-            put_checkpoint(site_of(a), root, 1, {"shared/a": 100}),
+            put_checkpoint(side_of(a), root, 1, {"shared/a": 100}),
             archive,
             "--source-conf",
             conf_a,
             *into,
         )
-        second = put_checkpoint(site_of(b), root, 2, {"shared/a": 100, "shared/b": 9})
+        second = put_checkpoint(side_of(b), root, 2, {"shared/a": 100, "shared/b": 9})
         before = b.tree(here)
         failed = run_cli("sync", second, archive, "--source-conf", conf_b, *into)
         assert failed.returncode == 6
@@ -321,20 +327,20 @@ class TestTwoClustersOfOneName:
     def test_survive_a_failover_of_both_between_two_syncs(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
     ) -> None:
-        sites = Sites(site_of(pairs["a"][0]), site_of(pairs["b"][0]))
+        sides = Sides(side_of(pairs["a"][0]), side_of(pairs["b"][0]))
         root = f"hdfs://nameservice1{here}"
-        sync(put_checkpoint(sites.source, root, 1, FILES), root, sites)
+        sync(put_checkpoint(sides.source, root, 1, FILES), root, sides)
         pairs["a"][0].failover()
         pairs["b"][0].failover()
-        sync(put_checkpoint(sites.source, root, 2, NEXT), root, sites)
-        assert_restorable(f"{root}/{JOB}", sites.target)
+        sync(put_checkpoint(sides.source, root, 2, NEXT), root, sides)
+        assert_restorable(f"{root}/{JOB}", sides.target)
 
     def test_are_one_where_their_configuration_leads_to_one(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
     ) -> None:
         conf = pairs["a"][1]
         checkpoint = put_checkpoint(
-            site_of(pairs["a"][0]), f"hdfs://nameservice1{here}", 1, {"shared/a": 100}
+            side_of(pairs["a"][0]), f"hdfs://nameservice1{here}", 1, {"shared/a": 100}
         )
         failed = run_cli(
             "sync",
@@ -352,7 +358,7 @@ class TestTwoClustersOfOneName:
 def test_the_configuration_file_tells_how_each_cluster_is_reached(
     two: Clusters, here: str, tmp_path: Path
 ) -> None:
-    checkpoint = put_checkpoint(site_of(two.a), two.a.uri + here, 1, {"shared/a": 100})
+    checkpoint = put_checkpoint(side_of(two.a), two.a.uri + here, 1, {"shared/a": 100})
     two.b.write_conf_dir(tmp_path / "b")
     config = tmp_path / "cpreplicate.toml"
     config.write_text(f"""
@@ -390,9 +396,9 @@ def test_a_namenode_that_does_not_answer_is_told_within_the_time_given(
     here: str, tmp_path: Path
 ) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 1})
-    site = Site(retry_for=0.5)
+    side = Side(retry_for=0.5)
     with pytest.raises(Transient, match="hdfs://localhost:1/"):
-        sync(f"file:{source}", f"hdfs://localhost:1{here}", Sites(Site(), site))
+        sync(f"file:{source}", f"hdfs://localhost:1{here}", Sides(Side(), side))
 
 
 def run_cli(
@@ -415,19 +421,23 @@ def test_the_calls_to_a_cluster_stay_below_their_limit_also_from_several_executo
     two: Clusters, here: str
 ) -> None:
     limit = 80.0
-    checkpoint = put_checkpoint(site_of(two.a), two.a.uri + here, 1, FILES)
+    checkpoint = put_checkpoint(side_of(two.a), two.a.uri + here, 1, FILES)
     limits = new_limits(limit, None)
-    sites = Sites(site_of(two.a, limits=limits), site_of(two.b, limits=limits))
+    sides = Sides(side_of(two.a, limits=limits), side_of(two.b, limits=limits))
     started = time.monotonic()
     with two.b.counted() as at_target:
         report = sync_operation.sync(
-            Request(checkpoint, two.b.uri + here, sites=sites, runner="spark", master="local[2]"),
+            SyncRequest(
+                checkpoint,
+                two.b.uri + here,
+                sides=sides,
+                execution=ExecutionOptions(runner="spark", master="local[2]"),
+            ),
             silent,
         )
     took = time.monotonic() - started
-    planned = sum(at_target.values()) - max(
-        0, at_target["complete"] - at_target["create"]
-    )  # "not yet" is not ours to plan
+    # "not yet" is not ours to plan
+    planned = sum(at_target.values()) - max(0, at_target["complete"] - at_target["create"])
     assert report.runner == "spark"
     assert len(report.plan.copies) == len(FILES)
     assert planned <= limit * took * 1.1

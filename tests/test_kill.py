@@ -13,8 +13,9 @@ from random import Random
 
 import pytest
 
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.storage import Site
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support import checker
 from tests.support.corpus import DataCentre
 from tests.support.jobs import JOB
@@ -38,8 +39,10 @@ def standby_of(tmp_path):
     with contextlib.ExitStack() as stack:
 
         def standby(shape):
-            job = stack.enter_context(RunningJob(shape, Site(), f"file:{tmp_path}/dcA"))
-            request = Request(job.source, f"file:{tmp_path}/dcB", runner="inline")
+            job = stack.enter_context(RunningJob(shape, Side(), f"file:{tmp_path}/dcA"))
+            request = SyncRequest(
+                job.source, f"file:{tmp_path}/dcB", execution=ExecutionOptions(runner="inline")
+            )
             made = Standby(job, LocalPlace(tmp_path / "dcB"), request, Random(20261121))
             made.converge()
             return made

@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.storage import Site, Sites
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
 from tests.support.killing import HdfsPlace, Moment, RunningJob, Shape, Standby
 
 pytestmark = pytest.mark.xdist_group("hdfs")
@@ -48,9 +49,14 @@ def test_a_sync_killed_at_any_time_leaves_whole_checkpoints_and_the_next_run_com
 def killed(clusters, conf, client, kills, seed):
     """Where so many runs died that were killed beside a job of their own."""
     here = f"/test/{uuid.uuid4().hex}"
-    sites = Sites(*(Site((("", tuple(cluster.conf.items())),)) for cluster in clusters))
-    with RunningJob(SHAPE, sites.source, clusters.a.uri + here) as job:
-        request = Request(job.source, clusters.b.uri + here, runner="inline", sites=sites)
+    sides = Sides(*(Side((("", tuple(cluster.conf.items())),)) for cluster in clusters))
+    with RunningJob(SHAPE, sides.source, clusters.a.uri + here) as job:
+        request = SyncRequest(
+            job.source,
+            clusters.b.uri + here,
+            sides=sides,
+            execution=ExecutionOptions(runner="inline"),
+        )
         standby = Standby(job, HdfsPlace(clusters.b, here), request, Random(seed))
         standby.converge()
         options = (*conf, "--hdfs-client", client, "--runner", "inline", *SLOWLY)

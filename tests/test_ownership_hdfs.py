@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from tests.support.commandline import Ended, run
 from tests.support.hdfs import Clusters
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
@@ -42,7 +42,7 @@ class Standby:
 
     def complete(self, number: int, files: Mapping[str, int], root: str = "") -> None:
         """Complete a checkpoint of a job, in A unless elsewhere."""
-        put_checkpoint(Site(), root or self.at_a("checkpoints"), number, files)
+        put_checkpoint(Side(), root or self.at_a("checkpoints"), number, files)
 
     def run(self, verb: str, *words: object) -> Ended:
         return run(verb, *words, "--hdfs-client", self._client)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import pytest
 import s3fs
 
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from tests.support.commandline import Ended, run
 from tests.support.jobs import JOB, put_checkpoint
-from tests.support.s3 import S3Server, site_options
+from tests.support.s3 import S3Server, side_options
 
 REFUSED = 6
 BUCKET = "ownership"
@@ -55,9 +55,9 @@ class Store:
         self._client = s3fs.S3FileSystem(
             **server.options, use_listings_cache=False, skip_instance_cache=True
         )
-        self._site = Site(
+        self._side = Side(
             tuple(
-                (f"{each}:", tuple(site_options(server.endpoint).items())) for each in ("s3", "s3a")
+                (f"{each}:", tuple(side_options(server.endpoint).items())) for each in ("s3", "s3a")
             )
         )
 
@@ -77,7 +77,7 @@ class Store:
 
     def complete(self, root: str, number: int, files: Mapping[str, int]) -> str:
         """Complete a checkpoint of a job below `root`. Returns the job's directory."""
-        put_checkpoint(self._site, root, number, files)
+        put_checkpoint(self._side, root, number, files)
         return f"{root}/{JOB}"
 
     def sync(self, source: str, root: str, *words: object) -> Ended:

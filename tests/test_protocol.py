@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync import Request
-from cpreplicate.storage import Site
-from cpreplicate.storage.wrappers.base import Wrapped
+from cpreplicate.operations.sync import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support import checker, corpus
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
@@ -30,14 +31,14 @@ class Died(BaseException):
     """The process is gone: nothing after it happens, not even what a `finally` would do."""
 
 
-class Mortal(Wrapped):
+class Mortal(StorageWrapper):
     """Dies before the operation of a given number, and stays dead."""
 
     def __init__(self, inner, death):
         super().__init__(inner)
         self.count, self.death, self.lock = 0, death, threading.Lock()
 
-    def before(self, verb, uri):  # as in `Wrapped`
+    def before(self, verb, uri):  # noqa: ARG002  # as in `StorageWrapper`
         with self.lock:
             self.count += 1
             if self.count > self.death:
@@ -53,8 +54,11 @@ class Scenario:
 
     def sync(self, number: int) -> sync_operation.Report:
         source = f"file:{self.root}/dcA/{JOB}/chk-{number}"
-        request = Request(
-            source, f"file:{self.root}/dcB", runner="inline", parallelism=1, keep=self.keep
+        request = SyncRequest(
+            source,
+            f"file:{self.root}/dcB",
+            keep=self.keep,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
         )
         return sync_operation.sync(request, lambda _: None)
 
@@ -95,7 +99,7 @@ def keeping_two(root):
 def resumed(root):
     scenario, number = first(root)
     full = Faulty(
-        Site().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None
+        Side().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None
     )
     with serving("file", full), pytest.raises(sync_operation.CopyFailed):
         scenario.sync(number)
@@ -118,7 +122,7 @@ def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole_and_th
     newest = max(scenario.committed(), default=0)
     scenario.sync(number)
     complete = corpus.tree(scenario.replica)
-    local, death, deaths = Site().storage("file:/"), 0, 0
+    local, death, deaths = Side().storage("file:/"), 0, 0
     while True:
         scenario.reset()
         mortal = Mortal(local, death)
@@ -131,13 +135,11 @@ def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole_and_th
             break
         assert checker.faults(scenario.replica) == []
         assert max(scenario.committed(), default=0) in (newest, number)
-        (scenario.replica / ".cpreplicate" / "lease").unlink(
-            missing_ok=True
-        )  # its process is this one, which lives
+        # its process is this one, which lives
+        (scenario.replica / ".cpreplicate" / "lease").unlink(missing_ok=True)
         scenario.sync(number)
-        assert (
-            complete.items() <= corpus.tree(scenario.replica).items()
-        )  # a death between deletes leaves orphans
+        # a death between deletes leaves orphans
+        assert complete.items() <= corpus.tree(scenario.replica).items()
         assert checker.faults(scenario.replica) == []
         assert scenario.sync(number).plan.empty
         death += 1
@@ -148,7 +150,7 @@ def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_pa
     scenario, number = incremental(tmp_path)
     scenario.freeze()
     before = corpus.tree(scenario.replica)
-    trace = Tracing(Site().storage("file:/"))
+    trace = Tracing(Side().storage("file:/"))
     with serving("file", trace):
         scenario.sync(number)
     places = {
@@ -161,7 +163,7 @@ def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_pa
         scenario.reset()
         full = OSError(f"no space left for {place}")
         failing = Faulty(
-            Site().storage("file:/"),
+            Side().storage("file:/"),
             lambda verb, uri, place=place, full=full: (
                 full if (verb, uri) == ("put", place) else None
             ),
@@ -174,7 +176,7 @@ def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_pa
 
 def test_nothing_is_written_or_deleted_outside_the_replica(tmp_path):
     scenario, number = incremental(tmp_path)
-    trace = Tracing(Site().storage("file:/"))
+    trace = Tracing(Side().storage("file:/"))
     with serving("file", trace):
         scenario.sync(number)
     changed = {uri for _, uri in trace.changes()}
@@ -184,13 +186,12 @@ def test_nothing_is_written_or_deleted_outside_the_replica(tmp_path):
 
 def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp_path):
     scenario, number = incremental(tmp_path)
-    trace = Tracing(Site().storage("file:/"))
+    trace = Tracing(Side().storage("file:/"))
     with serving("file", trace):
         report = scenario.sync(number)
     listed = [uri for verb, uri in trace.calls if verb == "list" and "/shared" in uri]
-    assert (
-        listed == [f"file:{scenario.replica}/shared"] * 2
-    )  # to plan, and to see that what was copied is there
+    # to plan, and to see that what was copied is there
+    assert listed == [f"file:{scenario.replica}/shared"] * 2
     assert [uri for verb, uri in trace.calls if verb == "list"].count(
         f"file:{scenario.replica}"
     ) == 2  # also under the lease

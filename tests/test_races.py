@@ -19,6 +19,7 @@ from cpreplicate.operations import promote, relocate, sweep
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import TEMPORARY
 from tests.support import checker
 from tests.support.interleaving import Interleaving, Step, any_of
@@ -39,7 +40,10 @@ def sync(stage: Stage) -> Callable[[], object]:
 def sweep_all(stage: Stage) -> Callable[[], object]:
     everything = plan.Cap(1, is_share=True)
     request = sweep.SweepRequest(
-        stage.replica, min_age=0.0, max_delete=everything, runner="inline", parallelism=1
+        stage.replica,
+        min_age=0.0,
+        max_delete=everything,
+        execution=ExecutionOptions(runner="inline", parallelism=1),
     )
     return lambda: sweep.sweep(request, silent)
 
@@ -236,7 +240,7 @@ def without_checks(patch: pytest.MonkeyPatch) -> None:
     half-written.
     """
     patch.setattr(lease.Lease, "check", lambda _self: None)
-    patch.setattr(lease.Held, "check", lambda _self, _site: None)
+    patch.setattr(lease.LeaseToken, "check", lambda _self, _side: None)
     patch.setattr(Replica, "without_unfinished", lambda _self: True)
 
 

@@ -2,7 +2,7 @@
 follow.
 
 Each job proves its own state: what every key, list, union and broadcast state must hold is a pure
-function of the source offsets in the checkpoint (`tests/flink`, `Ledger.java`).
+function of the source offsets in the checkpoint (`tests/flink`, `RateLimiter.java`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLI_SECONDS = 120
 class Source:
     """A job of data centre A, stopped, and what it left."""
 
-    site: Path
+    side: Path
     run: RunResult
     job: Job
 
@@ -51,31 +51,31 @@ class Sources:
 
     def __call__(self, name: str) -> Source:
         if name not in self._made:
-            site = self._directory / name / "a"
-            self._made[name] = MAKERS[name](self._flink, site)
+            side = self._directory / name / "a"
+            self._made[name] = MAKERS[name](self._flink, side)
         return self._made[name]
 
 
 def one_job(job: Job) -> Callable[[Flink, Path], Source]:
-    def make(flink: Flink, site: Path) -> Source:
-        here = replace(job, changelog=site / "dstl") if job.changelog else job
-        run = flink.run(site / "ckpt", here)
+    def make(flink: Flink, side: Path) -> Source:
+        here = replace(job, changelog=side / "dstl") if job.changelog else job
+        run = flink.run(side / "ckpt", here)
         assert run.failure is None
-        return Source(site, run, here)
+        return Source(side, run, here)
 
     return make
 
 
-def three_jobs(flink: Flink, site: Path) -> Source:
+def three_jobs(flink: Flink, side: Path) -> Source:
     """Each claims what the one before left, so that the third references files of the first."""
-    first = run = flink.run(site / "ckpt", checkpoints=2)
+    first = run = flink.run(side / "ckpt", checkpoints=2)
     for _ in range(2):
-        run = flink.run(site / "ckpt", checkpoints=2, restore=run.newest, claim_mode="CLAIM")
+        run = flink.run(side / "ckpt", checkpoints=2, restore=run.newest, claim_mode="CLAIM")
         assert run.exact, run.failure
     assert any(
         first.job_id in row["path"] for row in flink.refs(run.newest) if row.get("type") == 2
     )
-    return Source(site, run, Job())
+    return Source(side, run, Job())
 
 
 MAKERS: dict[str, Callable[[Flink, Path], Source]] = {
@@ -85,7 +85,7 @@ MAKERS: dict[str, Callable[[Flink, Path], Source]] = {
     "file merging": one_job(Job(file_merging=True)),
     "file merging across checkpoints": one_job(Job(file_merging_across=True)),
     "unaligned": one_job(Job(unaligned=True)),
-    "changelog": one_job(Job(changelog=Path("in the site"))),
+    "changelog": one_job(Job(changelog=Path("in the side"))),
 }
 
 
@@ -131,15 +131,15 @@ def test_a_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow
     flink: Flink, sources: Sources, tmp_path: Path, case: Case
 ) -> None:
     source = sources(case.source)
-    before = snapshot(source.site)
+    before = snapshot(source.side)
     replica = sync(
         source.checkpoint, tmp_path / "ckpt", "--paths", case.paths, "--runner", case.runner
     )
     assert_stands_alone(flink.refs(replica), replica)
-    with moved_away(source.site):
+    with moved_away(source.side):
         job = replace(at(tmp_path, source.job), parallelism=case.parallelism)
         assert_restores_twice(flink, replica, job, case.claim_mode)
-    assert snapshot(source.site) == before
+    assert snapshot(source.side) == before
 
 
 def test_unaligned_checkpoints_do_hold_records_in_flight(
@@ -157,9 +157,9 @@ def test_unaligned_checkpoints_do_hold_records_in_flight(
 def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
     flink: Flink, tmp_path: Path
 ) -> None:
-    site, target = tmp_path / "a", tmp_path / "b" / "ckpt"
+    side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
     reports = []
-    with flink.start(site / "ckpt", interval_ms=300) as job:
+    with flink.start(side / "ckpt", interval_ms=300) as job:
         for _ in range(4):
             directory = job.wait_for_checkpoints(2).directory
             reports.append(run_sync(directory, target, codes=(0, 12)))
@@ -170,19 +170,19 @@ def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
     assert len(committed) >= 3
     assert all(report["keep"]["files"] > 0 for report in committed[1:])
     assert [path.name for path in (target / stopped.job_id).glob("chk-*")] == [stopped.newest.name]
-    with moved_away(site):
+    with moved_away(side):
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
 
 
 def test_a_replica_follows_a_job_across_a_restart_that_claimed_the_checkpoint_before(
     flink: Flink, tmp_path: Path
 ) -> None:
-    site, target = tmp_path / "a", tmp_path / "b" / "ckpt"
-    first = flink.run(site / "ckpt", checkpoints=2)
+    side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
+    first = flink.run(side / "ckpt", checkpoints=2)
     sync(first.newest, target)
-    second = flink.run(site / "ckpt", checkpoints=3, restore=first.newest, claim_mode="CLAIM")
+    second = flink.run(side / "ckpt", checkpoints=3, restore=first.newest, claim_mode="CLAIM")
     replica = sync(second.directory, target)
-    with moved_away(site):
+    with moved_away(side):
         shutil.rmtree(target / first.job_id)  # each job's replica stands alone
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
 
@@ -194,7 +194,7 @@ def test_a_replica_written_by_1_20_is_restored_exactly_by_2_3(
     assert flink.version == "1"
     source = sources("rocksdb")
     replica = sync(source.checkpoint, tmp_path / "ckpt")
-    with moved_away(source.site), Flink("2") as newer:
+    with moved_away(source.side), Flink("2") as newer:
         assert_restores_twice(newer, replica, source.job, "NO_CLAIM")
 
 
@@ -208,14 +208,14 @@ class TestAJobThatClaimsItsReplica:
         self, flink: Flink, sources: Sources, tmp_path: Path, name: str
     ) -> None:
         source = sources(name)
-        before = snapshot(source.site)
+        before = snapshot(source.side)
         replica = sync(source.checkpoint, tmp_path / "ckpt", "--paths", "absolute")
         root, claimed = replica.parent.parent, replica / "_metadata"
         job = at(tmp_path, source.job)
         run = flink.run(root, job, restore=replica, claim_mode="CLAIM", until_gone=claimed)
         assert run.exact, run.failure
         assert not claimed.exists()
-        assert snapshot(source.site) == before
+        assert snapshot(source.side) == before
 
 
 class TestRelativePathsWithClaim:
@@ -231,9 +231,8 @@ class TestRelativePathsWithClaim:
         first = flink.run(tmp_path / "ckpt", restore=replica, claim_mode="CLAIM", checkpoints=2)
         second = flink.run(tmp_path / "ckpt", restore=first.newest, checkpoints=0)
         assert first.exact
-        assert (
-            second.failure is not None
-        )  # which of the racing subtasks Flink blames differs from run to run
+        # which of the racing subtasks Flink blames differs from run to run
+        assert second.failure is not None
         assert missing_files(flink.refs(first.newest))
 
     def test_are_avoided_by_the_default_where_only_claim_restores(
@@ -243,7 +242,7 @@ class TestRelativePathsWithClaim:
         report = run_sync(source.checkpoint, tmp_path / "ckpt")
         assert report["paths"] == "absolute"
         assert report["restore"]["claim_mode"] == "CLAIM"
-        with moved_away(source.site):
+        with moved_away(source.side):
             replica = Path(report["replica"].removeprefix("file:")) / source.checkpoint.name
             assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
@@ -271,7 +270,7 @@ def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_
     assert "StateObjects underlying same key should be equal" in (refused.failure or "")
     replica = sync(checkpoint, tmp_path / "ckpt")
     assert_stands_alone(flink.refs(replica), replica)
-    with moved_away(source.site):
+    with moved_away(source.side):
         assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
 
@@ -298,7 +297,7 @@ class TestAPromotedReplica:
             "sync", source.checkpoint, tmp_path / "ckpt", "--runner", "inline", codes=(6,)
         )
         assert "is sealed by" in refused.stderr
-        with moved_away(source.site):
+        with moved_away(source.side):
             assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
 
@@ -313,7 +312,7 @@ class TestAReplicaThatWasMovedByOtherMeans:
         assert "relocate" in cli("verify", moved.parent, codes=(4,)).stdout
         cli("relocate", moved.parent, "--paths", "absolute")
         assert_stands_alone(flink.refs(moved), moved)
-        with moved_away(source.site):
+        with moved_away(source.side):
             assert_restores_twice(flink, moved, source.job, "CLAIM")
 
 
@@ -369,9 +368,9 @@ def assert_stands_alone(refs: Sequence[Event], checkpoint: Path) -> None:
     assert len(spellings) == len(set(paths))
 
 
-def at(site: Path, job: Job) -> Job:
+def at(side: Path, job: Job) -> Job:
     """The same job in another data centre: its changelog is written there."""
-    return replace(job, changelog=site / "dstl") if job.changelog else job
+    return replace(job, changelog=side / "dstl") if job.changelog else job
 
 
 def missing_files(refs: Sequence[Event]) -> list[str]:
@@ -440,13 +439,13 @@ def moved_away(directory: Path) -> Iterator[None]:
         away.rename(directory)
 
 
-def with_a_shared_file(flink: Flink, sources: Sources, site: Path) -> tuple[Source, Path]:
+def with_a_shared_file(flink: Flink, sources: Sources, side: Path) -> tuple[Source, Path]:
     """A job with changelog state, and a checkpoint of it in which two subtasks share a file:
     whether they do is timing.
     """
     for attempt in range(5):
         source = (
-            MAKERS["changelog"](flink, site / f"{attempt}" / "a")
+            MAKERS["changelog"](flink, side / f"{attempt}" / "a")
             if attempt
             else sources("changelog")
         )
@@ -456,11 +455,11 @@ def with_a_shared_file(flink: Flink, sources: Sources, site: Path) -> tuple[Sour
     raise AssertionError("no subtasks shared a file in five jobs")
 
 
-def with_two_spellings(checkpoint: Path, refs: Sequence[Event], site: Path) -> Path:
+def with_two_spellings(checkpoint: Path, refs: Sequence[Event], side: Path) -> Path:
     """A copy of a checkpoint that names a file of several references once relatively, else
     absolutely.
     """
-    copy = site / checkpoint.parent.name / checkpoint.name
+    copy = side / checkpoint.parent.name / checkpoint.name
     shutil.copytree(checkpoint, copy)
     row = shared_files(refs)[0]
     path = row["path"].removeprefix("file:")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from tests.support.commandline import Ended, run
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, metadata, put_checkpoint
@@ -91,14 +91,14 @@ class TwoNames:
     client: str
 
     @property
-    def site(self) -> Site:
+    def side(self) -> Side:
         """For the tests' own writes."""
         options = {
             **self.cluster.conf,
             **self.source.conf,
             "hadoop.user.name": self.cluster.superuser,
         }
-        return Site((("", tuple(options.items())),))
+        return Side((("", tuple(options.items())),))
 
     def at_source(self, path: str) -> str:
         return f"{self.source.prefix}{self.here}/{path}"
@@ -111,7 +111,7 @@ class TwoNames:
 
         Returns the job's directory as the source names it.
         """
-        put_checkpoint(self.site, f"{self.source.prefix}{self.here}/{root}", number, files)
+        put_checkpoint(self.side, f"{self.source.prefix}{self.here}/{root}", number, files)
         return self.at_source(f"{root}/{JOB}")
 
     def savepoint(self, name: str) -> str:

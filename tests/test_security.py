@@ -16,10 +16,11 @@ import pytest
 import s3fs
 
 from cpreplicate.operations import sync
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Site, Sites
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
 from tests.support.s3 import s3fs_options
@@ -104,24 +105,27 @@ def test_a_secret_of_the_environment_reaches_the_storage_only(s3, bucket, tmp_pa
     ids=["s3", "s3-token", "webhdfs", "hdfs"],
 )
 def test_a_secret_is_not_told_when_the_storage_fails_even_in_a_traceback(place, options):
-    site = Site((("", tuple(options.items())),))
+    side = Side((("", tuple(options.items())),))
     with pytest.raises(OSError, match=r".") as raised:
-        site.storage(place).unwrapped.stat(place)
+        side.storage(place).unwrapped.stat(place)
     told = "".join(traceback.format_exception(raised.value))
     assert "Error" in told
     assert_unseen(told.encode(), repr(raised.value).encode())
 
 
 def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
-    site = Site((("", (("password", SECRET),)),))
+    side = Side((("", (("password", SECRET),)),))
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
-    request = Request(
-        f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline", sites=Sites(site, site)
+    request = SyncRequest(
+        f"file:{checkpoint}",
+        f"file:{tmp_path}/dcB",
+        sides=Sides(side, side),
+        execution=ExecutionOptions(runner="inline"),
     )
     report = sync.sync(request, lambda _line: None)
     replica = tmp_path / "dcB" / JOB
-    seal.seal(Replica(f"file:{replica}", site), "chk-1")
-    with lease.held(f"file:{replica}", site):
+    seal.seal(Replica(f"file:{replica}", side), "chk-1")
+    with lease.acquire(f"file:{replica}", side):
         notes = [each.read_bytes() for each in (replica / ".cpreplicate").iterdir()]
     assert len(notes) == 5  # marker, record, manifest, seal and lease
     assert_unseen(*notes, json.dumps(report.plan.actions).encode(), repr(report).encode())

@@ -253,9 +253,8 @@ class TestS3:
         assert proxy.pending == 0
         fetch(f"{proxy.endpoint}/slow/key", BODY)
         proxy.slow_down(2)
-        assert (
-            s3fs.S3FileSystem(**proxy.options).cat_file("s3://slow/key") == BODY
-        )  # it tries again
+        # it tries again
+        assert s3fs.S3FileSystem(**proxy.options).cat_file("s3://slow/key") == BODY
 
     def test_a_response_is_cut_after_so_many_bytes(self, s3: S3Server, proxy: FaultyProxy) -> None:
         s3.make_bucket("cut-response")

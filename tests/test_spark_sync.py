@@ -102,9 +102,8 @@ def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code
     earlier = {
         name: modified for name, modified in copied.items() if modified < (stopped - 2) * 1e9
     }
-    assert (
-        len(copied) >= result["keep"]["files"] >= max(1, len(earlier))
-    )  # tasks report what is complete once a second
+    # tasks report what is complete once a second
+    assert len(copied) >= result["keep"]["files"] >= max(1, len(earlier))
     assert all((shared / name).stat().st_mtime_ns == modified for name, modified in earlier.items())
     assert checker.faults(tmp_path / "dcB" / JOB) == []
 

@@ -25,8 +25,9 @@ from cpreplicate.core import plan
 from cpreplicate.errors import Refused
 from cpreplicate.operations import promote, relocate, sweep, unseal, verify
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.storage import Site
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support import checker
 from tests.support.simulated import READS, SimulatedDisk, SimulatedJob, files
 from tests.support.staging import LATER, TARGET_ROOT, record_run, running_on, silent
@@ -114,10 +115,9 @@ class Replication(RuleBasedStateMachine):
             max_delete=everything,
             trash=trash,
             empty_trash=True,
-            runner="inline",
-            parallelism=1,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
         )
-        run = lambda: sweep.sweep(request, silent)  # a run is a call
+        run = lambda: sweep.sweep(request, silent)  # noqa: E731  # a run is a call
         if dies and not self.sealed:
             self._die_in(run)
         else:
@@ -127,7 +127,7 @@ class Replication(RuleBasedStateMachine):
     @rule(paths=st.sampled_from(["relative", "absolute"]), dies=st.booleans())
     def relocate(self, paths: str, dies: bool) -> None:
         request = relocate.RelocateRequest(self.replica, paths)
-        run = lambda: relocate.relocate(request, silent)
+        run = lambda: relocate.relocate(request, silent)  # noqa: E731
         if dies:
             self._die_in(run)
         else:
@@ -171,21 +171,20 @@ class Replication(RuleBasedStateMachine):
         numbers = self._committed(files(self.disk.snapshot(), self.replica))
         assert numbers[-1] >= self.newest
         with running_on(self.disk):
-            assert verify.verify(self.replica, None, verify.NOTHING, silent, Site()).restorable
+            assert verify.verify(self.replica, None, verify.NOTHING, silent, Side()).restorable
 
     @invariant()
     def the_source_is_never_written_to(self) -> None:
         assert getattr(self, "written_at_source", []) == []
 
     def _sync(self, keep: int, paths: str, put_off: bool) -> Callable[[], object]:
-        request = Request(
+        request = SyncRequest(
             self.job.root,
             TARGET_ROOT,
             paths=paths,
             keep=keep,
             async_deletes=put_off,
-            runner="inline",
-            parallelism=1,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
         )  # type: ignore[arg-type]
         return lambda: sync_operation.sync(request, silent)
 
@@ -232,7 +231,14 @@ TestReplication.settings = settings(
 
 
 def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_needs(monkeypatch):
-    def all_of_the_dropped(committed, replaced, needed, present, written=None):  # what is needed by others is not looked at
+    # what is needed by others is not looked at
+    def all_of_the_dropped(
+        committed,  # noqa: ARG001
+        replaced,
+        needed,  # noqa: ARG001
+        present,  # noqa: ARG001
+        written=None,  # noqa: ARG001
+    ):
         return tuple(
             plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files
         )

@@ -40,9 +40,8 @@ def main() -> NoReturn:
     """
     _fill_closed_descriptors()
     _stop_on_signals()
-    gc.set_threshold(
-        5_000_000, 20, 20
-    )  # a plan makes millions of objects and no cycles: passes over them took a third of it
+    # a plan makes millions of objects and no cycles: passes over them took a third of it
+    gc.set_threshold(5_000_000, 20, 20)
     code = _exit_code()
     if "cpreplicate.output.streams" in sys.modules or code:
         from cpreplicate.output.streams import discard_unwritten
@@ -62,11 +61,10 @@ def _fill_closed_descriptors() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # it takes the lowest free number: this one
+            # it takes the lowest free number: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # until the end
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the end
 
 
 def _stop_on_signals() -> None:
@@ -77,9 +75,8 @@ def _stop_on_signals() -> None:
 
 
 def _raise_stopped(number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(
-        signal.SIGHUP, signal.SIG_IGN
-    )  # a terminal that closes may send it twice: once more by its shell
+    # a terminal that closes may send it twice: once more by its shell
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise _Stopped(number)
 
 
@@ -92,7 +89,7 @@ def _exit_code() -> int:
         return _interrupted(_INTERRUPTED)
     except _Stopped as stopped:
         return _interrupted(stopped.code)
-    except Exception as error:  # the last resort: no traceback reaches a user
+    except Exception as error:  # noqa: BLE001  # the last resort: no traceback reaches a user
         return _failed(error)
 
 

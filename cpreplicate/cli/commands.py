@@ -46,10 +46,10 @@ def inspect(
     from cpreplicate.operations import inspect as verb
     from cpreplicate.output import show_inspection, show_references
 
-    site = common_options.site_of(options.pop("source_conf"), options)
+    side = common_options.side_of(options.pop("source_conf"), options)
     if refs:
-        return read_code(show_references(list(verb.references(checkpoint, site, remap)), output))
-    return read_code(show_inspection(verb.inspect(checkpoint, site, remap), output))
+        return read_code(show_references(list(verb.references(checkpoint, side, remap)), output))
+    return read_code(show_inspection(verb.inspect(checkpoint, side, remap), output))
 
 
 @cli.command(epilog=common_options.REPLICATE_CODES + "\n  20  --exit-code: there are differences")
@@ -155,11 +155,11 @@ def verify(
     from cpreplicate.operations.verify import verify as verb
     from cpreplicate.output import narrate, show_verifications
 
-    part, site = (
+    part, side = (
         common_options.sample_of(options),
-        common_options.site_of(options.pop("target_conf"), options),
+        common_options.side_of(options.pop("target_conf"), options),
     )
-    names = committed(replica, site) if every else (checkpoint or (None,))
-    found = [verb(replica, name, part, narrate, site) for name in names]
+    names = committed(replica, side) if every else (checkpoint or (None,))
+    found = [verb(replica, name, part, narrate, side) for name in names]
     code = read_code(show_verifications(found, output))
     return code if all(each.restorable for each in found) else 4

@@ -13,7 +13,7 @@ from cpreplicate.cli.tables import check_value, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hadoop_conf import read
-from cpreplicate.storage.sites import Options
+from cpreplicate.storage.sides import Options
 
 STORAGE = "storage"
 

@@ -17,7 +17,7 @@ from cpreplicate.core import uri
 
 if TYPE_CHECKING:
     from cpreplicate.operations.fleet import Member
-    from cpreplicate.storage import Sites
+    from cpreplicate.storage import Sides
 
 _OWN = {  # the keys of each table beside the options of `sync`
     "job": ("name", "source", "target", "priority"),
@@ -56,20 +56,19 @@ def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **o
 
     from cpreplicate.operations.fleet import replicate_fleet
     from cpreplicate.output import narrator, show_fleet
-    from cpreplicate.runners import Engine
 
     file = TomlFile(configuration)
     _refuse_mistakes(file)
     common_options.add_storages(file)
-    say, both = narrator(options["progress"]), common_options.sites_of(options)
+    say, both = narrator(options["progress"]), common_options.sides_of(options)
     lock_wait = options.pop("lock_wait")
-    engine = Engine(**common_options.engine_of(common_options.without_access(options)))
+    execution = common_options.execution_of(options)
     members = list(_members(file, both, lock_wait))
     if allow_older:
         members = [
             replace(member, request=replace(member.request, allow_older=True)) for member in members
         ]
-    report = replicate_fleet(members, engine, both, say, dry_run)
+    report = replicate_fleet(members, execution, both, say, dry_run)
     unwritten = show_fleet(report, output)
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
 
@@ -88,7 +87,7 @@ def _refuse_mistakes(file: TomlFile) -> None:
         raise file.error("no jobs are named; write [[job]] or [[root]] tables")
 
 
-def _members(file: TomlFile, both: Sites, lock_wait: float) -> Iterator[Member]:
+def _members(file: TomlFile, both: Sides, lock_wait: float) -> Iterator[Member]:
     """Yield the jobs named, and those below the roots that are not named.
 
     These are alike but for their sources.
@@ -115,7 +114,7 @@ def _tables(file: TomlFile, kind: str, defaults: dict[str, Any]) -> list[dict[st
 
 
 def _member(
-    file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: Sites, lock_wait: float
+    file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: Sides, lock_wait: float
 ) -> Member:
     """Return one job, its options understood as those of `sync` are.
 
@@ -137,7 +136,7 @@ def _member(
             f"{file.path}: {name}", words, parent=click.get_current_context()
         ) as context:
             request = replace(
-                common_options.request_of(context.params | {"progress": "none"}), sites=both
+                common_options.request_of(context.params | {"progress": "none"}), sides=both
             )
     except click.UsageError as error:
         raise file.error(f"job {name}: {error.format_message()}", kind, at) from error

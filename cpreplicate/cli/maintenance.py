@@ -44,20 +44,22 @@ EXIT STATUS
 @common_options.output_option
 def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     """Remove orphans: files under a replica that no committed checkpoint there references."""
-    from cpreplicate.operations.sweep import SweepRequest, look
+    from cpreplicate.operations.sweep import SweepRequest, check
     from cpreplicate.operations.sweep import sweep as verb
     from cpreplicate.output import narrator, show_sweep
-    from cpreplicate.storage import Sites
+    from cpreplicate.storage import Sides
 
-    site = common_options.site_of(options.pop("target_conf"), options)
+    side = common_options.side_of(options.pop("target_conf"), options)
     say = narrator(options["progress"])
     request = SweepRequest(
-        sites=Sites(site, site), **common_options.engine_of(common_options.without_access(options))
+        sides=Sides(side, side),
+        execution=common_options.execution_of(options),
+        **common_options.without_access(options),
     )
     with common_options.showing_what_was_refused(
         lambda report: show_sweep(report, output, actions)
     ):
-        report = look(request) if dry_run else verb(request, say)
+        report = check(request) if dry_run else verb(request, say)
     unwritten = show_sweep(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 
@@ -82,8 +84,8 @@ def relocate(output: Any, **options: Any) -> int:
     from cpreplicate.operations.relocate import relocate as verb
     from cpreplicate.output import narrate, show_relocation
 
-    site = common_options.site_of(options.pop("target_conf"), options)
-    done = verb(RelocateRequest(site=site, **common_options.without_access(options)), narrate)
+    side = common_options.side_of(options.pop("target_conf"), options)
+    done = verb(RelocateRequest(side=side, **common_options.without_access(options)), narrate)
     return change_code(show_relocation(done, output))
 
 
@@ -107,12 +109,12 @@ def promote(output: Any, **options: Any) -> int:
     from cpreplicate.operations.promote import promote as verb
     from cpreplicate.output import narrate, show_promotion
 
-    content, site = (
+    content, side = (
         common_options.sample_of(options),
-        common_options.site_of(options.pop("target_conf"), options),
+        common_options.side_of(options.pop("target_conf"), options),
     )
     done = verb(
-        PromoteRequest(content=content, site=site, **common_options.without_access(options)),
+        PromoteRequest(content=content, side=side, **common_options.without_access(options)),
         narrate,
     )
     code = change_code(show_promotion(done, output))
@@ -147,6 +149,6 @@ def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) 
             " replica, or --no-job-uses-it"
         )
     sealed = verb(
-        UnsealRequest(replica, job, common_options.site_of(options.pop("target_conf"), options))
+        UnsealRequest(replica, job, common_options.side_of(options.pop("target_conf"), options))
     )
     narrate(f"unsealed {replica}, which was sealed {sealed}")

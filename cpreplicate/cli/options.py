@@ -1,4 +1,4 @@
-"""What several commands share: options, and how they become requests and sites."""
+"""What several commands share: options, and how they become requests and sides."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from cpreplicate.storage.narration import narrate_with
 if TYPE_CHECKING:
     from cpreplicate.cli.toml_file import TomlFile
     from cpreplicate.core.plan import Cap
-    from cpreplicate.operations.sync_plan import Request
+    from cpreplicate.operations.sync_plan import SyncRequest
     from cpreplicate.operations.verify import Sample
-    from cpreplicate.storage import Limits, Site, Sites
+    from cpreplicate.runners import ExecutionOptions
+    from cpreplicate.storage import Limits, Side, Sides
 
 STORAGES = "cpreplicate.storages"
 _NARRATED = "cpreplicate.narrated"
@@ -160,16 +161,22 @@ def _properties(
     return tuple((name.strip(), text.strip()) for name, _, text in pairs)
 
 
-def engine_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with `runner_options`, where they are among them, as an `Engine` takes them."""
+_EXECUTION = (
+    "runner", "master", "parallelism", "batch_bytes", "batch_files", "streams", "explain",
+)  # fmt: skip
+
+
+def execution_of(options: dict[str, Any]) -> ExecutionOptions:
+    """Build `ExecutionOptions`; take `runner_options` out of the options."""
     from cpreplicate.cli.config import spark_properties
     from cpreplicate.output import show_progress
+    from cpreplicate.runners import ExecutionOptions
 
-    if "progress" in options:
-        options["show"] = show_progress(options.pop("progress"))
-        file = options.pop("properties_file")
-        options["conf"] = (*(spark_properties(file) if file else ()), *options["conf"])
-    return options
+    file = options.pop("properties_file")
+    conf = (*(spark_properties(file) if file else ()), *options.pop("conf"))
+    show = show_progress(options.pop("progress"))
+    chosen = {name: options.pop(name) for name in _EXECUTION}
+    return ExecutionOptions(conf=conf, show=show, **chosen)
 
 
 lock_wait = click.option(
@@ -249,25 +256,31 @@ def add_storages(file: TomlFile) -> None:
     meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(file)}
 
 
-def sites_of(options: dict[str, Any]) -> Sites:
+def sides_of(options: dict[str, Any]) -> Sides:
     """Takes what tells how both sides are reached out of the options."""
-    from cpreplicate.storage import Sites
+    from cpreplicate.storage import Sides
 
     limits = storage_options.limits_of(options)
-    source = site_of(options.pop("source_conf"), options, limits)
-    target = site_of(options.pop("target_conf"), options, limits)
-    return Sites(source, target, options.pop("preserve", False))
+    source = side_of(options.pop("source_conf"), options, limits)
+    target = side_of(options.pop("target_conf"), options, limits)
+    return Sides(source, target, options.pop("preserve", False))
 
 
-def request_of(options: dict[str, Any]) -> Request:
-    from cpreplicate.operations.sync_plan import Request
+def request_of(options: dict[str, Any]) -> SyncRequest:
+    from cpreplicate.operations.sync_plan import SyncRequest
+    from cpreplicate.runners import ExecutionOptions
 
-    both = sites_of(options)
+    both = sides_of(options)
     for name in ("dry_run", "actions", "output"):
         options.pop(name, None)
-    rest = engine_of(without_access(options))
-    return Request(
-        remaps=rest.pop("remap"), source_roots=rest.pop("source_root"), sites=both, **rest
+    execution = execution_of(options) if "runner" in options else ExecutionOptions()
+    rest = without_access(options)
+    return SyncRequest(
+        remaps=rest.pop("remap"),
+        source_roots=rest.pop("source_root"),
+        sides=both,
+        execution=execution,
+        **rest,
     )
 
 
@@ -276,10 +289,10 @@ def without_access(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in ACCESS}
 
 
-def site_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Site:
+def side_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Side:
     _narrate_retries(options.get("progress", "auto"))
     storages = click.get_current_context().meta.get(STORAGES, {})
-    return storage_options.site(
+    return storage_options.side(
         words, storages, options, limits or storage_options.limits_of(options)
     )
 

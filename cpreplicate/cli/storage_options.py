@@ -1,4 +1,4 @@
-"""The options that tell how each side's storage is reached, as `storage.Site`s."""
+"""The options that tell how each side's storage is reached, as `storage.Side`s."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import click
 
 from cpreplicate.errors import UsageError
 from cpreplicate.protocol.users import user_name
-from cpreplicate.storage import HDFS_CLIENTS, Limits, Site, WriteSettings
+from cpreplicate.storage import HDFS_CLIENTS, Limits, Side, WriteSettings
 from cpreplicate.storage.backends.hadoop_conf import read
-from cpreplicate.storage.sites import Options
+from cpreplicate.storage.sides import Options
 from cpreplicate.storage.wrappers.limits import new_limits
 
 _UNITS = {
@@ -124,9 +124,9 @@ def writing(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def site(
+def side(
     words: Sequence[str], tables: Mapping[str, Options], options: Mapping[str, Any], limits: Limits
-) -> Site:
+) -> Side:
     """One side, from its `--…-conf` words, the `[storage."…"]` tables and the environment of this
     process.
 
@@ -141,7 +141,7 @@ def site(
         ("", tuple(given.items())),
     ]
     write = WriteSettings(options.get("replication"), options.get("block_size"))
-    return Site(tuple(found), options["hdfs_client"], write, options["retry_for"], limits)
+    return Side(tuple(found), options["hdfs_client"], write, options["retry_for"], limits)
 
 
 def limits_of(options: Mapping[str, Any]) -> Limits:

@@ -12,13 +12,14 @@ import click
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import UsageError
 
+# the metavars of options that are parsed from text
 _NUMBER_OR_TEXT = (
     "TIME",
     "SIZE",
     "SIZE/s",
     "SHARE",
     "N|P%",
-)  # the metavars of options that are parsed from text
+)
 
 
 def spelled(name: str) -> str:

@@ -111,11 +111,12 @@ def copies_and_keeps(
     another program's, or damaged.
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
+    # half the cost of `Action(...)`, of which there may be a million
     copies, keeps, new = (
         [],
         [],
         tuple.__new__,
-    )  # half the cost of `Action(...)`, of which there may be a million
+    )
     for target, (source, extent, size, _) in needed.items():
         length, vouch = present.get(target), vouched.get(target)
         if vouch is not None and vouch.crc32c is not None and length == vouch.length >= extent:

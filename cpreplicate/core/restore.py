@@ -92,7 +92,7 @@ def warnings(metadata: Metadata, chosen: Paths) -> tuple[str, ...]:
     return tuple(found)
 
 
-def speller(
+def path_rewriter(
     closure: Closure, placement: Layout, replica: str, mode: str
 ) -> Callable[[Handle], Absolute | Relative | None]:
     """How each handle is to be spelled in the replica: one spelling for each file throughout.

@@ -13,7 +13,7 @@ from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Read, Runner
-from cpreplicate.storage import Copied, Sites, checksum
+from cpreplicate.storage import Copied, Sides, checksum
 
 Say = Callable[[str], None]
 DIFFERS = "damaged: its content is not the recorded one"
@@ -71,7 +71,7 @@ class Compared(NamedTuple):
 
 
 def keeping_what_is_equal(
-    made: Plan, replica: Replica, written: set[str], runner: Runner, sites: Sites, say: Say
+    made: Plan, replica: Replica, written: set[str], runner: Runner, sides: Sides, say: Say
 ) -> Compared:
     """Return the plan of an adopted directory in which files that were there before, and equal the
     source's, are kept.
@@ -88,7 +88,7 @@ def keeping_what_is_equal(
     )
     pairs = [(str(each.source), replica.at(each.target)) for each in others]
     outcomes = runner.map(
-        _Both(runner.limited(sites)), pairs, [place for pair in pairs for place in pair]
+        _Both(runner.limited(sides)), pairs, [place for pair in pairs for place in pair]
     )
     others = [each for each, both in zip(others, outcomes, strict=True) if both is not None]
     found = [both for both in outcomes if both is not None]
@@ -126,11 +126,11 @@ class _Both:
     None if one of them is gone by now.
     """
 
-    def __init__(self, sites: Sites) -> None:
-        self._sites = sites
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
 
     def __call__(self, pair: tuple[str, str]) -> tuple[Copied, Copied] | None:
         try:
-            return checksum(pair[0], self._sites.source), checksum(pair[1], self._sites.target)
+            return checksum(pair[0], self._sides.source), checksum(pair[1], self._sides.target)
         except FileNotFoundError:
             return None

@@ -17,16 +17,22 @@ from typing import Literal
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
-from cpreplicate.operations.sync import Looked, Report, Say, look, sync
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync import Report, Say, SyncCheck, check, sync
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import Engine, Runner, SharedRunner, choose_runner, seconds_by_spark
-from cpreplicate.storage import Site, Sites
+from cpreplicate.runners import (
+    ExecutionOptions,
+    Runner,
+    SharedRunner,
+    choose_runner,
+    seconds_by_spark,
+)
+from cpreplicate.storage import Side, Sides
 
 Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _FEW = (
-    200  # jobs whose looks are not worth starting Spark, and tell whether those of the others are
+    200  # jobs whose checks are not worth starting Spark, and tell whether those of the others are
 )
 _AT_ONCE = 16  # jobs being replicated: most of their time is waiting for executors
 _SOME_FAILED = 3
@@ -41,7 +47,7 @@ class Member:
     """
 
     name: str
-    request: Request
+    request: SyncRequest
     priority: int = 0
     is_discovered: bool = False
 
@@ -58,7 +64,7 @@ class JobResult:
     target_root: str
     priority: int
     status: Status
-    looked: Looked | None = None
+    check: SyncCheck | None = None
     report: Report | None = None
     exit_code: int = 0
     error: str | None = None
@@ -83,14 +89,14 @@ class FleetReport:
         return sum(job.status == status for job in self.jobs)
 
 
-def jobs_under(root: str, site: Site) -> list[str]:
+def jobs_under(root: str, side: Side) -> list[str]:
     """The directories of jobs under a root: those named by a job's id, in order.
 
     One listing. Raises `NotThere` if none is.
     """
     found = [
         child
-        for child in site.storage(root).list(root)
+        for child in side.storage(root).list(root)
         if child.is_directory and JOB_ID.fullmatch(child.name)
     ]
     if not found:
@@ -102,7 +108,11 @@ def jobs_under(root: str, site: Site) -> list[str]:
 
 
 def replicate_fleet(
-    members: Sequence[Member], engine: Engine, sites: Sites, say: Say, dry_run: bool = False
+    members: Sequence[Member],
+    execution: ExecutionOptions,
+    sides: Sides,
+    say: Say,
+    dry_run: bool = False,
 ) -> FleetReport:
     """Replicate what has changed, important jobs first. A job's failure is its own. Raises
     `UsageError` for a fleet of which two jobs would share a replica.
@@ -114,111 +124,123 @@ def replicate_fleet(
         for at, priority in enumerate(sorted({member.priority for member in members}, reverse=True))
     }
     with ExitStack() as runners:
-        runner, looked = _looks(members, engine, sites, len(levels), runners)
+        runner, checked = _check_all(members, execution, sides, len(levels), runners)
         changed = [
-            at for at, each in enumerate(looked) if isinstance(each, Looked) and not each.is_current
+            at
+            for at, each in enumerate(checked)
+            if isinstance(each, SyncCheck) and not each.is_current
         ]
         say(f"{len(changed)} of {len(members)} jobs have changed")
-        results = [_settled(member, each) for member, each in zip(members, looked, strict=True)]
+        results = [_settled(member, each) for member, each in zip(members, checked, strict=True)]
         if changed and not dry_run:
             changed.sort(key=lambda at: (-members[at].priority, members[at].name))
-            sums = [each for each in looked if isinstance(each, Looked)]
-            runner = runners.enter_context(_copier(runner, engine, sites, sums, len(levels)))
-            if engine.explain:
+            sums = [each for each in checked if isinstance(each, SyncCheck)]
+            runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
+            if execution.explain:
                 say(f"runner: {runner.name} ({runner.reason})")
             done = _replicate([members[at] for at in changed], levels, runner, say)
             for at, result in zip(changed, done, strict=True):
-                results[at] = replace(result, looked=results[at].looked)
+                results[at] = replace(result, check=results[at].check)
     return FleetReport(tuple(results), runner.name, time.monotonic() - started)
 
 
 class _Look:
-    """A look at one job, wherever there is a slot.
+    """Check one job, wherever there is a slot.
 
     What fails is told, not raised, since it is that job's alone.
     """
 
-    def __init__(self, sites: Sites) -> None:
-        self._sites = sites
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
 
-    def __call__(self, member: Member) -> Looked | JobResult:
+    def __call__(self, member: Member) -> SyncCheck | JobResult:
         try:
-            if member.is_discovered and _is_standby(member.request.source, self._sites.source):
+            if member.is_discovered and _is_standby(member.request.source, self._sides.source):
                 return _ended(member, "skipped")
-            return look(replace(member.request, sites=self._sites))
+            return check(replace(member.request, sides=self._sides))
         except NotThere as error:
             return _ended(member, "empty") if member.is_discovered else _failed(member, error)
-        except Exception as error:  # whatever it is, it is this job's
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
             return _failed(member, error)
 
 
-def _is_standby(source: str, site: Site) -> bool:
+def _is_standby(source: str, side: Side) -> bool:
     """Return whether a directory below a root is a replica, and not one that was promoted and that
     a job writes to by now.
     """
-    replica = Replica(source, site)
+    replica = Replica(source, side)
     if not ownership.is_replica(replica):
         return False
     return not seal.is_sealed(replica) or not ownership.examine(replica).unrecorded
 
 
-def _settled(member: Member, looked: Looked | JobResult) -> JobResult:
-    if isinstance(looked, JobResult):
-        return looked
-    return replace(_ended(member, "current" if looked.is_current else "planned"), looked=looked)
+def _settled(member: Member, checked: SyncCheck | JobResult) -> JobResult:
+    if isinstance(checked, JobResult):
+        return checked
+    return replace(_ended(member, "current" if checked.is_current else "planned"), check=checked)
 
 
-def _looks(
-    members: Sequence[Member], engine: Engine, sites: Sites, levels: int, runners: ExitStack
-) -> tuple[Runner, list[Looked | JobResult]]:
-    """A look at every job.
+def _check_all(
+    members: Sequence[Member],
+    execution: ExecutionOptions,
+    sides: Sides,
+    levels: int,
+    runners: ExitStack,
+) -> tuple[Runner, list[SyncCheck | JobResult]]:
+    """Check every job.
 
     With `auto` by threads, unless the first of them tell that Spark would be through sooner.
     """
-    few = members[:_FEW] if engine.runner == "auto" else members
-    first = "spark" if engine.runner == "spark" else "inline"
-    show = engine.show if engine.runner == first else None  # else another runner may copy
+    few = members[:_FEW] if execution.runner == "auto" else members
+    first = "spark" if execution.runner == "spark" else "inline"
+    show = execution.show if execution.runner == first else None  # else another runner may copy
     runner = runners.enter_context(
-        choose_runner(replace(engine, runner=first, show=show), 0, 0, sites, levels)
+        choose_runner(replace(execution, runner=first, show=show), 0, 0, sides, levels)
     )
     began = time.monotonic()
-    looked = _look_at(few, runner, sites)
+    checked = _check(few, runner, sides)
     if rest := members[len(few) :]:
         inline = (time.monotonic() - began) / len(few) * len(rest)
-        if (by_spark := seconds_by_spark(engine, inline)) < inline:
+        if (by_spark := seconds_by_spark(execution, inline)) < inline:
             reason = (
-                f"auto, {len(rest)} more jobs to look at: inline about {inline:.0f} s, Spark about"
+                f"auto, {len(rest)} more jobs to check: inline about {inline:.0f} s, Spark about"
                 f" {by_spark:.0f} s"
             )
             runner = runners.enter_context(
-                choose_runner(replace(engine, runner="spark"), 0, 0, sites, levels, reason)
+                choose_runner(replace(execution, runner="spark"), 0, 0, sides, levels, reason)
             )
-        looked += _look_at(rest, runner, sites)
-    return runner, looked
+        checked += _check(rest, runner, sides)
+    return runner, checked
 
 
-def _look_at(members: Sequence[Member], runner: Runner, sites: Sites) -> list[Looked | JobResult]:
+def _check(members: Sequence[Member], runner: Runner, sides: Sides) -> list[SyncCheck | JobResult]:
     bare = [
-        replace(member, request=replace(member.request, sites=Sites(), show=None))
+        replace(
+            member, request=replace(member.request, sides=Sides(), execution=ExecutionOptions())
+        )
         for member in members
     ]
     places = [
         place for member in members for place in (member.request.source, member.request.target_root)
     ]
-    return runner.map(_Look(runner.limited(sites)), bare, places)
+    return runner.map(_Look(runner.limited(sides)), bare, places)
 
 
 def _copier(
-    planner: Runner, engine: Engine, sites: Sites, looked: Sequence[Looked], levels: int
+    planner: Runner,
+    execution: ExecutionOptions,
+    sides: Sides,
+    checked: Sequence[SyncCheck],
+    levels: int,
 ) -> AbstractContextManager[Runner]:
     """Spark, once it has started; else as it is worth for all of them together."""
-    if planner.name == "spark" or engine.runner == "inline":
+    if planner.name == "spark" or execution.runner == "inline":
         return nullcontext(planner)
     return choose_runner(
-        engine,
-        sum(each.files for each in looked),
-        sum(each.bytes for each in looked),
-        sites,
+        execution,
+        sum(each.files for each in checked),
+        sum(each.bytes for each in checked),
+        sides,
         levels,
     )
 
@@ -244,7 +266,7 @@ def _replicate(
 def _one(member: Member, runner: Runner, say: Say) -> JobResult:
     try:
         report = sync(member.request, _named(member.name, say), runner)
-    except Exception as error:  # whatever it is, it is this job's
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
         say(f"{member.name}: {error}")
         return _failed(member, error)
     return replace(_ended(member, "replicated"), report=report)

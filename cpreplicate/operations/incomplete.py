@@ -15,7 +15,7 @@ from cpreplicate.core.closure import job_directory
 from cpreplicate.errors import Misplaced, SourceBroken
 from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.source import Source
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
 # entropy-injected paths give every file a directory of its own, and each that is checked costs a
 # call
@@ -28,7 +28,7 @@ class Search(NamedTuple):
     source: Source
     remaps: Sequence[uri.Remap]
     allowed: Sequence[str]
-    site: Site
+    side: Side
 
     def missing(self, places: Sequence[str]) -> list[str]:
         """Return those of the files that are missing, judged by one file of each directory.
@@ -43,7 +43,7 @@ class Search(NamedTuple):
         present = {
             child.uri
             for directory in lost
-            for child in self.site.storage(directory).list(directory)
+            for child in self.side.storage(directory).list(directory)
         }
         return [each for each in places if uri.parent(each) in lost and each not in present]
 
@@ -97,7 +97,7 @@ class Search(NamedTuple):
         )
 
     def _exists(self, place: str) -> bool:
-        return self.site.storage(place).stat(place) is not None
+        return self.side.storage(place).stat(place) is not None
 
 
 def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> SourceBroken:

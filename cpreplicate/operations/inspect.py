@@ -11,7 +11,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import closure, foreign_groups
 from cpreplicate.core.metadata import Handle, Metadata
 from cpreplicate.protocol.source import find, read_metadata
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class ReferenceRow(NamedTuple):
     position: int | None
 
 
-def inspect(place: str, site: Site, remaps: Sequence[uri.Remap]) -> Inspection:
+def inspect(place: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
     """Summarise the checkpoint that `place` means. Raises `NotThere`, `MetadataError`."""
-    source = find(place, site)
-    metadata = read_metadata(source.checkpoint, site).metadata
+    source = find(place, side)
+    metadata = read_metadata(source.checkpoint, side).metadata
     found = closure(metadata, remaps)
     handles = [handle for handle in metadata.handles if handle.kind != "directory"]
     return Inspection(
@@ -82,9 +82,9 @@ def inspect(place: str, site: Site, remaps: Sequence[uri.Remap]) -> Inspection:
     )
 
 
-def references(place: str, site: Site, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
+def references(place: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
     """Every state handle of the checkpoint, in the order of the file."""
-    metadata = read_metadata(find(place, site).checkpoint, site).metadata
+    metadata = read_metadata(find(place, side).checkpoint, side).metadata
     places = closure(metadata, remaps).places
     for handle in metadata.handles:
         if handle.kind != "directory":

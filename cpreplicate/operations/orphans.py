@@ -34,11 +34,12 @@ _LAID_OUT = ("shared", "taskowned", FOREIGN)
 OVER = "journal of a run that is over"
 STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
+# what says that other files are cpreplicate's goes after them
 LAST = (
     OVER,
     STALE_MANIFEST,
     STALE_RECORD,
-)  # what says that other files are cpreplicate's goes after them
+)
 _NOT_OURS = "not recorded as written by cpreplicate"
 
 
@@ -93,10 +94,10 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
         ):
             tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
-    held = sum(path.partition("/")[0] != OWN for path in tree.files)
+    files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)
     return Found(
         names,
-        held,
+        files_of_replica,
         tuple(orphans),
         trash,
         tree.left,
@@ -210,14 +211,14 @@ def _journals_that_are_over(
 
 def _needed(replica: Replica, state: State) -> set[str]:
     needed: set[str] = set()
-    for held in state.committed:
-        if held.outside:
+    for committed in state.committed:
+        if committed.outside:
             raise Refused(
-                f"{replica.at(held.name)} references {len(held.outside)} files outside the replica,"
-                f" such as {held.outside[0]}: it was moved or is damaged, so nothing was removed."
+                f"{replica.at(committed.name)} references {len(committed.outside)} files outside the replica,"
+                f" such as {committed.outside[0]}: it was moved or is damaged, so nothing was removed."
                 " `cpreplicate relocate` rewrites the paths of a replica that was moved"
             )
-        needed.update(held.files)
+        needed.update(committed.files)
     if not needed:
         raise Refused(f"{replica.root}: no committed checkpoint references any file, so all would be orphans; nothing was"
                       " removed. Delete the replica by hand if it is of no use")  # fmt: skip

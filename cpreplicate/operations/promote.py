@@ -14,11 +14,12 @@ from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans
 from cpreplicate.operations.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
-from cpreplicate.protocol import lease, seal
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.ownership import State
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
 Say = Callable[[str], None]
 
@@ -31,7 +32,7 @@ class PromoteRequest:
     checkpoint: str | None = None
     content: Sample = NOTHING
     lock_wait: float = 0.0
-    site: Site = field(default=Site())
+    side: Side = field(default=Side())
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,23 @@ def promote(request: PromoteRequest, say: Say) -> Promotion:
 
     Promoting again what is sealed verifies it and tells the same once more.
     """
-    replica = Replica(request.replica, request.site)
+    replica = Replica(request.replica, request.side)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
-    with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
+    with acquire(replica.root, replica.side, request.lock_wait, say) as lease:
         if (state := _refuse_foreign(replica, request)) is not None:
             orphans.refuse_newer_files(replica, state)
-        found = verify(request.replica, request.checkpoint, request.content, say, request.site)
+        found = verify(request.replica, request.checkpoint, request.content, say, request.side)
         name = f"chk-{found.checkpoint_id}"
         if not found.restorable:
             return Promotion(found, name, None, seal.describe(replica))
         if seal.describe(replica) is None:
-            relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), hold)
-            hold.check()
+            relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
+            lease.check()
             seal.seal(replica, name)
             say(
                 f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
             )
-    metadata = read_metadata(replica.at(name), replica.site).metadata
+    metadata = read_metadata(replica.at(name), replica.side).metadata
     return Promotion(found, name, _starting(metadata, replica.at(name)), seal.describe(replica))
 
 

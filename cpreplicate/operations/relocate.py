@@ -19,12 +19,12 @@ from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans
 from cpreplicate.operations.deletion import refuse_links, some
-from cpreplicate.protocol import lease, ownership, seal
+from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.digest import digest_of
-from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, read_metadata
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from cpreplicate.storage.base import Content
 
 Say = Callable[[str], None]
@@ -44,7 +44,7 @@ class RelocateRequest:
     root: str | None = None
     moved_from: str | None = None
     lock_wait: float = 0.0
-    site: Site = field(default=Site())
+    side: Side = field(default=Side())
 
 
 class Relocated(NamedTuple):
@@ -83,9 +83,11 @@ class _Work:
     root: str
 
     def rewritten(self) -> Iterator[bytes]:
-        speller = restore_rules.speller(self.closure, self.layout, self.root, self.spelling.mode)
+        rewriter = restore_rules.path_rewriter(
+            self.closure, self.layout, self.root, self.spelling.mode
+        )
         with ExitStack() as stack:
-            yield from rewrite(self.file.open(stack), self.file.metadata, speller)
+            yield from rewrite(self.file.open(stack), self.file.metadata, rewriter)
 
 
 @dataclass(frozen=True)
@@ -109,26 +111,26 @@ def relocate(request: RelocateRequest, say: Say, names: Sequence[str] | None = N
     kept beside until all are done and read back. Raises `Refused`, having changed nothing, where a
     file is missing or cannot be told.
     """
-    replica = Replica(request.replica, request.site)
+    replica = Replica(request.replica, request.side)
     _work(replica, names, request)
-    with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
-        return relocate_held(replica, names, request, hold)
+    with acquire(replica.root, replica.side, request.lock_wait, say) as lease:
+        return relocate_held(replica, names, request, lease)
 
 
 def relocate_held(
-    replica: Replica, names: Sequence[str] | None, request: RelocateRequest, hold: Lease
+    replica: Replica, names: Sequence[str] | None, request: RelocateRequest, lease: Lease
 ) -> Relocation:
     """The same where the lease is held already."""
     work = _work(replica, names, request, is_alone=True)
     changed = [each for each in work if not _is_written(replica, each)]
     for each in reversed(changed):  # the oldest first, so that the files' times tell the newest
         _keep_way_back(replica, each.name)
-        _replace(replica, each.name, each.rewritten, hold)
+        _replace(replica, each.name, each.rewritten, lease)
     for each in work:
         _carry_manifest_over(replica, each.name)
     if wrong := [each.name for each in changed if not _is_written(replica, each)]:
         for name in wrong:
-            _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), hold)
+            _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), lease)
         raise OSError(
             f"{replica.root}: {some(wrong)} did not read back as written; what was there before is"
             " there again"
@@ -157,7 +159,7 @@ def _is_written(replica: Replica, work: _Work) -> bool:
     return data is not None and data.digest == digest_of(work.rewritten())
 
 
-def _replace(replica: Replica, name: str, content: Content, hold: Lease) -> None:
+def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> None:
     """Publish another spelling of a checkpoint.
 
     Both are recorded as cpreplicate's before it appears.
@@ -166,7 +168,7 @@ def _replace(replica: Replica, name: str, content: Content, hold: Lease) -> None
     if data is None:
         raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
     ownership.announce_rewrite(replica, name, data.digest, content)
-    replica.publish(name, content, hold.check, replace=True)
+    replica.publish(name, content, lease.check, replace=True)
 
 
 def _relocated(work: _Work, changed: bool) -> Relocated:
@@ -192,7 +194,7 @@ def _work(
 
 
 def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
-    file = read_metadata(replica.at(name), replica.site)
+    file = read_metadata(replica.at(name), replica.side)
     found = closure(file.metadata)
     roots = (replica.root, *_former_roots(found, replica, request))
     layout = _Lain(name, roots)

@@ -15,18 +15,18 @@ from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.operations import deletion, orphans
 from cpreplicate.operations.orphans import TRASH, Found
-from cpreplicate.protocol import lease, records, seal
-from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol import records, seal
+from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import Engine, choose_runner
-from cpreplicate.storage import Sites
+from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.storage import Sides
 
 Say = Callable[[str], None]
 HALF = Cap(0.5, is_share=True)
 
 
 @dataclass(frozen=True)
-class SweepRequest(Engine):
+class SweepRequest:
     """What to sweep and how.
 
     `min_age` in seconds: what is younger may belong to a run that this one cannot see.
@@ -38,7 +38,8 @@ class SweepRequest(Engine):
     trash: bool = False
     empty_trash: bool = False
     lock_wait: float = 0.0
-    sites: Sites = field(default=Sites())
+    sides: Sides = field(default=Sides())
+    execution: ExecutionOptions = field(default=ExecutionOptions())
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ class Sweep:
         return total(self.deletes)
 
 
-def look(request: SweepRequest) -> Sweep:
+def check(request: SweepRequest) -> Sweep:
     """What a sweep would remove, nothing done.
 
     Raises `Refused` where it cannot be sure, and over the cap.
     """
     started = time.monotonic()
-    report = _look(Replica(request.replica, request.sites.target), request)
+    report = _find(Replica(request.replica, request.sides.target), request)
     return replace(report, seconds=time.monotonic() - started)
 
 
@@ -83,15 +84,14 @@ def sweep(request: SweepRequest, say: Say) -> Sweep:
     Raises `Refused`, having removed nothing; what cannot be removed is a warning.
     """
     started = time.monotonic()
-    replica = Replica(request.replica, request.sites.target)
+    replica = Replica(request.replica, request.sides.target)
     seal.refuse_sealed(replica)
-    orphans.examine(
-        replica
-    )  # before a lease is written where no replica is, or into one that must not be touched
-    with _alone(replica, request, say) as hold:
-        report = _look(replica, request)
+    # before a lease is written where no replica is, or into one that must not be touched
+    orphans.examine(replica)
+    with _alone(replica, request, say) as lease:
+        report = _find(replica, request)
         done = (
-            _remove(report, replica, request, hold, say)
+            _remove(report, replica, request, lease, say)
             if report.deletes
             else replace(report, done=True)
         )
@@ -99,7 +99,7 @@ def sweep(request: SweepRequest, say: Say) -> Sweep:
     return replace(done, seconds=time.monotonic() - started)
 
 
-def _look(replica: Replica, request: SweepRequest) -> Sweep:
+def _find(replica: Replica, request: SweepRequest) -> Sweep:
     seal.refuse_sealed(replica)
     state = orphans.examine(replica)
     found = orphans.find(replica, state, records.now() - request.min_age, request.empty_trash)
@@ -118,19 +118,21 @@ def _look(replica: Replica, request: SweepRequest) -> Sweep:
 @contextmanager
 def _alone(replica: Replica, request: SweepRequest, say: Say) -> Iterator[Lease]:
     try:
-        with lease.held(replica.root, replica.site, request.lock_wait, say) as hold:
-            yield hold
+        with acquire(replica.root, replica.side, request.lock_wait, say) as lease:
+            yield lease
     except LeaseHeld as error:  # a sweep is never urgent: whatever stands in its way is a refusal
         raise Refused(f"a sweep cannot be sure of what is needed: {error}") from error
 
 
-def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease, say: Say) -> Sweep:
+def _remove(
+    report: Sweep, replica: Replica, request: SweepRequest, lease: Lease, say: Say
+) -> Sweep:
     files = len(report.deletes)
-    with choose_runner(request, files, 0, request.sites) as runner:
-        why = f", {runner.reason}" if request.explain else ""
+    with choose_runner(request.execution, files, 0, request.sides) as runner:
+        why = f", {runner.reason}" if request.execution.explain else ""
         say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
         failed = deletion.delete(
-            [each.target for each in report.found.trash], replica, runner, hold
+            [each.target for each in report.found.trash], replica, runner, lease
         )
         names = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]
         trash = _make_trash(replica, names) if request.trash and names else None
@@ -138,11 +140,11 @@ def _remove(report: Sweep, replica: Replica, request: SweepRequest, hold: Lease,
             {name: in_trash(trash, name) for name in names} if trash else names,
             replica,
             runner,
-            hold,
+            lease,
         )
         if not failed:  # else it is the record of what could not be removed
             over = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
-            failed += deletion.delete(over, replica, runner, hold)
+            failed += deletion.delete(over, replica, runner, lease)
     warnings = (
         (f"{len(failed)} files could not be removed: {deletion.some(failed)}",) if failed else ()
     )

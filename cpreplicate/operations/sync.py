@@ -21,26 +21,26 @@ from cpreplicate.operations import content_check, deletion, incomplete
 from cpreplicate.operations.content_check import Compared
 from cpreplicate.operations.deletion import some
 from cpreplicate.operations.sync_plan import (
-    Request,
-    Wanted,
+    SourceState,
+    SyncRequest,
     copies,
     is_adopted,
     make_plan,
+    read_source,
     reasons_against,
     rewritten,
     search,
     target_replica,
-    want,
 )
 from cpreplicate.operations.target_root import refuse_replica_as_root
-from cpreplicate.protocol import lease, manifest, ownership
+from cpreplicate.protocol import manifest, ownership
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import Copied, JournalWriter
-from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ownership import State, Vouched
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
 Say = Callable[[str], None]
 _SUBSUMPTION_SETTLES = (
@@ -64,8 +64,8 @@ class Report:
     undeleted: tuple[str, ...] = ()
 
 
-class Looked(NamedTuple):
-    """What a look at a job found: the checkpoint that it would be replicated to, and what is to be
+class SyncCheck(NamedTuple):
+    """The result of `check`: the checkpoint that it would be replicated to, and what is to be
     copied or deleted.
     """
 
@@ -75,95 +75,101 @@ class Looked(NamedTuple):
     bytes: int
 
 
-def diff(request: Request, say: Say = lambda _line: None) -> Report:
+def diff(request: SyncRequest, say: Say = lambda _line: None) -> Report:
     """Return the plan, nothing done. Reads the source's `_metadata` and lists the replica's
     directories.
 
     What would have `sync` refuse because of who owns the directory is among the warnings.
     """
     started = time.monotonic()
-    wanted = want(request)
-    replica = target_replica(wanted, request)
+    source_state = read_source(request)
+    replica = target_replica(source_state, request)
     state = ownership.examine(replica)
     if state.marker is None:
-        refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
-    made = make_plan(wanted, replica, state, Vouched(replica, state), request)
+        refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
+    made = make_plan(source_state, replica, state, Vouched(replica, state), request)
     reasons = tuple(
         f"sync would be refused: {reason}"
-        for reason in reasons_against(wanted, replica, state, request)
+        for reason in reasons_against(source_state, replica, state, request)
     )
-    _refuse_incomplete(made, wanted, request)
-    if request.explain:
+    _refuse_incomplete(made, source_state, request)
+    if request.execution.explain:
         _runner(made, request, say)
-    report = _report(made, wanted, started)
+    report = _report(made, source_state, started)
     return _capped(replace(report, warnings=report.warnings + reasons), state, request)
 
 
-def look(request: Request) -> Looked:
+def check(request: SyncRequest) -> SyncCheck:
     """Return whether there is anything to do, and how much; nothing is done.
 
     Raises what `sync` would raise.
     """
-    wanted = want(request)
-    replica = target_replica(wanted, request)
-    state = _examined(wanted, replica, request)
+    source_state = read_source(request)
+    replica = target_replica(source_state, request)
+    state = _examined(source_state, replica, request)
     vouched = Vouched(replica, state)
-    made = make_plan(wanted, replica, state, vouched, request)
-    is_current = _is_done(made, state, vouched, request, wanted)
-    return Looked(
+    made = make_plan(source_state, replica, state, vouched, request)
+    is_current = _is_done(made, state, vouched, request, source_state)
+    return SyncCheck(
         made.checkpoint, is_current, len(made.copies) + len(made.deletes), plan.total(made.copies)
     )
 
 
-def sync(request: Request, say: Say, shared: Runner | None = None) -> Report:
+def sync(request: SyncRequest, say: Say, shared: Runner | None = None) -> Report:
     """Replicate; see `docs/architecture.md` for the protocol. Raises one of `cpreplicate.errors`,
     having deleted nothing.
 
     With a `shared` runner, else with one of its own.
     """
     started = time.monotonic()
-    wanted = want(request)
-    replica = target_replica(wanted, request)
-    state = _examined(wanted, replica, request)
-    if (nothing := _nothing_to_do(wanted, replica, state, request)) is not None:
-        return _report(nothing, wanted, started)
+    source_state = read_source(request)
+    replica = target_replica(source_state, request)
+    state = _examined(source_state, replica, request)
+    if (nothing := _nothing_to_do(source_state, replica, state, request)) is not None:
+        return _report(nothing, source_state, started)
     absent = replica.absent_directories() if state.marker is None else ()
-    with lease.held(replica.root, replica.site, request.lock_wait, say, absent) as hold:
+    with acquire(replica.root, replica.side, request.lock_wait, say, absent) as lease:
         ownership.refuse_same_place(
-            replica, hold.held, request.sites.source, wanted.source.root, state.marker is None
+            replica,
+            lease.token,
+            request.sides.source,
+            source_state.source.root,
+            state.marker is None,
         )
-        state = _examined(wanted, replica, request, is_alone=True)
+        state = _examined(source_state, replica, request, is_alone=True)
         vouched = Vouched(replica, state)
-        made = make_plan(wanted, replica, state, vouched, request)
-        _capped(_report(made, wanted, started), state, request)
-        _refuse_incomplete(made, wanted, request)
-        if _is_done(made, state, vouched, request, wanted):
-            return _report(made, wanted, started)
+        made = make_plan(source_state, replica, state, vouched, request)
+        _capped(_report(made, source_state, started), state, request)
+        _refuse_incomplete(made, source_state, request)
+        if _is_done(made, state, vouched, request, source_state):
+            return _report(made, source_state, started)
         with shared or _runner(made, request, say) as runner:
             done = _carry_out(
-                made, _Run(wanted, replica, state, vouched, runner, hold, request, say)
+                made, _Run(source_state, replica, state, vouched, runner, lease, request, say)
             )
-    report = _report(done.plan, wanted, started)
+    report = _report(done.plan, source_state, started)
     return replace(report, committed=done.plan.publish, runner=runner.name, undeleted=done.undeleted,
                    warnings=report.warnings + done.warnings)  # fmt: skip
 
 
-def _examined(wanted: Wanted, replica: Replica, request: Request, is_alone: bool = False) -> State:
+def _examined(
+    source_state: SourceState, replica: Replica, request: SyncRequest, is_alone: bool = False
+) -> State:
     """The replica's directory, which this sync may change. Raises `Refused` where it may not."""
     state = ownership.examine(replica, is_alone)
     if state.marker is None:
-        refuse_replica_as_root(request.target_root, wanted.source.job, replica.storage)
-    for reason in reasons_against(wanted, replica, state, request):
+        refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
+    for reason in reasons_against(source_state, replica, state, request):
         raise Refused(reason)
     return state
 
 
 def _claim(run: _Run) -> State:
     """Make the directory a replica of this source, before anything else is written."""
-    state, name = run.state, run.wanted.name
+    state, name = run.state, run.source_state.name
     if state.marker is None:
         marker = ownership.create_marker(
-            run.replica, run.wanted.source.job, name, is_adopted(state, run.request)
+            run.replica, run.source_state.source.job, name, is_adopted(state, run.request)
         )
     elif not state.marker.names(name):
         marker = ownership.add_source(run.replica, state.marker, name)
@@ -174,7 +180,7 @@ def _claim(run: _Run) -> State:
     return replace(state, marker=marker, adopted=state.adopted + state.unrecorded, unrecorded=())
 
 
-def _capped(report: Report, state: State, request: Request) -> Report:
+def _capped(report: Report, state: State, request: SyncRequest) -> Report:
     """The report, unless more is to be deleted than is allowed."""
     deletes, files = (
         len(report.plan.deletes),
@@ -190,26 +196,30 @@ def _capped(report: Report, state: State, request: Request) -> Report:
     return report
 
 
-def _nothing_to_do(wanted: Wanted, replica: Replica, state: State, request: Request) -> Plan | None:
+def _nothing_to_do(
+    source_state: SourceState, replica: Replica, state: State, request: SyncRequest
+) -> Plan | None:
     """The empty plan of a replica that holds the checkpoint already: most runs of a cron job, so it
     costs no lease.
     """
     if state.marker is None or not any(
-        each.name == wanted.placement.name for each in state.committed
+        each.name == source_state.placement.name for each in state.committed
     ):
         return None
     vouched = Vouched(replica, state)
-    made = make_plan(wanted, replica, state, vouched, request)
-    return made if _is_done(made, state, vouched, request, wanted) else None
+    made = make_plan(source_state, replica, state, vouched, request)
+    return made if _is_done(made, state, vouched, request, source_state) else None
 
 
-def _is_done(made: Plan, state: State, vouched: Vouched, request: Request, wanted: Wanted) -> bool:
+def _is_done(
+    made: Plan, state: State, vouched: Vouched, request: SyncRequest, source_state: SourceState
+) -> bool:
     """Whether nothing is to be done, nor to be recorded."""
     if (
         not made.empty
         or request.check_content
         or state.marker is None
-        or not state.marker.names(wanted.name)
+        or not state.marker.names(source_state.name)
     ):
         return False
     return not state.unrecorded and _is_recorded(made, state, vouched)
@@ -220,11 +230,11 @@ def _is_recorded(made: Plan, state: State, vouched: Vouched) -> bool:
     return recorded is not None and recorded.metadata == state.committed[0].metadata
 
 
-def _runner(made: Plan, request: Request, say: Say) -> Runner:
+def _runner(made: Plan, request: SyncRequest, say: Say) -> Runner:
     files = len(made.copies) + len(made.deletes)
     size = plan.total(made.copies)
-    runner = choose_runner(request, files, size, request.sites)
-    if request.explain:
+    runner = choose_runner(request.execution, files, size, request.sides)
+    if request.execution.explain:
         say(f"runner: {runner.name} ({runner.reason})")
     return runner
 
@@ -241,13 +251,13 @@ class _Done(NamedTuple):
 class _Run:
     """A sync under its lease: what its steps need."""
 
-    wanted: Wanted
+    source_state: SourceState
     replica: Replica
     state: State
     vouched: Vouched
     runner: Runner
-    hold: Lease
-    request: Request
+    lease: Lease
+    request: SyncRequest
     say: Say
 
 
@@ -287,7 +297,7 @@ def _compared(made: Plan, run: _Run) -> Compared:
         return Compared(made, files)
     written = run.vouched.written
     kept = content_check.keeping_what_is_equal(
-        made, run.replica, written, run.runner, run.request.sites, run.say
+        made, run.replica, written, run.runner, run.request.sides, run.say
     )
     return Compared(kept.plan, {**files, **kept.vouched})
 
@@ -300,20 +310,20 @@ def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
     if not made.copies:
         return []
     run.say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
-    actions = copies(made, run.wanted, run.replica, run.hold.held)
+    actions = copies(made, run.source_state, run.replica, run.lease.token)
     outcomes = run.runner.run(actions, done=lambda outcome: _note(outcome, run.replica, journal))
-    _raise_if_incomplete(actions, outcomes, run.wanted, run.request)
+    _raise_if_incomplete(actions, outcomes, run.source_state, run.request)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(actions):
         with suppress(OSError):  # if that cannot be told either, the copies' failure is what counts
-            run.hold.check()
+            run.lease.check()
         raise CopyFailed(
             f"{len(failed) or 'some'} of {len(actions)} copies failed; {made.checkpoint} was not"
             " committed and nothing was deleted. Running again copies only what is missing. "
             + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
-    run.hold.check()  # another run may have written since, with what it found there
-    return _as_they_lie(made, run.wanted, run.replica, outcomes)
+    run.lease.check()  # another run may have written since, with what it found there
+    return _as_they_lie(made, run.source_state, run.replica, outcomes)
 
 
 def _note(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
@@ -323,7 +333,7 @@ def _note(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
 
 
 def _as_they_lie(
-    made: Plan, wanted: Wanted, replica: Replica, outcomes: Sequence[Outcome]
+    made: Plan, source_state: SourceState, replica: Replica, outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
     """Each copy has at the target the length that was written: by a listing a directory, for a stat
     a file costs more.
@@ -337,7 +347,7 @@ def _as_they_lie(
     growing = {
         replica.at(each.target): file.extent
         for each in made.copies
-        if (file := wanted.needed[each.target]).segment
+        if (file := source_state.needed[each.target]).segment
     }
     lying = []
     for outcome in outcomes:
@@ -361,43 +371,46 @@ def _as_they_lie(
     return lying
 
 
-def _refuse_incomplete(made: Plan, wanted: Wanted, request: Request) -> None:
+def _refuse_incomplete(made: Plan, source_state: SourceState, request: SyncRequest) -> None:
     """Raise if the source lacks what is to be copied, judged by one file of each directory: a
     `--remap` may be missing.
     """
-    if missing := search(wanted.source, request).missing(
+    if missing := search(source_state.source, request).missing(
         [str(action.source) for action in made.copies]
     ):
-        _raise_incomplete(wanted, request, missing, [])
+        _raise_incomplete(source_state, request, missing, [])
 
 
 def _raise_if_incomplete(
-    actions: Sequence[Copy], outcomes: Sequence[Outcome], wanted: Wanted, request: Request
+    actions: Sequence[Copy],
+    outcomes: Sequence[Outcome],
+    source_state: SourceState,
+    request: SyncRequest,
 ) -> None:
     targets = {outcome.target for outcome in outcomes if outcome.missing}
     missing = [action.source for action in actions if action.target in targets]
     short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
     if missing or short:
-        _raise_incomplete(wanted, request, missing, short)
+        _raise_incomplete(source_state, request, missing, short)
 
 
 def _raise_incomplete(
-    wanted: Wanted, request: Request, missing: Sequence[str], short: Sequence[str]
+    source_state: SourceState, request: SyncRequest, missing: Sequence[str], short: Sequence[str]
 ) -> NoReturn:
     """The source lacks files: the checkpoint was subsumed meanwhile if its `_metadata` goes too,
     else it is incomplete.
     """
-    if _is_subsumed(wanted.file.uri, wanted.file.site):
+    if _is_subsumed(source_state.file.uri, source_state.file.side):
         raise SourceMovedOn(
-            f"{wanted.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted."
+            f"{source_state.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted."
             " Run again with the job's directory to take its newest checkpoint. Files that were"
             " copied stay useful"
         )
-    raise incomplete.error(search(wanted.source, request), missing, short)
+    raise incomplete.error(search(source_state.source, request), missing, short)
 
 
-def _is_subsumed(metadata_place: str, site: Site) -> bool:
-    storage = site.storage(metadata_place)
+def _is_subsumed(metadata_place: str, side: Side) -> bool:
+    storage = side.storage(metadata_place)
     if storage.stat(metadata_place) is None:
         return True
     time.sleep(_SUBSUMPTION_SETTLES)
@@ -411,13 +424,13 @@ def _publish(made: Plan, run: _Run) -> Digest:
     """
 
     def content() -> Iterator[bytes]:
-        return rewritten(run.wanted, run.replica, made.paths)
+        return rewritten(run.source_state, run.replica, made.paths)
 
     digest = ownership.announce(run.replica, made.checkpoint, content, run.state)
-    run.hold.check()
+    run.lease.check()
     is_there = any(each.name == made.checkpoint for each in run.state.committed)
     ownership.publish(
-        run.replica, made.checkpoint, content, digest, run.hold.check, replace=is_there
+        run.replica, made.checkpoint, content, digest, run.lease.check, replace=is_there
     )
     run.say(f"committed {run.replica.at(made.checkpoint)}")
     return digest
@@ -427,7 +440,7 @@ def _manifest(
     made: Plan, run: _Run, outcomes: Sequence[Outcome], digest: Digest, files: Mapping[str, Vouch]
 ) -> manifest.Manifest:
     copied = {outcome.target: outcome for outcome in outcomes}
-    needed, entries = run.wanted.needed, {}
+    needed, entries = run.source_state.needed, {}
     for action in made.copies:
         outcome = copied[uri.join(made.replica, action.target)]
         entries[action.target] = manifest.Entry(
@@ -445,7 +458,7 @@ def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Raises `Refused` where a checkpoint to be withdrawn is another program's by now.
     """
     try:
-        run.hold.check()
+        run.lease.check()
         for name in made.dropped:
             ownership.withdraw(run.replica, name)
         if run.request.async_deletes:
@@ -471,7 +484,7 @@ def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
             f" {', '.join(made.dropped) or 'the former checkpoint'} needed"
         )
     failed = deletion.delete(
-        [each.target for each in made.deletes], run.replica, run.runner, run.hold
+        [each.target for each in made.deletes], run.replica, run.runner, run.lease
     )
     failed += _forget([*made.dropped, *run.state.stale], run.replica, made.checkpoint)
     return (
@@ -498,9 +511,8 @@ def _forget_journal(made: Plan, run: _Run, journal: JournalWriter) -> None:
     left = _left_over(made, run)
     if left.intersection(run.replica.present(uri.directories(left))):
         return
-    with suppress(
-        OSError
-    ):  # a journal that stays does no harm; the next run that commits takes it over
+    # a journal that stays does no harm; the next run that commits takes it over
+    with suppress(OSError):
         journal.remove()
 
 
@@ -514,8 +526,8 @@ def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]
     return []
 
 
-def _report(made: Plan, wanted: Wanted, started: float) -> Report:
+def _report(made: Plan, source_state: SourceState, started: float) -> Report:
     restore = restore_rules.restore(
-        wanted.file.metadata, made.paths, uri.join(made.replica, made.checkpoint)
+        source_state.file.metadata, made.paths, uri.join(made.replica, made.checkpoint)
     )
     return Report(made, restore, seconds=time.monotonic() - started, warnings=made.warnings)

@@ -21,16 +21,16 @@ from cpreplicate.operations.deletion import refuse_links
 from cpreplicate.operations.incomplete import Search
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.digest import digest_of
-from cpreplicate.protocol.lease import Held as HeldLease
+from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.protocol.ownership import Marker, SourceName, State, Vouched
-from cpreplicate.protocol.replica import Held, Replica
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
-from cpreplicate.runners import Copies, Engine, Planned
-from cpreplicate.storage import Site, Sites
+from cpreplicate.runners import Copies, ExecutionOptions, Planned
+from cpreplicate.storage import Side, Sides
 
 
 @dataclass(frozen=True)
-class Request(Engine):
+class SyncRequest:
     """What to replicate and how; the options of `diff` and `sync`."""
 
     source: str
@@ -39,7 +39,7 @@ class Request(Engine):
     keep: int = 1
     remaps: tuple[uri.Remap, ...] = ()
     source_roots: tuple[str, ...] = ()
-    sites: Sites = field(default=Sites())
+    sides: Sides = field(default=Sides())
     lock_wait: float = 0.0
     max_delete: Cap | None = None
     async_deletes: bool = False
@@ -47,10 +47,11 @@ class Request(Engine):
     same_source: bool = False
     allow_older: bool = False
     check_content: bool = False
+    execution: ExecutionOptions = field(default=ExecutionOptions())
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SourceState:
     """The source's side: its checkpoint, the closure, and where each file is to lie in the replica.
 
     `name` is that of its root; `marker` is set if the source is a replica itself.
@@ -66,52 +67,57 @@ class Wanted:
 
 
 def make_plan(
-    wanted: Wanted, replica: Replica, state: State, vouched: Vouched, request: Request
+    source_state: SourceState,
+    replica: Replica,
+    state: State,
+    vouched: Vouched,
+    request: SyncRequest,
 ) -> Plan:
     """Compare what the source's checkpoint needs with what the replica's committed checkpoints
     reference and hold.
     """
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
-    held = state.committed
-    _refuse_to_go_back(held, wanted, replica, request)
-    _refuse_outside(held, replica)
-    directories = _directories(wanted, held, vouched)
+    _refuse_to_go_back(state.committed, source_state, replica, request)
+    _refuse_outside(state.committed, replica)
+    directories = _directories(source_state, state.committed, vouched)
     refuse_links(directories, replica)
-    committed = [each.as_committed() for each in held]
+    committed = [each.as_committed() for each in state.committed]
     present = replica.present(directories)
-    copies, keeps = plan.copies_and_keeps(wanted.needed, committed, present, vouched.files)
-    chosen = restore.choose(wanted.file.metadata, wanted.closure, request.paths)
-    name = wanted.placement.name
-    dropped = plan.dropped(committed, name, wanted.file.metadata.checkpoint_id, request.keep)
+    copies, keeps = plan.copies_and_keeps(source_state.needed, committed, present, vouched.files)
+    chosen = restore.choose(source_state.file.metadata, source_state.closure, request.paths)
+    name = source_state.placement.name
+    dropped = plan.dropped(committed, name, source_state.file.metadata.checkpoint_id, request.keep)
     same = [each for each in committed if each.name == name]
     written = vouched.written if is_adopted(state, request) else None
     return Plan(
-        source=wanted.source.checkpoint,
+        source=source_state.source.checkpoint,
         replica=replica.root,
         checkpoint=name,
-        checkpoint_id=wanted.file.metadata.checkpoint_id,
-        base_checkpoint_id=held[0].checkpoint_id if held else None,
-        publish=copies != () or not _is_published(wanted, replica, state, chosen.mode),
+        checkpoint_id=source_state.file.metadata.checkpoint_id,
+        base_checkpoint_id=committed[0].checkpoint_id if committed else None,
+        publish=copies != () or not _is_published(source_state, replica, state, chosen.mode),
         copies=copies,
         keeps=keeps,
-        deletes=plan.deletes(committed, [*dropped, *same], wanted.needed, present, written),
+        deletes=plan.deletes(committed, [*dropped, *same], source_state.needed, present, written),
         dropped=tuple(each.name for each in dropped),
         paths=chosen.mode,
         paths_reported=chosen.reported,
         paths_reason=chosen.reason,
-        warnings=restore.warnings(wanted.file.metadata, chosen),
+        warnings=restore.warnings(source_state.file.metadata, chosen),
     )
 
 
-def _directories(wanted: Wanted, held: Sequence[Held], vouched: Vouched) -> set[str]:
+def _directories(
+    source_state: SourceState, committed: Sequence[CommittedCheckpoint], vouched: Vouched
+) -> set[str]:
     of_journals = (uri.directories(part.paths) for part in vouched.journals)
-    return uri.directories(wanted.needed).union(
-        *(uri.directories(each.files) for each in held), *of_journals
+    return uri.directories(source_state.needed).union(
+        *(uri.directories(each.files) for each in committed), *of_journals
     )
 
 
-def is_adopted(state: State, request: Request) -> bool:
+def is_adopted(state: State, request: SyncRequest) -> bool:
     """Return whether there were files of others when the directory became, or is about to become, a
     replica.
     """
@@ -121,46 +127,46 @@ def is_adopted(state: State, request: Request) -> bool:
 
 
 def reasons_against(
-    wanted: Wanted, replica: Replica, state: State, request: Request
+    source_state: SourceState, replica: Replica, state: State, request: SyncRequest
 ) -> Iterator[str]:
     """Yield why a sync must not change anything in the replica's directory."""
     may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
     yield from ownership.foreign(state, replica, may_adopt)
-    yield from ownership.same_replica(state, replica, wanted.marker, wanted.name)
+    yield from ownership.same_replica(state, replica, source_state.marker, source_state.name)
     if not request.same_source:
-        yield from ownership.other_source(state, replica, wanted.name)
-    if wanted.placement.name in (*state.adopted, *state.unrecorded):
+        yield from ownership.other_source(state, replica, source_state.name)
+    if source_state.placement.name in (*state.adopted, *state.unrecorded):
         yield (
-            f"{replica.at(wanted.placement.name)}/{METADATA} is another program's and would be"
+            f"{replica.at(source_state.placement.name)}/{METADATA} is another program's and would be"
             " replaced. Nothing was done. Sync another checkpoint, or into another TARGET_ROOT"
         )
 
 
-def want(request: Request) -> Wanted:
-    site = request.sites.source
-    source = find(request.source, site, request.allow_older)
-    file = read_metadata(source.checkpoint, site)
+def read_source(request: SyncRequest) -> SourceState:
+    side = request.sides.source
+    source = find(request.source, side, request.allow_older)
+    file = read_metadata(source.checkpoint, side)
     found = closure(file.metadata, request.remaps)
     _refuse_other_roots(found, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
     needed = placement.place_all(found.files, found.plain)
-    name = ownership.source_name(site, source.root)
-    return Wanted(source, name, _source_marker(source, site), file, found, placement, needed)
+    name = ownership.source_name(side, source.root)
+    return SourceState(source, name, _source_marker(source, side), file, found, placement, needed)
 
 
-def _source_marker(source: Source, site: Site) -> Marker | None:
+def _source_marker(source: Source, side: Side) -> Marker | None:
     with suppress(Refused):  # a damaged marker at the source is none of this run's business
-        return ownership.read_marker(site, source.root)
+        return ownership.read_marker(side, source.root)
     return None
 
 
-def target_replica(wanted: Wanted, request: Request) -> Replica:
-    root = uri.join(request.target_root, wanted.source.job)
+def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
+    root = uri.join(request.target_root, source_state.source.job)
     here, there = (
-        request.sites.source.identity(wanted.source.checkpoint),
-        request.sites.target.identity(root),
+        request.sides.source.identity(source_state.source.checkpoint),
+        request.sides.target.identity(root),
     )
-    for place in (wanted.source.checkpoint, wanted.source.job_root):
+    for place in (source_state.source.checkpoint, source_state.source.job_root):
         if (
             place is not None
             and here == there
@@ -169,8 +175,8 @@ def target_replica(wanted: Wanted, request: Request) -> Replica:
             raise Refused(
                 f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT"
             )
-    replica = Replica(root, request.sites.target)
-    ownership.refuse_nested(replica, request.sites.source, wanted.source.root)
+    replica = Replica(root, request.sides.target)
+    ownership.refuse_nested(replica, request.sides.source, source_state.source.root)
     return replica
 
 
@@ -180,7 +186,7 @@ def _overlap(place: str, other: str) -> bool:
     )
 
 
-def _refuse_other_roots(found: Closure, source: Source, request: Request) -> None:
+def _refuse_other_roots(found: Closure, source: Source, request: SyncRequest) -> None:
     """A `_metadata` is not trusted to name any file it likes: only below the roots, or on the
     source's own filesystem.
     """
@@ -206,12 +212,12 @@ def _refuse_other_roots(found: Closure, source: Source, request: Request) -> Non
         )
 
 
-def search(source: Source, request: Request) -> Search:
+def search(source: Source, request: SyncRequest) -> Search:
     """Return how to look for files that the source lacks."""
-    return Search(source, request.remaps, _allowed_roots(source, request), request.sites.source)
+    return Search(source, request.remaps, _allowed_roots(source, request), request.sides.source)
 
 
-def _allowed_roots(source: Source, request: Request) -> list[str]:
+def _allowed_roots(source: Source, request: SyncRequest) -> list[str]:
     allowed = [
         source.job_root or source.checkpoint,
         *(each.actual for each in request.remaps),
@@ -221,21 +227,24 @@ def _allowed_roots(source: Source, request: Request) -> list[str]:
 
 
 def _refuse_to_go_back(
-    held: Sequence[Held], wanted: Wanted, replica: Replica, request: Request
+    committed: Sequence[CommittedCheckpoint],
+    source_state: SourceState,
+    replica: Replica,
+    request: SyncRequest,
 ) -> None:
-    newest = held[0].checkpoint_id if held else -1
-    asked = wanted.file.metadata.checkpoint_id
+    newest = committed[0].checkpoint_id if committed else -1
+    asked = source_state.file.metadata.checkpoint_id
     if newest > asked and not request.allow_older:
         raise Refused(
-            f"{replica.root} holds chk-{newest}, newer than {wanted.source.checkpoint} (checkpoint"
+            f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint} (checkpoint"
             f" {asked}); a replica never goes back. Sync a newer checkpoint, or give another"
             " TARGET_ROOT; or, if the job was started from scratch and counts anew, --allow-older,"
             f" which publishes chk-{asked} and withdraws the checkpoints with higher numbers"
         )
 
 
-def _refuse_outside(held: Sequence[Held], replica: Replica) -> None:
-    for each in held:
+def _refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -> None:
+    for each in committed:
         if each.outside:
             raise Refused(
                 f"{replica.at(each.name)} references {len(each.outside)} files outside the replica,"
@@ -246,23 +255,25 @@ def _refuse_outside(held: Sequence[Held], replica: Replica) -> None:
             )
 
 
-def _is_published(wanted: Wanted, replica: Replica, state: State, mode: str) -> bool:
+def _is_published(source_state: SourceState, replica: Replica, state: State, mode: str) -> bool:
     """Return whether the checkpoint is committed, with just these bytes, and is the newest."""
-    if not state.committed or state.committed[0].name != wanted.placement.name:
+    if not state.committed or state.committed[0].name != source_state.placement.name:
         return False
-    return state.committed[0].metadata == digest_of(rewritten(wanted, replica, mode))
+    return state.committed[0].metadata == digest_of(rewritten(source_state, replica, mode))
 
 
-def copies(made: Plan, wanted: Wanted, replica: Replica, held: HeldLease) -> Copies:
+def copies(made: Plan, source_state: SourceState, replica: Replica, token: LeaseToken) -> Copies:
     """Return a plan's copies as runners take them."""
     kept = {each.target for each in made.keeps}
-    targets = [target for target in wanted.needed if target not in kept]
-    files = [file for target, file in wanted.needed.items() if target not in kept]
-    origin = f"{wanted.source.job_root}/" if wanted.source.job_root else ""
-    return Copies(Planned(origin, replica.at("x")[:-1], files, targets, held))
+    targets = [target for target in source_state.needed if target not in kept]
+    files = [file for target, file in source_state.needed.items() if target not in kept]
+    origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
+    return Copies(Planned(origin, replica.at("x")[:-1], files, targets, token))
 
 
-def rewritten(wanted: Wanted, replica: Replica, mode: str) -> Iterator[bytes]:
-    speller = restore.speller(wanted.closure, wanted.placement, replica.root, mode)
+def rewritten(source_state: SourceState, replica: Replica, mode: str) -> Iterator[bytes]:
+    rewriter = restore.path_rewriter(
+        source_state.closure, source_state.placement, replica.root, mode
+    )
     with ExitStack() as stack:
-        yield from rewrite(wanted.file.open(stack), wanted.file.metadata, speller)
+        yield from rewrite(source_state.file.open(stack), source_state.file.metadata, rewriter)

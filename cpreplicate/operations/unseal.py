@@ -15,7 +15,7 @@ from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.seal import Seal
 from cpreplicate.protocol.source import completed_names, read_metadata
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class UnsealRequest:
 
     replica: str
     job: str | None
-    site: Site = field(default=Site())
+    side: Side = field(default=Side())
 
 
 def unseal(request: UnsealRequest) -> str:
@@ -36,7 +36,7 @@ def unseal(request: UnsealRequest) -> str:
     Raises `NotThere` if there is none, `Refused` if a job may need the replica's files or writes
     its own below it.
     """
-    replica = Replica(request.replica, request.site)
+    replica = Replica(request.replica, request.side)
     sealed = seal.describe(replica)
     if sealed is None:
         raise NotThere(f"{replica.root} is not sealed; nothing was done")
@@ -51,15 +51,15 @@ def _refuse_used(replica: Replica, job: str) -> None:
     """A job needs the replica until it has completed a checkpoint of its own, and after CLAIM as
     long as one references it.
     """
-    if replica.site.storage(job).stat(job) is None and not replica.site.storage(job).list(job):
+    if replica.side.storage(job).stat(job) is None and not replica.side.storage(job).list(job):
         raise NotThere(
             f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that"
             " uses the replica"
         )
-    names = completed_names(job, replica.site)
+    names = completed_names(job, replica.side)
     sealed = seal.read(replica)
     if sealed is not None and not any(
-        _is_later(uri.join(job, name), sealed, replica.site) for name in names
+        _is_later(uri.join(job, name), sealed, replica.side) for name in names
     ):
         raise Refused(
             f"{job} holds no checkpoint that was completed since {replica.root} was promoted"
@@ -75,7 +75,7 @@ def _refuse_used(replica: Replica, job: str) -> None:
             )
 
 
-def _is_later(checkpoint: str, sealed: Seal, site: Site) -> bool:
+def _is_later(checkpoint: str, sealed: Seal, side: Side) -> bool:
     """Return whether a checkpoint may be of a job that was started from the sealed one.
 
     Flink goes on with the number after the one that it restores. Where a job has a fixed id, its
@@ -85,7 +85,7 @@ def _is_later(checkpoint: str, sealed: Seal, site: Site) -> bool:
     if number is not None and int(uri.name(checkpoint).removeprefix("chk-")) <= int(number[1]):
         return False
     place = uri.join(checkpoint, METADATA)
-    status = site.storage(place).stat(place)
+    status = side.storage(place).stat(place)
     return status is not None and not 0 < status.modified < sealed.modified
 
 
@@ -97,7 +97,7 @@ def _used(replica: Replica, checkpoint: str) -> Iterator[str]:
     path: the replica's name and a path in it, where a file lies.
     """
     step = f"/{uri.name(replica.root)}/"
-    for place in closure(read_metadata(checkpoint, replica.site).metadata).files:
+    for place in closure(read_metadata(checkpoint, replica.side).metadata).files:
         inner = (
             place.rpartition(step)[2]
             if step in place and uri.below(place, checkpoint) is None

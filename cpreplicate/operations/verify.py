@@ -13,8 +13,8 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import NotThere, UsageError
 from cpreplicate.protocol import ownership
 from cpreplicate.protocol.manifest import Entry, Manifest
-from cpreplicate.protocol.replica import Held, Replica
-from cpreplicate.storage import Site, checksum
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.storage import Side, checksum
 
 _STREAMS = 8
 Say = Callable[[str], None]
@@ -66,59 +66,59 @@ ALL = Sample()
 
 
 def verify(
-    replica_root: str, checkpoint: str | None, content: Sample, say: Say, site: Site
+    replica_root: str, checkpoint: str | None, content: Sample, say: Say, side: Side
 ) -> Verification:
     """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`,
     `MetadataError`.
 
     `content` is what to read and compare with the CRC32C of when it was copied.
     """
-    replica = Replica(replica_root, site)
+    replica = Replica(replica_root, side)
     committed = ownership.newest_first(replica)
     name = _asked(replica, committed, checkpoint)
-    held, is_torn = _held(replica, name)
+    found, is_torn = _committed_checkpoint(replica, name)
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else {}
-    present = replica.present(uri.directories(held.files))
+    present = replica.present(uri.directories(found.files))
     short = tuple(
         path
-        for path, extent in held.files.items()
+        for path, extent in found.files.items()
         if path in present and _is_short(path, extent, present, recorded)
     )
     lengths = {
-        path: present[path] for path in held.files if path in present and content.takes(path)
+        path: present[path] for path in found.files if path in present and content.takes(path)
     }
     compared, uncompared = (
         _compare(replica, lengths, _crcs(manifests.values()), say) if content.share else ({}, ())
     )
     return Verification(
         replica=replica.root,
-        checkpoint_id=held.checkpoint_id,
-        files=len(held.files),
-        bytes=sum(present.get(path, 0) for path in held.files),
-        missing=tuple(path for path in held.files if path not in present),
+        checkpoint_id=found.checkpoint_id,
+        files=len(found.files),
+        bytes=sum(present.get(path, 0) for path in found.files),
+        missing=tuple(path for path in found.files if path not in present),
         short=short,
         corrupt=(
             *((f"{name}/{METADATA}",) if is_torn else ()),
-            *_extended(held, present, recorded, manifests.values()),
+            *_extended(found, present, recorded, manifests.values()),
             *(path for path, equal in compared.items() if not equal and path not in short),
         ),
-        outside=held.outside,
+        outside=found.outside,
         content=content.share > 0,
         compared=len(compared),
         uncompared=uncompared,
     )
 
 
-def committed(replica_root: str, site: Site) -> tuple[str, ...]:
+def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     """The committed checkpoints of a replica, newest first. Raises `NotThere` if there is none."""
-    replica = Replica(replica_root, site)
+    replica = Replica(replica_root, side)
     names = ownership.newest_first(replica)
     _asked(replica, names, None)
     return tuple(names)
 
 
-def _held(replica: Replica, name: str) -> tuple[Held, bool]:
+def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpoint, bool]:
     """What a checkpoint references.
 
     And whether its `_metadata` is another than cpreplicate recorded, though no job's own.
@@ -127,7 +127,9 @@ def _held(replica: Replica, name: str) -> tuple[Held, bool]:
     if data is None:
         raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
     record = ownership.read_record(replica, name)
-    return replica.held(name, data), record is not None and data.digest not in record.digests
+    return replica.committed_checkpoint(
+        name, data
+    ), record is not None and data.digest not in record.digests
 
 
 def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -> str:
@@ -174,7 +176,7 @@ def _is_short(
 
 
 def _extended(
-    held: Held,
+    committed: CommittedCheckpoint,
     present: Mapping[str, int],
     recorded: Mapping[str, Entry],
     manifests: Iterable[Manifest],
@@ -190,7 +192,7 @@ def _extended(
     yield from (
         path
         for path in recorded
-        if path not in held.growing and present.get(path, 0) > longest[path]
+        if path not in committed.growing and present.get(path, 0) > longest[path]
     )
 
 
@@ -202,7 +204,7 @@ def _compare(
     say(f"comparing {len(known)} files, {sum(lengths[path] for path in known)} bytes")
     with ThreadPoolExecutor(_STREAMS) as pool:
         found = pool.map(
-            lambda path: checksum(replica.at(path), replica.site).crc32c == known[path], known
+            lambda path: checksum(replica.at(path), replica.side).crc32c == known[path], known
         )
         return dict(zip(known, found, strict=True)), tuple(
             path for path in lengths if path not in known

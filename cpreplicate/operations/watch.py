@@ -19,8 +19,9 @@ from cpreplicate.errors import (
 )
 from cpreplicate.operations import deletion
 from cpreplicate.operations.sync import Report, sync
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.protocol import lease, ownership, seal
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
 from cpreplicate.runners import choose_runner
@@ -28,6 +29,7 @@ from cpreplicate.storage import FileStatus
 
 Say = Callable[[str], None]
 Show = Callable[[Report], object]
+# a newer checkpoint may fare better
 _PASSING = (
     CopyFailed,
     LeaseHeld,
@@ -35,7 +37,7 @@ _PASSING = (
     NotThere,
     SourceMovedOn,
     OSError,
-)  # a newer checkpoint may fare better
+)
 _UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
 _SLICE = 500  # deletes between two looks at the clock
 
@@ -47,7 +49,7 @@ class Backlog:
     Deleted between two syncs.
     """
 
-    request: Request
+    request: SyncRequest
     replica: str = ""
     targets: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
@@ -65,11 +67,14 @@ class Backlog:
         """
         if not self.targets:
             return
-        replica = Replica(self.replica, self.request.sites.target)
+        replica = Replica(self.replica, self.request.sides.target)
         with (
-            lease.held(replica.root, replica.site) as hold,
+            acquire(replica.root, replica.side) as lease,
             choose_runner(
-                replace(self.request, runner="inline"), len(self.targets), 0, self.request.sites
+                replace(self.request.execution, runner="inline"),
+                len(self.targets),
+                0,
+                self.request.sides,
             ) as runner,
         ):
             seal.refuse_sealed(replica)
@@ -79,7 +84,7 @@ class Backlog:
             self.targets = [target for target in self.targets if target not in needed]
             while self.targets and time.monotonic() < until:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
-                if failed := deletion.delete(part, replica, runner, hold):
+                if failed := deletion.delete(part, replica, runner, lease):
                     self.dropped = []  # their manifests are the record of what is left
                     say(
                         f"{len(failed)} files could not be deleted and are orphans now:"
@@ -124,7 +129,7 @@ class _Job:
     It may have no completed checkpoint yet; its directory is there, unless it `may_come`.
     """
 
-    request: Request
+    request: SyncRequest
     may_come: bool
     say: Say
     had_checkpoint: bool = False
@@ -140,7 +145,7 @@ class _Job:
         """
         try:
             found = find(
-                self.request.source, self.request.sites.source, self.request.allow_older
+                self.request.source, self.request.sides.source, self.request.allow_older
             ).checkpoint
         except NotThere:
             if self.had_checkpoint:
@@ -149,7 +154,7 @@ class _Job:
             return None
         self.had_checkpoint = True
         place = uri.join(found, METADATA)
-        return found, self.request.sites.source.storage(place).stat(place)
+        return found, self.request.sides.source.storage(place).stat(place)
 
     def _wait(self) -> None:
         """Report once what is waited for.
@@ -157,7 +162,7 @@ class _Job:
         Flink makes the directory when a job starts, long before its first checkpoint.
         """
         source = self.request.source
-        is_there = self.request.sites.source.storage(source).stat(source) is not None
+        is_there = self.request.sides.source.storage(source).stat(source) is not None
         if not (is_there or self.was_there or self.may_come):
             raise _NeverThere(
                 f"{source} is not there. Check the name of the job's directory, or give"
@@ -172,7 +177,7 @@ class _Job:
 
 
 def watch(
-    request: Request, interval: float, say: Say, show: Show, wait_for_source: bool = False
+    request: SyncRequest, interval: float, say: Say, show: Show, wait_for_source: bool = False
 ) -> None:
     """Sync each checkpoint that completes, looked for every `interval` seconds; ends only by an
     exception.

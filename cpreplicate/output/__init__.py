@@ -125,9 +125,10 @@ def show_verifications(found: Sequence[Verification], form: Form) -> OSError | N
 
 def show_sweep(found: Sweep, form: Form, actions: bool) -> OSError | None:
     """The result of `sweep`; with `actions`, every file."""
+    # it and what it tells of take time that a sync with nothing to do has not
     from cpreplicate.output import (
         maintenance,
-    )  # it and what it tells of take time that a sync with nothing to do has not
+    )
 
     if form == "ndjson":
         return _print(json_output.rows(found.deletes, form))

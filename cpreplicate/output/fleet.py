@@ -57,11 +57,11 @@ def fleet_ndjson(done: FleetReport) -> str:
 
 
 def _row(job: JobResult) -> tuple[str, ...]:
-    files, bytes_ = (job.looked.files, size(job.looked.bytes)) if job.looked else ("", "")
+    files, bytes_ = (job.check.files, size(job.check.bytes)) if job.check else ("", "")
     return (
         job.name,
         str(job.priority),
-        job.looked.checkpoint if job.looked else "",
+        job.check.checkpoint if job.check else "",
         str(files),
         bytes_,
         job.status,
@@ -75,6 +75,6 @@ def _job(job: JobResult) -> dict[str, Any]:
     }  # fmt: skip
     if job.report is not None:
         found["report"] = json.loads(json_output.report(job.report, actions=False))
-    elif job.looked is not None:
-        found["looked"] = job.looked._asdict()
+    elif job.check is not None:
+        found["looked"] = job.check._asdict()
     return found

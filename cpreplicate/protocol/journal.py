@@ -99,9 +99,8 @@ class JournalWriter:
             yield self
         except BaseException:
             self._stop(thread)
-            with suppress(
-                OSError
-            ):  # why the run ended is what counts; what is not recorded is copied again
+            # why the run ended is what counts; what is not recorded is copied again
+            with suppress(OSError):
                 self.flush()
             raise
         self._stop(thread)
@@ -124,9 +123,8 @@ class JournalWriter:
             if self._ended:
                 return
             self._full.clear()
-            with suppress(
-                OSError
-            ):  # a part that is lost costs copying its files again, should the run die
+            # a part that is lost costs copying its files again, should the run die
+            with suppress(OSError):
                 self.flush()
 
     def _write(self, rows: Sequence[tuple[str, int | None, int | None]]) -> None:

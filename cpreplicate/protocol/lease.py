@@ -21,7 +21,7 @@ from cpreplicate.core.placement import OWN
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.protocol import records
 from cpreplicate.protocol.processes import is_alive, own_process
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
 NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat another run may take it over
@@ -32,29 +32,29 @@ _WAITING_IS_TOLD_AFTER = 1.0
 Say = Callable[[str], None]
 
 
-class Held(NamedTuple):
+class LeaseToken(NamedTuple):
     """A lease as whoever works for its holder knows it, on any host."""
 
     place: str
     token: str
 
-    def check(self, site: Site) -> None:
+    def check(self, side: Side) -> None:
         """Raise `LeaseHeld` if another run took it over."""
-        held = records.told(records.read(site.storage(self.place), self.place))
-        if _token(held) != self.token:
+        holder = records.told(records.read(side.storage(self.place), self.place))
+        if _secret_of(holder) != self.token:
             raise LeaseHeld(
                 "this run lost its lease and stopped before publishing or deleting: "
-                + _refusal(self.place, held)
+                + _refusal(self.place, holder)
             )
 
 
 class Lease:
     """A lease that this process took; `check` before anything that cannot be taken back."""
 
-    def __init__(self, replica: str, site: Site) -> None:
-        self.held = Held(uri.join(replica, f"{OWN}/{NAME}"), uuid.uuid4().hex)
-        self._place, self._token = self.held
-        self._site, self._storage = site, site.storage(replica)
+    def __init__(self, replica: str, side: Side) -> None:
+        self.token = LeaseToken(uri.join(replica, f"{OWN}/{NAME}"), uuid.uuid4().hex)
+        self._place, self._secret = self.token
+        self._side, self._storage = side, side.storage(replica)
         self._started = self._renewed = records.now()
         self._has_beaten = self._is_delegated = False
         self._stop = threading.Event()
@@ -98,7 +98,7 @@ class Lease:
                 f"this run could not renew {self._place} for {_OWN_SECONDS:.0f} s; it stopped"
                 " before publishing or deleting"
             )
-        self.held.check(self._site)
+        self.token.check(self._side)
 
     def give_back(self) -> None:
         """Stop renewing and remove the lease, unless it is no longer ours or others may be about to
@@ -108,10 +108,10 @@ class Lease:
         if self._renewer.is_alive():
             self._renewer.join()
         if self._has_beaten:
-            self._storage.delete(self._heartbeat_of(self._token))
+            self._storage.delete(self._heartbeat_of(self._secret))
         if (
             records.now() < self.until()
-            and _token(records.told(self._read(self._place))) == self._token
+            and _secret_of(records.told(self._read(self._place))) == self._secret
         ):
             self._storage.delete(self._place)
 
@@ -128,7 +128,7 @@ class Lease:
 
     def _text(self) -> bytes:
         return records.encoded({
-            "token": self._token, **records.signature(), **own_process(), "started": self._started, **self._beat(),
+            "token": self._secret, **records.signature(), **own_process(), "started": self._started, **self._beat(),
         })  # fmt: skip
 
     @staticmethod
@@ -149,16 +149,16 @@ class Lease:
             self._place, seen, self._text()
         )
 
-    def _is_stale(self, held: dict[str, Any]) -> bool:
+    def _is_stale(self, holder: dict[str, Any]) -> bool:
         """Nobody works for it any more: its process is gone, and no executor of it is left, or its
         time has passed.
         """
-        beat = self._last_heartbeat(held)
-        is_expired = _is_past(held) and (not beat or _is_past(beat))
-        return is_expired or (not is_alive(held) and not beat.get("delegated"))
+        beat = self._last_heartbeat(holder)
+        is_expired = _is_past(holder) and (not beat or _is_past(beat))
+        return is_expired or (not is_alive(holder) and not beat.get("delegated"))
 
-    def _last_heartbeat(self, held: dict[str, Any]) -> dict[str, Any]:
-        token = _token(held)
+    def _last_heartbeat(self, holder: dict[str, Any]) -> dict[str, Any]:
+        token = _secret_of(holder)
         if not isinstance(token, str) or not token.isalnum():
             return {}
         return records.told(self._read(self._heartbeat_of(token))) or {}
@@ -166,7 +166,7 @@ class Lease:
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
             try:
-                if _token(records.told(self._read(self._place))) != self._token:
+                if _secret_of(records.told(self._read(self._place))) != self._secret:
                     return  # lost: `check` tells the run before it publishes or deletes
                 self._write_heartbeat()
             except OSError:
@@ -176,14 +176,14 @@ class Lease:
         beat = self._beat()
         note = records.encoded({**beat, "delegated": self._is_delegated})
         self._has_beaten = True
-        self._storage.put(self._heartbeat_of(self._token), lambda: [note])
+        self._storage.put(self._heartbeat_of(self._secret), lambda: [note])
         self._renewed = beat["heartbeat"]
 
 
 @contextmanager
-def held(
+def acquire(
     replica: str,
-    site: Site,
+    side: Side,
     wait: float = 0.0,
     say: Say = lambda _line: None,
     absent: Sequence[str] = (),
@@ -194,22 +194,21 @@ def held(
     `absent`: directories that taking the lease creates, the deepest first. A block that ends by an
     exception and leaves them empty has them removed.
     """
-    lease = Lease(replica, site)
+    lease = Lease(replica, side)
     lease.take(wait, say)
     try:
         yield lease
     except BaseException:
-        with suppress(
-            OSError
-        ):  # why the run ended is what counts; a lease that stays is taken over when it expires
+        # why the run ended is what counts; a lease that stays is taken over when it expires
+        with suppress(OSError):
             lease.give_back()
-            all(site.storage(place).rmdir(place) for place in absent)  # until one is not empty
+            all(side.storage(place).rmdir(place) for place in absent)  # until one is not empty
         raise
     lease.give_back()
 
 
-def _token(held: dict[str, Any] | None) -> object:
-    return held.get("token") if held is not None else None
+def _secret_of(holder: dict[str, Any] | None) -> object:
+    return holder.get("token") if holder is not None else None
 
 
 def _is_past(told: dict[str, Any]) -> bool:
@@ -217,15 +216,15 @@ def _is_past(told: dict[str, Any]) -> bool:
     return isinstance(expires, (int, float)) and expires < records.now()
 
 
-def _refusal(place: str, held: dict[str, Any] | None) -> str:
-    if not held:
+def _refusal(place: str, holder: dict[str, Any] | None) -> str:
+    if not holder:
         return (
-            f"{place} is {'gone' if held is None else 'damaged'}; remove it once you are sure that"
+            f"{place} is {'gone' if holder is None else 'damaged'}; remove it once you are sure that"
             " no run is at work"
         )
     who = (
-        f"{records.word(held, 'owner')}@{records.word(held, 'host')}, process"
-        f" {records.word(held, 'pid')}"
+        f"{records.word(holder, 'owner')}@{records.word(holder, 'host')}, process"
+        f" {records.word(holder, 'pid')}"
     )
-    held_by = f"{place} is held by {who}, since {records.clock(held, 'started')}"
+    held_by = f"{place} is held by {who}, since {records.clock(holder, 'started')}"
     return f"{held_by}; wait for that run to end, or have this one wait with --lock-wait"

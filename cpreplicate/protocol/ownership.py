@@ -22,9 +22,9 @@ from cpreplicate.protocol import records as notes_files
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.manifest import Manifest
-from cpreplicate.protocol.replica import Held, Replica
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes
-from cpreplicate.storage import TEMPORARY, FileStatus, Site, Storage
+from cpreplicate.storage import TEMPORARY, FileStatus, Side, Storage
 from cpreplicate.storage.base import Content
 
 MARKER = "replica.json"
@@ -32,10 +32,11 @@ RECORD_SUFFIX = ".json"
 LAID_OUT = ("shared", "taskowned", "foreign", "packed")
 _FORMAT = 1
 _UNKNOWN = -1  # the sequence of a checkpoint whose record is lost
+# what a run leaves that died before it made the marker
 _BEFORE_THE_MARKER = (
     lease.NAME,
     TEMPORARY,
-)  # what a run leaves that died before it made the marker
+)
 
 
 class SourceName(NamedTuple):
@@ -86,7 +87,7 @@ class State:
 
     marker: Marker | None
     is_empty: bool
-    committed: tuple[Held, ...]
+    committed: tuple[CommittedCheckpoint, ...]
     adopted: tuple[str, ...]
     unrecorded: tuple[str, ...]
     records: Mapping[str, Record]
@@ -126,20 +127,24 @@ def _examine(replica: Replica) -> State:
     links = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
     links += [f"{OWN}/{name}" for name, child in own.items() if child.is_link]
     marker = (
-        read_marker(replica.site, replica.root)
+        read_marker(replica.side, replica.root)
         if MARKER in own and not own[MARKER].is_link
         else None
     )
-    looks = {name: _look(replica, name, has_own) for name in replica.committed_names(children)}
-    found = {name: look for name, look in looks.items() if look is not None}
-    records = {name: look.record for name, look in found.items() if look.record is not None}
+    observed = {
+        name: _observe(replica, name, has_own) for name in replica.committed_names(children)
+    }
+    found = {name: seen for name, seen in observed.items() if seen is not None}
+    records = {name: seen.record for name, seen in found.items() if seen.record is not None}
     ours = _last_published_first(records)
     stale = [name for name in _recorded_names(own) if name not in found]
     return State(
         marker=marker,
         is_empty=_is_empty(children, own),
         committed=tuple(
-            found[name].held(replica, name) for name in ours if not records[name].adopted
+            found[name].committed_checkpoint(replica, name)
+            for name in ours
+            if not records[name].adopted
         ),
         adopted=tuple(name for name in ours if records[name].adopted),
         unrecorded=tuple(name for name in found if name not in records),
@@ -150,17 +155,17 @@ def _examine(replica: Replica) -> State:
     )
 
 
-class _Look(NamedTuple):
+class _Observed(NamedTuple):
     """A `_metadata` as it lies, and the record that matches it."""
 
     data: MetadataBytes
     record: Record | None
 
-    def held(self, replica: Replica, name: str) -> Held:
-        return replica.held(name, self.data)
+    def committed_checkpoint(self, replica: Replica, name: str) -> CommittedCheckpoint:
+        return replica.committed_checkpoint(name, self.data)
 
 
-def _look(replica: Replica, name: str, has_own: bool) -> _Look | None:
+def _observe(replica: Replica, name: str, has_own: bool) -> _Observed | None:
     """Read a `_metadata`, then its record, until both are of one moment: another run may publish or
     withdraw meanwhile.
 
@@ -171,10 +176,10 @@ def _look(replica: Replica, name: str, has_own: bool) -> _Look | None:
     while data is not None:
         record = _matching_record(replica, name, data.digest) if has_own else None
         if record is not None:
-            return _Look(data, record)
+            return _Observed(data, record)
         again = replica.metadata_bytes(name) if has_own else data
         if again is not None and again.digest == data.digest:
-            return _Look(data, None)
+            return _Observed(data, None)
         data = again
     return None
 
@@ -238,13 +243,13 @@ def newest_first(replica: Replica) -> list[str]:
 # Marker and records
 
 
-def read_marker(site: Site, root: str) -> Marker | None:
+def read_marker(side: Side, root: str) -> Marker | None:
     """Return the marker of the replica at `root`; None if there is none.
 
     Raises `Refused` if it cannot be understood.
     """
     place = uri.join(root, f"{OWN}/{MARKER}")
-    note = notes_files.told(notes_files.read(site.storage(place), place))
+    note = notes_files.told(notes_files.read(side.storage(place), place))
     if note is None:
         return None
     damaged = (
@@ -390,10 +395,10 @@ def withdraw(replica: Replica, name: str) -> None:
 
     Raises `Refused` otherwise.
     """
-    look = _look(replica, name, has_own=True)
-    if look is None:
+    seen = _observe(replica, name, has_own=True)
+    if seen is None:
         return
-    if look.record is None or look.record.adopted:
+    if seen.record is None or seen.record.adopted:
         raise Refused(
             f"{replica.at(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was"
             " deleted"
@@ -413,9 +418,9 @@ def forget(replica: Replica, name: str) -> None:
 # Checks
 
 
-def source_name(site: Site, place: str) -> SourceName:
+def source_name(side: Side, place: str) -> SourceName:
     """Return a source's root as given, and as its storage knows it."""
-    return SourceName(place, site.identity(place) + uri.local_path(site.storage(place).real(place)))
+    return SourceName(place, side.identity(place) + uri.local_path(side.storage(place).real(place)))
 
 
 def refuse_foreign(state: State, replica: Replica) -> None:
@@ -496,21 +501,20 @@ def same_replica(
         )
 
 
-def refuse_nested(replica: Replica, source_site: Site, source: str) -> None:
+def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
     """Raise `Refused` where the replica and its source are one directory, or one lies in the other,
     under whatever names.
 
     Only where the storage can say so without anything being written, as local filesystems can.
     """
-    storage = source_site.storage(source)
+    storage = source_side.storage(source)
     here, there = storage.file_id(source), replica.storage.file_id(replica.root)
     around_target = {
         replica.storage.file_id(place) for place in uri.upwards(replica.storage.real(replica.root))
     }
     around_source = {storage.file_id(place) for place in uri.upwards(storage.real(source))}
-    if (
-        here is not None and there is None and around_target != {None}
-    ):  # a directory of the source may be mounted there
+    # a directory of the source may be mounted there
+    if here is not None and there is None and around_target != {None}:
         around_target &= {
             here,
             *(storage.file_id(place) for place in _directories_below(storage, source)),
@@ -531,7 +535,7 @@ def _directories_below(storage: Storage, place: str) -> Iterator[str]:
 
 
 def refuse_same_place(
-    replica: Replica, taken: lease.Held, source_site: Site, source: str, is_new: bool
+    replica: Replica, taken: lease.LeaseToken, source_side: Side, source: str, is_new: bool
 ) -> None:
     """Raise `Refused` if the lease just taken can be read at the source: both are one directory, or
     it lies in the source.
@@ -539,10 +543,10 @@ def refuse_same_place(
     Whether it lies in the source is looked for only when the replica `is_new`: by each end of its
     path, below the source and below the directories there.
     """
-    places = [source, *(_where_it_may_lie(replica, source_site, source) if is_new else ())]
+    places = [source, *(_where_it_may_lie(replica, source_side, source) if is_new else ())]
     for place in places:
         note = notes_files.told(
-            notes_files.read(source_site.storage(place), uri.join(place, f"{OWN}/{lease.NAME}"))
+            notes_files.read(source_side.storage(place), uri.join(place, f"{OWN}/{lease.NAME}"))
         )
         if note and note.get("token") == taken.token:
             raise Refused(
@@ -551,10 +555,10 @@ def refuse_same_place(
             )
 
 
-def _where_it_may_lie(replica: Replica, source_site: Site, source: str) -> Iterator[str]:
-    names = (replica.root, replica.site.behind_view(replica.root))
+def _where_it_may_lie(replica: Replica, source_side: Side, source: str) -> Iterator[str]:
+    names = (replica.root, replica.side.behind_view(replica.root))
     ends = dict.fromkeys(end for name in names for end in _ends(uri.local_path(name)))
-    children = [child for child in source_site.storage(source).list(source) if child.is_directory]
+    children = [child for child in source_side.storage(source).list(source) if child.is_directory]
     others = [child.name for child in children if not CHECKPOINT_NAME.fullmatch(child.name)]
     for base in (source, *(uri.join(source, name) for name in others)):
         yield from (uri.join(base, end) for end in ends)
@@ -574,9 +578,8 @@ class Vouched:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
         self.files: dict[str, Vouch] = {}
-        for name in sorted(
-            _vouching(state.own), key=lambda name: _moment(state.own[name])
-        ):  # of two the later one holds
+        # of two the later one holds
+        for name in sorted(_vouching(state.own), key=lambda name: _moment(state.own[name])):
             if name.startswith(journal.PREFIX):
                 part = journal.read(replica.storage, replica.root, name)
                 self.journals.append(part)

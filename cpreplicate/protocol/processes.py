@@ -16,7 +16,11 @@ def own_process() -> dict[str, object]:
     valid.
     """
     seen = _seen(os.getpid())
-    return {"pid": os.getpid(), "birth": seen and seen.birth, "space": _space()}
+    return {
+        "pid": os.getpid(),
+        "start_time": seen and seen.start_time,
+        "pid_namespace": _pid_namespace(),
+    }
 
 
 def is_alive(holder: Mapping[str, object]) -> bool:
@@ -27,17 +31,21 @@ def is_alive(holder: Mapping[str, object]) -> bool:
     started at another time. A process that cannot be seen, because /proc is mounted with `hidepid`,
     is not dead.
     """
-    pid, space = holder.get("pid"), _space()
-    if holder.get("host") != socket.gethostname() or space is None or holder.get("space") != space:
+    pid, pid_namespace = holder.get("pid"), _pid_namespace()
+    if (
+        holder.get("host") != socket.gethostname()
+        or pid_namespace is None
+        or holder.get("pid_namespace") != pid_namespace
+    ):
         return True  # containers may share a host's name and have process ids of their own
     if not isinstance(pid, int) or not 0 < pid < 1 << 31:
         return True
-    return _exists(pid) and not _is_other(pid, holder.get("birth"))
+    return _exists(pid) and not _is_other(pid, holder.get("start_time"))
 
 
 class _Seen(NamedTuple):
     state: str
-    birth: int
+    start_time: int
 
 
 def _exists(pid: int) -> bool:
@@ -50,17 +58,17 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _is_other(pid: int, birth: object) -> bool:
+def _is_other(pid: int, start_time: object) -> bool:
     """Return whether what /proc shows under this id is a zombie, or not the process that started at
-    `birth`.
+    `start_time`.
     """
     seen = _seen(pid)
     return seen is not None and (
-        seen.state in "ZX" or (isinstance(birth, int) and seen.birth != birth)
+        seen.state in "ZX" or (isinstance(start_time, int) and seen.start_time != start_time)
     )
 
 
-def _space() -> str | None:
+def _pid_namespace() -> str | None:
     try:
         return (
             f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"

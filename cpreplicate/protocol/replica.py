@@ -24,16 +24,15 @@ from cpreplicate.protocol.source import (
     read_bytes,
     read_metadata,
 )
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from cpreplicate.storage.base import TEMPORARY, Content, FileStatus
 
-_MANIFEST_WORTH = (
-    16 << 20
-)  # bytes of `_metadata` above which reading the manifest instead saves time
+# bytes of `_metadata` above which reading the manifest instead saves time
+_MANIFEST_WORTH = 16 << 20
 
 
 @dataclass(frozen=True)
-class Held:
+class CommittedCheckpoint:
     """A committed checkpoint of a replica: `files` is path to extent, `outside` the places that it
     names elsewhere.
 
@@ -56,10 +55,10 @@ class Held:
 class Replica:
     """`<target root>/<job-id>/`; every path given or returned here is relative to it."""
 
-    def __init__(self, root: str, site: Site) -> None:
+    def __init__(self, root: str, side: Side) -> None:
         self.root = root
-        self.site = site
-        self.storage = site.storage(root)
+        self.side = side
+        self.storage = side.storage(root)
         self._is_alone = False
         self._listed: dict[
             str, list[FileStatus]
@@ -118,13 +117,16 @@ class Replica:
             for each in children
             if each.name.startswith(TEMPORARY) and not each.is_directory
         ]
-        return all([self.storage.delete(place, durable=True) for place in unfinished])  # each of them, not until one
+        # each of them, not until one
+        return all(
+            [self.storage.delete(place, durable=True) for place in unfinished]  # noqa: C419  # each of them, not until one
+        )
 
     def metadata_bytes(self, name: str) -> MetadataBytes | None:
         """The `_metadata` of a checkpoint as it lies; None if there is none."""
-        return read_bytes(self.at(name), self.site)
+        return read_bytes(self.at(name), self.side)
 
-    def held(self, name: str, data: MetadataBytes) -> Held:
+    def committed_checkpoint(self, name: str, data: MetadataBytes) -> CommittedCheckpoint:
         """What a committed checkpoint references: from its manifest where that saves decoding
         gigabytes, else decoded.
         """
@@ -136,15 +138,17 @@ class Replica:
                 and all(map(is_replica_path, known.entries))
             ):
                 files = {path: entry.extent for path, entry in known.entries.items()}
-                return Held(name, known.checkpoint_id, data.digest, files, (), frozenset(files))
-        if data.held is None:
+                return CommittedCheckpoint(
+                    name, known.checkpoint_id, data.digest, files, (), frozenset(files)
+                )
+        if data.in_memory is None:
             return self._referenced(
-                name, data.digest, read_metadata(self.at(name), self.site).metadata
+                name, data.digest, read_metadata(self.at(name), self.side).metadata
             )
-        metadata = decoded(data.held, self.at(name), self.at(f"{name}/{METADATA}"))
+        metadata = decoded(data.in_memory, self.at(name), self.at(f"{name}/{METADATA}"))
         return self._referenced(name, data.digest, metadata)
 
-    def _referenced(self, name: str, digest: Digest, metadata: Metadata) -> Held:
+    def _referenced(self, name: str, digest: Digest, metadata: Metadata) -> CommittedCheckpoint:
         found = closure(metadata)
         inside = {
             path: file.extent
@@ -158,7 +162,9 @@ class Replica:
         ]
         segments = (self._inside(place) for place, file in found.files.items() if file.segment)
         growing = frozenset(path for path in segments if path is not None)
-        return Held(name, metadata.checkpoint_id, digest, inside, tuple(outside), growing)
+        return CommittedCheckpoint(
+            name, metadata.checkpoint_id, digest, inside, tuple(outside), growing
+        )
 
     def _inside(self, place: str) -> str | None:
         relative = uri.below(place, self.root)

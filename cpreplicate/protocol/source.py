@@ -14,12 +14,11 @@ from cpreplicate.core.metadata import Metadata, decode
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
 from cpreplicate.protocol.digest import Digest, digest_of
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from cpreplicate.storage.base import CHUNK
 
-_HELD_IN_MEMORY = (
-    16 << 20
-)  # bytes; a larger `_metadata` is read through a window each time it is needed
+# bytes; a larger `_metadata` is read through a window each time it is needed
+_HELD_IN_MEMORY = 16 << 20
 _JOB_NAME = re.compile(r"(?!\.)[^/]+")
 
 
@@ -40,7 +39,7 @@ class Source:
         return self.job_root or self.checkpoint
 
 
-def find(place: str, site: Site, allow_older: bool = False) -> Source:
+def find(place: str, side: Side, allow_older: bool = False) -> Source:
     """Return the checkpoint at `place`: itself, or the newest completed one of a job's directory.
 
     Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more.
@@ -49,17 +48,17 @@ def find(place: str, site: Site, allow_older: bool = False) -> Source:
     """
     place = uri.parent(place) if uri.name(place) == METADATA else place
     if CHECKPOINT_NAME.fullmatch(uri.name(place)):
-        return _completed(place, site)
-    if _has_metadata(place, site):
+        return _completed(place, side)
+    if _has_metadata(place, side):
         return Source(place, _job_name(place), None)
-    return _newest(place, site, allow_older)
+    return _newest(place, side, allow_older)
 
 
-def completed_names(job_root: str, site: Site) -> list[str]:
+def completed_names(job_root: str, side: Side) -> list[str]:
     """Return the completed checkpoints in a job's directory, the highest number first."""
-    children = site.storage(job_root).list(job_root)
+    children = side.storage(job_root).list(job_root)
     names = newest_first(child.name for child in children if child.is_directory)
-    return [name for name in names if _has_metadata(uri.join(job_root, name), site)]
+    return [name for name in names if _has_metadata(uri.join(job_root, name), side)]
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
@@ -70,15 +69,15 @@ def newest_first(names: Iterable[str]) -> list[str]:
     return [name for _, name in sorted(numbered, reverse=True)]
 
 
-def _completed(place: str, site: Site) -> Source:
-    if not _has_metadata(place, site):
+def _completed(place: str, side: Side) -> Source:
+    if not _has_metadata(place, side):
         raise NotThere(f"{place} has no {METADATA}: it is not there, was subsumed, or has not completed; give the job's"
                        " directory to take its newest completed checkpoint")  # fmt: skip
     return Source(place, _job_name(uri.parent(place)), uri.parent(place))
 
 
-def _newest(job_root: str, site: Site, allow_older: bool) -> Source:
-    storage = site.storage(job_root)
+def _newest(job_root: str, side: Side, allow_older: bool) -> Source:
+    storage = side.storage(job_root)
     children = storage.list(job_root)
     changed = {child.name: child.modified for child in children if child.is_directory}
     highest: tuple[str, float] | None = None
@@ -116,8 +115,8 @@ def _refuse_ambiguous(
         )
 
 
-def _has_metadata(place: str, site: Site) -> bool:
-    return site.storage(place).stat(uri.join(place, METADATA)) is not None
+def _has_metadata(place: str, side: Side) -> bool:
+    return side.storage(place).stat(uri.join(place, METADATA)) is not None
 
 
 def _job_name(place: str) -> str:
@@ -137,35 +136,35 @@ class MetadataFile:
 
     uri: str
     metadata: Metadata
-    held: bytes | None
-    site: Site
+    in_memory: bytes | None
+    side: Side
 
     def open(self, stack: ExitStack) -> bytes | BinaryIO:
         """The bytes again, to be spliced; a stream is closed with `stack`.
 
         Raises `SourceMovedOn` if they are gone.
         """
-        if self.held is not None:
-            return self.held
+        if self.in_memory is not None:
+            return self.in_memory
         try:
-            return stack.enter_context(self.site.storage(self.uri).open(self.uri))
+            return stack.enter_context(self.side.storage(self.uri).open(self.uri))
         except FileNotFoundError as error:
             raise SourceMovedOn(
                 f"{self.uri} was subsumed meanwhile; run again to take the newest checkpoint"
             ) from error
 
 
-def read_metadata(checkpoint: str, site: Site) -> MetadataFile:
+def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
     """Read and decode the `_metadata` of a checkpoint's directory; touches no other file and no
     other filesystem.
 
     Raises `NotThere` and, with the file's place in front, `MetadataError`.
     """
     place = uri.join(checkpoint, METADATA)
-    storage = site.storage(place)
+    storage = side.storage(place)
     try:
         return storage.around(
-            "open", place, lambda: _read(storage.unwrapped.open(place), checkpoint, place, site)
+            "open", place, lambda: _read(storage.unwrapped.open(place), checkpoint, place, side)
         )
     except FileNotFoundError as error:
         raise NotThere(
@@ -173,14 +172,14 @@ def read_metadata(checkpoint: str, site: Site) -> MetadataFile:
         ) from error
 
 
-def _read(stream: BinaryIO, checkpoint: str, place: str, site: Site) -> MetadataFile:
+def _read(stream: BinaryIO, checkpoint: str, place: str, side: Side) -> MetadataFile:
     with stream:
-        held = stream.read(_HELD_IN_MEMORY + 1)
-        data: bytes | BinaryIO = held if len(held) <= _HELD_IN_MEMORY else stream
+        first = stream.read(_HELD_IN_MEMORY + 1)
+        data: bytes | BinaryIO = first if len(first) <= _HELD_IN_MEMORY else stream
         if data is stream:
             stream.seek(0)
         return MetadataFile(
-            place, decoded(data, checkpoint, place), held if data is held else None, site
+            place, decoded(data, checkpoint, place), first if data is first else None, side
         )
 
 
@@ -190,16 +189,16 @@ class MetadataBytes(NamedTuple):
     """
 
     digest: Digest
-    held: bytes | None
+    in_memory: bytes | None
 
 
-def read_bytes(checkpoint: str, site: Site) -> MetadataBytes | None:
+def read_bytes(checkpoint: str, side: Side) -> MetadataBytes | None:
     """Read the `_metadata` of a checkpoint's directory to its end, without decoding it.
 
     None if there is none.
     """
     place = uri.join(checkpoint, METADATA)
-    storage = site.storage(place)
+    storage = side.storage(place)
     try:
         return storage.around("open", place, lambda: _digested(storage.unwrapped.open(place)))
     except FileNotFoundError:

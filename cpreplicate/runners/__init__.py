@@ -3,17 +3,16 @@
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner, seconds_by_spark
 from cpreplicate.runners.copies import Copies, Planned
-from cpreplicate.runners.options import Engine
+from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
-from cpreplicate.runners.tasks import Action, Copy, Delete, Outcome, Read, Stopped
+from cpreplicate.runners.tasks import Copy, Delete, Outcome, Read, Stopped, Task
 
 __all__ = [
-    "Action",
     "Copies",
     "Copy",
     "Delete",
-    "Engine",
+    "ExecutionOptions",
     "Outcome",
     "Planned",
     "Read",
@@ -22,6 +21,7 @@ __all__ = [
     "ShowProgress",
     "Snapshot",
     "Stopped",
+    "Task",
     "choose_runner",
     "seconds_by_spark",
 ]

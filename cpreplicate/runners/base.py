@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, TypeAlias, TypeVar
 
-from cpreplicate.runners.tasks import Action, Outcome
-from cpreplicate.storage import Sites
+from cpreplicate.runners.tasks import Outcome, Task
+from cpreplicate.storage import Sides
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -26,7 +26,7 @@ class Runner(Protocol):
     is_elsewhere: bool
 
     def run(
-        self, actions: Sequence[Action], level: int = 0, done: Done | None = None
+        self, actions: Sequence[Task], level: int = 0, done: Done | None = None
     ) -> list[Outcome]:
         """Return one outcome for each action, in any order. What failed was tried again before it
         is reported as failed.
@@ -45,8 +45,8 @@ class Runner(Protocol):
         `places` are on the filesystems that it reaches.
         """
 
-    def limited(self, sites: Sites) -> Sites:
-        """Sites as functions given to `map` are to have them: with the limits of this run."""
+    def limited(self, sides: Sides) -> Sides:
+        """Sides as functions given to `map` are to have them: with the limits of this run."""
 
     def cancel(self) -> None:
         """Break off what is under way, from another thread: its `run` raises `Stopped`, and so does

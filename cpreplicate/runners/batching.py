@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cpreplicate.runners.copies import Copies, Indexes, sizes_of
-from cpreplicate.runners.tasks import SMALL, Action
+from cpreplicate.runners.tasks import SMALL, Task
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
@@ -21,11 +21,11 @@ _FILES_IN_FLIGHT = 16  # small files that a task copies in about the time that i
 
 
 def batches(
-    actions: Sequence[Action],
+    actions: Sequence[Task],
     slots: int,
     batch_bytes: int | None = None,
     batch_files: int | None = None,
-) -> list[Sequence[Action]]:
+) -> list[Sequence[Task]]:
     """The actions in batches of about equal cost, about four a slot, or fewer of few small files;
     most bytes first.
 
@@ -44,9 +44,8 @@ def batches(
     )
     bins = _packed(order, sizes + FILE_COST, min(count, len(actions)))
     packed = [part for bin_ in bins for part in _within(caps, bin_, sizes)]
-    packed.sort(
-        key=lambda bin_: int(sizes[bin_].sum()), reverse=True
-    )  # their costs are alike: those with most to move
+    # their costs are alike: those with most to move
+    packed.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)
     if isinstance(actions, Copies):
         return [actions.pick(bin_) for bin_ in packed]
     return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in packed]
@@ -80,9 +79,8 @@ def _packed(order: Indexes, costs: Indexes, count: int) -> list[Indexes]:
         heapq.heapreplace(least, (load + int(costs[index]), at))
     spent = np.array([load for load, _ in sorted(least, key=lambda each: each[1])])
     small = order[large:]
-    if len(
-        small
-    ):  # dealt out, so that each run is a sample of all sizes: else one batch would have all the bytes
+    # dealt out, so that each run is a sample of all sizes: else one batch would have all the bytes
+    if len(small):
         small = np.concatenate([small[at::count] for at in range(count)])
     runs = _levelled(small, costs, spent)
     found = (
@@ -99,9 +97,8 @@ def _levelled(order: Indexes, costs: Indexes, spent: Indexes) -> list[Indexes]:
     ends = np.cumsum(costs[order])
     total = int(ends[-1]) if len(ends) else 0
     fill = np.sort(spent)
-    levels = (total + np.cumsum(fill)) / np.arange(
-        1, len(fill) + 1
-    )  # were only the cheapest so many bins filled
+    # were only the cheapest so many bins filled
+    levels = (total + np.cumsum(fill)) / np.arange(1, len(fill) + 1)
     level = levels[np.flatnonzero(levels >= fill)[-1]]
     bounds = np.cumsum(np.maximum(level - spent, 0))
     return np.split(order, np.searchsorted(ends, bounds[:-1], side="right"))
@@ -112,10 +109,10 @@ def _within(caps: Caps, indexes: Indexes, sizes: Indexes) -> Iterator[Indexes]:
     if len(indexes) <= caps.files and int(sizes[indexes].sum()) <= caps.bytes:
         yield indexes
         return
-    first, held = 0, 0
+    first, filled = 0, 0
     for at, size in enumerate(sizes[indexes].tolist()):
-        if at > first and (at - first == caps.files or held + size > caps.bytes):
+        if at > first and (at - first == caps.files or filled + size > caps.bytes):
             yield indexes[first:at]
-            first, held = at, 0
-        held += size
+            first, filled = at, 0
+        filled += size
     yield indexes[first:]

@@ -11,8 +11,8 @@ from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.options import DEFAULT_MASTER, Engine
-from cpreplicate.storage import Sites
+from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions
+from cpreplicate.storage import Sides
 
 _INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
 _INLINE_FILES = 200.0  # small files a second, of one process: measured there
@@ -37,30 +37,37 @@ class Estimate(NamedTuple):
                 f" then {self.speedup:.1f} times as fast")  # fmt: skip
 
 
-def estimate(engine: Engine, files: int, size: int, bandwidth: float | None = None) -> Estimate:
+def estimate(
+    execution: ExecutionOptions, files: int, size: int, bandwidth: float | None = None
+) -> Estimate:
     """What each runner would take for so many files and bytes, of which so many a second may be
     moved.
     """
-    master = engine.spark_master() or DEFAULT_MASTER
+    master = execution.spark_master() or DEFAULT_MASTER
     start, is_measured = startup_times.seconds(master)
     least = size / bandwidth if bandwidth else 0.0
     inline = files / _INLINE_FILES + size / _INLINE_BYTES
-    speedup = _speedup(master, engine)
+    speedup = _speedup(master, execution)
     return Estimate(
         max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup
     )
 
 
-def seconds_by_spark(engine: Engine, inline: float) -> float:
+def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
     """What Spark, which is yet to start, would take for what takes so many seconds inline."""
     if not _can_start():
         return math.inf
-    master = engine.spark_master() or DEFAULT_MASTER
-    return startup_times.seconds(master)[0] + inline / _speedup(master, engine)
+    master = execution.spark_master() or DEFAULT_MASTER
+    return startup_times.seconds(master)[0] + inline / _speedup(master, execution)
 
 
 def choose_runner(
-    engine: Engine, files: int, size: int, sites: Sites, levels: int = 0, reason: str = "asked for"
+    execution: ExecutionOptions,
+    files: int,
+    size: int,
+    sides: Sides,
+    levels: int = 0,
+    reason: str = "asked for",
 ) -> Runner:
     """The runner for a plan of `files` copies and deletes and `size` bytes, as asked for or as it
     is faster.
@@ -68,20 +75,20 @@ def choose_runner(
     `levels` is how many levels of importance runs are to have; `reason` is told unless it is found
     here. Only where Spark is chosen is pyspark imported.
     """
-    if engine.runner == "auto" and not _can_start():
+    if execution.runner == "auto" and not _can_start():
         return InlineRunner(
-            sites, engine, "auto, Spark cannot start under a user id without a passwd entry"
+            sides, execution, "auto, Spark cannot start under a user id without a passwd entry"
         )
-    if engine.runner == "auto":
-        found = estimate(engine, files, size, sites.target.limits.bandwidth)
+    if execution.runner == "auto":
+        found = estimate(execution, files, size, sides.target.limits.bandwidth)
         reason = f"auto, {files} files of {size} bytes: {found}"
         if found.inline <= found.spark:
-            return InlineRunner(sites, engine, reason)
-    elif engine.runner == "inline":
-        return InlineRunner(sites, engine, reason)
+            return InlineRunner(sides, execution, reason)
+    elif execution.runner == "inline":
+        return InlineRunner(sides, execution, reason)
     from cpreplicate.runners.spark.runner import SparkRunner
 
-    return SparkRunner(sites, engine, reason, levels)
+    return SparkRunner(sides, execution, reason, levels)
 
 
 def _can_start() -> bool:
@@ -91,20 +98,20 @@ def _can_start() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or has_passwd_entry()
 
 
-def _speedup(master: str, engine: Engine) -> float:
+def _speedup(master: str, execution: ExecutionOptions) -> float:
     """How many times as fast as one process so many slots are."""
     if not master.startswith("local"):
-        return float(engine.parallelism or _cluster_slots(engine))
+        return float(execution.parallelism or _cluster_slots(execution))
     asked = re.match(r"local\[(\d+)", master)
     cores = int(asked[1]) if asked else os.cpu_count() or 1
     return 1 + _LOCAL_GAIN * (min(cores, os.cpu_count() or 1) - 1)
 
 
-def _cluster_slots(engine: Engine) -> int:
-    most = engine.property("spark.cores.max")
+def _cluster_slots(execution: ExecutionOptions) -> int:
+    most = execution.property("spark.cores.max")
     instances, cores = (
-        engine.property("spark.executor.instances"),
-        engine.property("spark.executor.cores"),
+        execution.property("spark.executor.instances"),
+        execution.property("spark.executor.cores"),
     )
     if most is not None:
         return int(most)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cpreplicate.core.closure import File
-from cpreplicate.protocol.lease import Held
-from cpreplicate.runners.tasks import Action, Copy, size_of
+from cpreplicate.protocol.lease import LeaseToken
+from cpreplicate.runners.tasks import Copy, Task, size_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Indexes = npt.NDArray[Any]
 
 
-def sizes_of(actions: Sequence[Action]) -> Indexes:
+def sizes_of(actions: Sequence[Task]) -> Indexes:
     """The bytes that each action moves."""
     return (
         actions.sizes()
@@ -43,7 +43,7 @@ class Planned:
     root: str
     files: Sequence[File]
     targets: Sequence[str]
-    held: Held
+    token: LeaseToken
 
     @cached_property
     def extents(self) -> Indexes:
@@ -124,5 +124,5 @@ class Copies(Sequence[Copy]):
             planned.root + planned.targets[at],
             extent,
             size,
-            planned.held if grows else None,
+            planned.token if grows else None,
         )

@@ -10,17 +10,16 @@ from types import TracebackType
 from typing import TypeVar
 
 from cpreplicate.runners.base import Done
-from cpreplicate.runners.options import Engine
+from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.tasks import Action, Outcome, Stopped, Watcher, perform, size_of
-from cpreplicate.storage import Sites
+from cpreplicate.runners.tasks import Outcome, Stopped, Task, Watcher, perform, size_of
+from cpreplicate.storage import Sides
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _TRIES = 3
-_SLOTS = min(
-    4, os.cpu_count() or 1
-)  # it does the work of so many tasks: small files wait more than they compute
+# it does the work of so many tasks: small files wait more than they compute
+_SLOTS = min(4, os.cpu_count() or 1)
 _PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
 _MAPPED_HERE = (
@@ -35,21 +34,21 @@ class InlineRunner:
     is_elsewhere = False
 
     def __init__(
-        self, sites: Sites, engine: Engine | None = None, reason: str = "asked for"
+        self, sides: Sides, execution: ExecutionOptions | None = None, reason: str = "asked for"
     ) -> None:
-        engine = engine or Engine()
+        execution = execution or ExecutionOptions()
         self.reason = reason
-        self._sites = sites
-        self._streams = engine.streams or engine.parallelism
+        self._sides = sides
+        self._streams = execution.streams or execution.parallelism
         self._progress = Progress()
         self._active: set[_Counter] = set()
         self._is_cancelled = False
-        self._shown = showing(self._progress, engine.show)
+        self._shown = showing(self._progress, execution.show)
 
     def run(
         self,
-        actions: Sequence[Action],
-        level: int = 0,  # all are as important
+        actions: Sequence[Task],
+        level: int = 0,  # noqa: ARG002  # all are as important
         done: Done | None = None,
     ) -> list[Outcome]:
         """Execute all.
@@ -78,20 +77,20 @@ class InlineRunner:
         ) as pool:
             return list(pool.map(function, items))
 
-    def _perform(self, actions: Sequence[Action], done: Done | None) -> list[Outcome]:
+    def _perform(self, actions: Sequence[Task], done: Done | None) -> list[Outcome]:
         counter = _Counter(self._progress, done)
         self._active.add(counter)
         if self._is_cancelled:
             raise Stopped
         try:
-            return perform(actions, self._sites, self._streams, _SLOTS, counter)
+            return perform(actions, self._sides, self._streams, _SLOTS, counter)
         finally:
             self._active.discard(counter)
             self._progress.end(counter)
 
-    def limited(self, sites: Sites) -> Sites:
+    def limited(self, sides: Sides) -> Sides:
         """See `Runner`: the limits are kept in this process."""
-        return sites
+        return sides
 
     def cancel(self) -> None:
         """See `Runner`."""
@@ -124,7 +123,7 @@ class _Counter(Watcher):
         self._progress.add(self, moved=count)
         super().moved(count)
 
-    def done(self, index: int, outcome: Outcome) -> None:  # counted alike, whichever it was
+    def done(self, index: int, outcome: Outcome) -> None:  # noqa: ARG002  # counted alike, whichever it was
         if self._done is not None:
             self._done(outcome)
         if outcome.error is None:

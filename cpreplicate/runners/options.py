@@ -11,7 +11,7 @@ DEFAULT_MASTER = "local[*,4]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class ExecutionOptions:
     """`runner` is `auto`, `spark` or `inline`; the rest is taken as measured or as the cluster has
     it where it is None.
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from cpreplicate.runners.base import Done, In, Out, Runner
-from cpreplicate.runners.tasks import Action, Outcome
-from cpreplicate.storage import Sites
+from cpreplicate.runners.tasks import Outcome, Task
+from cpreplicate.storage import Sides
 
 
 class SharedRunner:
@@ -19,8 +19,8 @@ class SharedRunner:
 
     def run(
         self,
-        actions: Sequence[Action],
-        level: int = 0,  # it has its own
+        actions: Sequence[Task],
+        level: int = 0,  # noqa: ARG002  # it has its own
         done: Done | None = None,
     ) -> list[Outcome]:
         """See `Runner`."""
@@ -32,9 +32,9 @@ class SharedRunner:
         """See `Runner`."""
         return self._runner.map(function, items, places)
 
-    def limited(self, sites: Sites) -> Sites:
+    def limited(self, sides: Sides) -> Sides:
         """See `Runner`."""
-        return self._runner.limited(sites)
+        return self._runner.limited(sides)
 
     def cancel(self) -> None:
         """See `Runner`."""

@@ -35,7 +35,12 @@ def _key(master: str) -> str:
 
 def _place() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
-    return Path(home or os.path.expanduser("~/.cache"), "cpreplicate", "spark-start.json")  # never fails
+    # never fails
+    return Path(
+        home or os.path.expanduser("~/.cache"),  # noqa: PTH111  # never fails
+        "cpreplicate",
+        "spark-start.json",
+    )
 
 
 def _read() -> dict[str, object]:

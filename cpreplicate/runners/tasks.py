@@ -12,13 +12,12 @@ from contextlib import ExitStack
 from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.protocol.lease import Held
-from cpreplicate.storage import ShortSource, Sites, SourceMissing, Storage, checksum, copy_file
-from cpreplicate.storage.cancellation import wanted
+from cpreplicate.protocol.lease import LeaseToken
+from cpreplicate.storage import ShortSource, Sides, SourceMissing, Storage, checksum, copy_file
+from cpreplicate.storage.cancellation import cancellable
 
-SMALL = (
-    4 << 20
-)  # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
+# bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
+SMALL = 4 << 20
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
 # docs/performance.md
 _LARGE_STREAMS = 8
@@ -28,7 +27,7 @@ class Copy(NamedTuple):
     """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that
     is more.
 
-    `held` is told of a merged file, which grows: a run that lost its lease must not replace a
+    `token` is told of a merged file, which grows: a run that lost its lease must not replace a
     longer copy of it.
     """
 
@@ -36,7 +35,7 @@ class Copy(NamedTuple):
     target: str
     extent: int
     size: int = 0
-    held: Held | None = None
+    token: LeaseToken | None = None
 
 
 class Read(NamedTuple):
@@ -58,7 +57,7 @@ class Delete(NamedTuple):
     to: str | None = None
 
 
-Action: TypeAlias = Copy | Read | Delete
+Task: TypeAlias = Copy | Read | Delete
 
 
 class _Late(CpreplicateError):
@@ -88,7 +87,7 @@ class Outcome(NamedTuple):
         return self.error is not None and not (self.missing or self.short or self.late)
 
 
-def size_of(action: Action) -> int:
+def size_of(action: Task) -> int:
     """The bytes that an action moves."""
     if isinstance(action, Copy):
         return max(action.extent, action.size)
@@ -104,7 +103,7 @@ class Watcher:
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
-    def moved(self, count: int) -> None:  # for those who want to know
+    def moved(self, count: int) -> None:  # noqa: ARG002  # for those who want to know
         """So many bytes more were moved. Raises `Stopped` once nobody wants the rest."""
         if self._stopped.is_set():
             raise Stopped
@@ -122,8 +121,8 @@ class Stopped(Exception):
 
 
 def perform(
-    batch: Sequence[Action],
-    sites: Sites,
+    batch: Sequence[Task],
+    sides: Sides,
     streams: int | None = None,
     slots: int = 1,
     watcher: Watcher | None = None,
@@ -139,18 +138,18 @@ def perform(
 
     def run(index: int) -> Outcome:
         watcher.moved(0)
-        with wanted(lambda: watcher.moved(0)):
-            outcome = attempt(batch[index], sites, watcher.moved)
+        with cancellable(lambda: watcher.moved(0)):
+            outcome = attempt(batch[index], sides, watcher.moved)
         watcher.done(index, outcome)
         return outcome
 
     queues = _queues(
-        batch, streams, slots * max(each.streams for each in _storages(batch[0], sites))
+        batch, streams, slots * max(each.streams for each in _storages(batch[0], sides))
     )
     return _in_pools(run, queues, watcher.stop)
 
 
-def _queues(batch: Sequence[Action], streams: int | None, many: int) -> list[tuple[list[int], int]]:
+def _queues(batch: Sequence[Task], streams: int | None, many: int) -> list[tuple[list[int], int]]:
     """Which actions share a pool, and of how many threads."""
     if streams:  # so many were asked for, and no more
         return [
@@ -184,19 +183,19 @@ def _in_pools(
             raise
 
 
-def _storages(action: Action, sites: Sites) -> list[Storage]:
-    places = [sites.target.storage(action.target)]
-    return [*places, sites.source.storage(action.source)] if isinstance(action, Copy) else places
+def _storages(action: Task, sides: Sides) -> list[Storage]:
+    places = [sides.target.storage(action.target)]
+    return [*places, sides.source.storage(action.source)] if isinstance(action, Copy) else places
 
 
-def attempt(action: Action, sites: Sites, moved: Callable[[int], None]) -> Outcome:
+def attempt(action: Task, sides: Sides, moved: Callable[[int], None]) -> Outcome:
     """Execute one action.
 
     Failures that belong to the file or its storage are told, any other is raised.
     """
     started = time.monotonic()
     try:
-        length, crc32c = _do(action, sites, moved)
+        length, crc32c = _do(action, sides, moved)
     except (OSError, CpreplicateError) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         kinds = (isinstance(error, kind) for kind in (SourceMissing, _Late, ShortSource))
@@ -204,14 +203,16 @@ def attempt(action: Action, sites: Sites, moved: Callable[[int], None]) -> Outco
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
 
 
-def _do(action: Action, sites: Sites, moved: Callable[[int], None]) -> tuple[int, int | None]:
+def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, int | None]:
     if isinstance(action, Delete):
-        _remove(action, sites.target.storage(action.target))
+        _remove(action, sides.target.storage(action.target))
         return 0, None
     if isinstance(action, Read):
-        return checksum(action.target, sites.target, moved)
-    check = functools.partial(action.held.check, sites.target) if action.held is not None else None
-    return copy_file(action.source, action.target, action.extent, sites, check, moved)
+        return checksum(action.target, sides.target, moved)
+    check = (
+        functools.partial(action.token.check, sides.target) if action.token is not None else None
+    )
+    return copy_file(action.source, action.target, action.extent, sides, check, moved)
 
 
 def _remove(action: Delete, storage: Storage) -> None:

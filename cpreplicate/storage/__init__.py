@@ -3,7 +3,7 @@
 from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage, Transient, Unreachable
 from cpreplicate.storage.copy import Copied, ShortSource, SourceMissing, checksum, copy_file
 from cpreplicate.storage.settings import WriteSettings
-from cpreplicate.storage.sites import HDFS_CLIENTS, Site, Sites
+from cpreplicate.storage.sides import HDFS_CLIENTS, Side, Sides
 from cpreplicate.storage.wrappers.limits import Limits
 
 __all__ = [
@@ -13,8 +13,8 @@ __all__ = [
     "FileStatus",
     "Limits",
     "ShortSource",
-    "Site",
-    "Sites",
+    "Side",
+    "Sides",
     "SourceMissing",
     "Storage",
     "Transient",

@@ -94,7 +94,13 @@ class Storage(ABC):
         """The storage itself, without what limits, retries or traces it."""
         return self
 
-    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # what wraps a storage looks at them
+    # what wraps a storage looks at them
+    def around(
+        self,
+        verb: str,  # noqa: ARG002  # for wrappers
+        uri: str,  # noqa: ARG002  # for wrappers
+        call: Callable[[], T],
+    ) -> T:
         """Carry out a call as one verb at a place."""
         return call()
 
@@ -169,14 +175,14 @@ class Storage(ABC):
         """The place without the symbolic links on the way to it, where the filesystem has any."""
         return uri
 
-    def file_id(self, uri: str) -> object | None:  # most storages have none
+    def file_id(self, uri: str) -> object | None:  # noqa: ARG002  # most storages have none
         """What is the same for two names of one file or directory, and for nothing else.
 
         None where that is not known.
         """
         return None
 
-    def known_crc32c(self, uri: str) -> int | None:  # most storages keep none
+    def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
         """The CRC32C of the whole file where the storage tells it without the file being read, else
         None.
         """

@@ -10,20 +10,20 @@ _thread = threading.local()
 
 
 @contextlib.contextmanager
-def wanted(look: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, `look` is called now and then where this thread waits.
+def cancellable(check: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, `check` is called now and then where this thread waits.
 
     What it raises ends the waiting.
     """
-    _thread.look = look
+    _thread.check = check
     try:
         yield
     finally:
-        del _thread.look
+        del _thread.check
 
 
 def go_on() -> None:
     """Raises whatever says that this thread's work is no longer wanted."""
-    look: Callable[[], None] | None = getattr(_thread, "look", None)
-    if look is not None:
-        look()
+    check: Callable[[], None] | None = getattr(_thread, "check", None)
+    if check is not None:
+        check()

@@ -1,4 +1,4 @@
-"""Copying one file from one site to another, with CRC32C computed on the way."""
+"""Copying one file from one side to another, with CRC32C computed on the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.storage.base import CHUNK, Storage, Streamed
-from cpreplicate.storage.sites import Site, Sites
+from cpreplicate.storage.sides import Side, Sides
 from cpreplicate.storage.wrappers import limits
 
 Moved = Callable[[int], None]
@@ -36,7 +36,7 @@ def copy_file(
     source: str,
     target: str,
     extent: int,
-    sites: Sites,
+    sides: Sides,
     check: Callable[[], None] | None = None,
     moved: Moved = _unheard,
 ) -> Copied:
@@ -45,7 +45,7 @@ def copy_file(
     `check` is made when all is written and about to appear, and may raise. `moved` is told how many
     bytes were moved as they are, and may raise to break off.
     """
-    reading, writing = sites.source.storage(source), sites.target.storage(target)
+    reading, writing = sides.source.storage(source), sides.target.storage(target)
 
     def expect(length: int) -> None:
         if length < extent:
@@ -53,17 +53,16 @@ def copy_file(
         if check is not None:
             check()
 
-    if _copies_its_own(reading, writing, sites):
+    if _copies_its_own(reading, writing, sides):
         own = reading.around(
             "copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, expect)
         )
         moved(own[0])
         return Copied(*own)
-    crc = _Crc(sites.target, moved)
-    status = reading.stat(source) if sites.preserve else None
-    with (
-        contextlib.ExitStack() as tried
-    ):  # a put that could not begin has read nothing, and closed nothing
+    crc = _Crc(sides.target, moved)
+    status = reading.stat(source) if sides.preserve else None
+    # a put that could not begin has read nothing, and closed nothing
+    with contextlib.ExitStack() as tried:
 
         def content() -> Iterator[bytes]:
             tried.close()
@@ -73,24 +72,24 @@ def copy_file(
     return Copied(length, crc.value)
 
 
-def _copies_its_own(reading: Storage, writing: Storage, sites: Sites) -> bool:
+def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:
     """Whether the storages move the bytes between them, which cannot be slowed down while they do."""
     alike = writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped)
-    return alike and not sites.preserve and sites.target.limits.bandwidth is None
+    return alike and not sides.preserve and sides.target.limits.bandwidth is None
 
 
-def checksum(uri: str, site: Site, moved: Moved = _unheard) -> Copied:
+def checksum(uri: str, side: Side, moved: Moved = _unheard) -> Copied:
     """The length of a file and its CRC32C, read to its end unless the storage knows them.
 
     Raises `FileNotFoundError`.
     """
-    storage = site.storage(uri)
+    storage = side.storage(uri)
     known, status = storage.known_crc32c(uri), None
     if known is not None and (status := storage.stat(uri)) is not None:
         return Copied(status.length, known)
 
     def read() -> Copied:
-        crc = _Crc(site, moved)
+        crc = _Crc(side, moved)
         with storage.unwrapped.open(uri) as stream:
             return Copied(sum(map(len, crc.over(stream))), crc.value)
 
@@ -100,8 +99,8 @@ def checksum(uri: str, site: Site, moved: Moved = _unheard) -> Copied:
 class _Crc:
     """Computes the CRC32C of what passes, at the pace that the run allows; anew for each try."""
 
-    def __init__(self, site: Site, moved: Moved) -> None:
-        self._limits = site.limits
+    def __init__(self, side: Side, moved: Moved) -> None:
+        self._limits = side.limits
         self._moved = moved
         self.value = 0
 

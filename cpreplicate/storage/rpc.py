@@ -31,7 +31,7 @@ class Address(NamedTuple):
     key: bytes
 
 
-class Caller:
+class RpcClient:
     """This process's way to the one that answers, for any number of threads, over one connection."""
 
     def __init__(self, address: Address) -> None:
@@ -67,9 +67,7 @@ class Caller:
 
 
 @contextlib.contextmanager
-def answering(
-    answers: Answers, host: str, bind: str | None = None, port: int = 0
-) -> Iterator[Address]:
+def serve(answers: Answers, host: str, bind: str | None = None, port: int = 0) -> Iterator[Address]:
     """Answer calls by name at `host`, for as long as the block runs.
 
     Listen at `bind`, where that is spelled otherwise.
@@ -134,5 +132,5 @@ class _Server:
     def _answer_to(self, name: str, arguments: list[Any]) -> Any:
         try:
             return self._answers[name](*arguments)
-        except Exception as error:  # it is the caller's, which stands where it can be told
+        except Exception as error:  # noqa: BLE001  # it is the caller's, which stands where it can be told
             return error

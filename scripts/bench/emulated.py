@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from cpreplicate.core import uri as places
-from cpreplicate.storage import FileStatus, Site, Storage
+from cpreplicate.storage import FileStatus, Side, Storage
 from cpreplicate.storage.base import Attributes, Content
-from cpreplicate.storage.wrappers.limits import Ledger
+from cpreplicate.storage.wrappers.limits import RateLimiter
 
 SCHEME = "emulated"
 _PIECE = bytes(256 << 10)
@@ -27,13 +27,13 @@ _MORE_CALLS_OF_A_PUT = 3  # on HDFS: addBlock, complete, rename2, after create
 
 
 @dataclass(frozen=True)
-class EmulatedSite(Site):
+class EmulatedSite(Side):
     """Every place lies on one emulated storage: bytes a second of a process, seconds of a call."""
 
     bandwidth: float = 40e6
     latency: float = 0.02
 
-    def storage(self, uri: str) -> Storage:  # there is but one
+    def storage(self, uri: str) -> Storage:  # noqa: ARG002  # there is but one
         return _storage(self.bandwidth, self.latency)
 
 
@@ -49,7 +49,7 @@ class EmulatedStorage(Storage):
     streams, put_calls = 64, 1 + _MORE_CALLS_OF_A_PUT  # those of HDFS
 
     def __init__(self, bandwidth: float, latency: float) -> None:
-        self._line = Ledger({"bytes": bandwidth})
+        self._line = RateLimiter({"bytes": bandwidth})
         self._latency = latency
         self._lock = threading.Lock()
         self.written = 0
@@ -62,17 +62,17 @@ class EmulatedStorage(Storage):
         self._call()
         return FileStatus(uri, places.name(uri), _length(uri), False, 0.0)
 
-    def list(self, uri: str) -> list[FileStatus]:
+    def list(self, uri: str) -> list[FileStatus]:  # noqa: ARG002
         self._call()
         return []
 
     def put(
         self,
-        uri: str,
+        uri: str,  # noqa: ARG002
         content: Content,
         expect: Callable[[int], None] | None = None,
-        attributes: Attributes | None = None,
-        replace: bool = True,
+        attributes: Attributes | None = None,  # noqa: ARG002
+        replace: bool = True,  # noqa: ARG002
     ) -> int:
         self._call()
         length = 0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cpreplicate.runners import Copy
 from cpreplicate.runners.batching import batches
-from cpreplicate.runners.tasks import Action, size_of
+from cpreplicate.runners.tasks import Task, size_of
 from scripts.bench import raw
 
 FILES, BYTES = 400_000, 10e12
@@ -42,7 +42,7 @@ class Model(NamedTuple):
     stream: float
     core: float
 
-    def seconds(self, batch: Sequence[Action]) -> float:
+    def seconds(self, batch: Sequence[Task]) -> float:
         """Of a batch: small files in many streams, large ones in few, all of them through the
         slot's share of the line.
         """

@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 
 from hdfs_native import Client, WriteOptions
 
-SMALL = (
-    4 << 20
-)  # bytes; the streams below are those that cpreplicate uses for files up to this, and for larger ones
+# bytes; the streams below are those that cpreplicate uses for files up to this, and for larger ones
+SMALL = 4 << 20
 SMALL_STREAMS, LARGE_STREAMS = 64, 8
 _CHUNK = 4 << 20
 _NO_CONFIGURATION = "/nonexistent"

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cpreplicate.runners import Copy, Engine
+from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.storage import Sites
+from cpreplicate.storage import Sides
 from scripts.bench import emulated, eventlog, measured, trees
 from scripts.bench.emulated import EmulatedSite
 from scripts.bench.meter import Meter
@@ -101,10 +101,10 @@ def rows(work: Work, patience: float) -> Iterator[Row]:
 
 
 def _row(master: str, executors: int, wanted: Sequence[Copy], events: Path, patience: float) -> Row:
-    engine = Engine(
+    execution = ExecutionOptions(
         runner="spark", master=master, conf=_conf(executors, events), parallelism=executors
     )
-    with SparkRunner(Sites(SITE, SITE), engine) as runner:
+    with SparkRunner(Sides(SITE, SITE), execution) as runner:
         runner.run(_warm(executors))
         measured.wait_until_quiet(patience)
         meter = Meter()

@@ -81,9 +81,8 @@ def kubernetes(place: Path) -> Iterator[None]:
         configure(place)
         subprocess.run(["ip", "link", "add", _BRIDGE, "type", "bridge"], check=True)
         stack.callback(subprocess.run, ["ip", "link", "delete", _BRIDGE], check=False)
-        subprocess.run(
-            ["ip", "address", "add", f"{DRIVER}/24", "dev", _BRIDGE], check=True
-        )  # there before the first pod is
+        # there before the first pod is
+        subprocess.run(["ip", "address", "add", f"{DRIVER}/24", "dev", _BRIDGE], check=True)
         subprocess.run(["ip", "link", "set", _BRIDGE, "up"], check=True)
         subprocess.run(["ip", "address", "add", f"{_NODE_ADDRESS}/32", "dev", "lo"], check=True)
         stack.callback(
@@ -100,9 +99,8 @@ def kubernetes(place: Path) -> Iterator[None]:
                 stdout=subprocess.DEVNULL,
                 check=True,
             )
-        stack.callback(
-            subprocess.run, ["umount", place / "kubelet"], check=False
-        )  # the kubelet mounts it upon itself
+        # the kubelet mounts it upon itself
+        stack.callback(subprocess.run, ["umount", place / "kubelet"], check=False)
         start(
             stack, place, f"{BUILT}/bin/kubelet", "--config", f"{place}/kubelet.json", "--kubeconfig", f"{place}/kubeconfig",
             "--root-dir", f"{place}/kubelet", "--hostname-override", "node1", "--node-ip", _NODE_ADDRESS,

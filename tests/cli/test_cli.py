@@ -232,9 +232,10 @@ def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
         "atexit.register(lambda: print('\\n' + ' '.join(sys.modules)))",
         "main()",
     ])  # fmt: skip
+    # pip compiles it
     as_installed = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }  # pip compiles it
+    }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=as_installed

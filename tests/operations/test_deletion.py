@@ -8,13 +8,13 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
 from cpreplicate.operations import deletion, sync
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import Delete
+from cpreplicate.runners import Delete, ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.tasks import attempt
-from cpreplicate.storage import Site, Sites
+from cpreplicate.storage import Side, Sides
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
@@ -30,8 +30,11 @@ ELSEWHERE = [
 
 def sync_next(tmp_path, **options):
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
-    request = Request(
-        f"file:{tmp_path}/dcA/{JOB}/chk-2", f"file:{tmp_path}/dcB", runner="inline", **options
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}/chk-2",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+        **options,
     )
     return sync.sync(request, lambda _line: None)
 
@@ -56,7 +59,7 @@ def test_a_corrupt_metadata_of_the_replica_has_nothing_written_or_deleted(tmp_pa
     replica = synced(tmp_path, {1: FILES})
     corrupt(replica, path.format(replica=replica), handle)
     before = paths(replica)
-    tracing = Tracing(Site().storage("file:/"))
+    tracing = Tracing(Side().storage("file:/"))
     with serving("file", tracing), pytest.raises(CpreplicateError) as refused:
         sync_next(tmp_path)
     assert refused.value.exit_code == 6
@@ -114,16 +117,16 @@ def test_deletes_that_are_put_off_leave_a_replica_without_the_old_checkpoint(tmp
 def test_a_delete_that_comes_too_late_is_not_made_and_not_tried_again(tmp_path):
     file = tmp_path / "file"
     file.write_text("needed by another run")
-    outcome = attempt(Delete(f"file:{file}", time.time() - 1), Sites(), lambda _count: None)
+    outcome = attempt(Delete(f"file:{file}", time.time() - 1), Sides(), lambda _count: None)
     assert outcome.late
     assert not outcome.is_worth_a_try
     assert file.exists()
 
 
 def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
-    replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Site())
+    replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Side())
     monkeypatch.setattr(deletion, "_ROUND", 2)
-    with lease.held(replica.root, replica.site) as hold, InlineRunner(Sites()) as runner:
+    with lease.acquire(replica.root, replica.side) as hold, InlineRunner(Sides()) as runner:
         real, runs = runner.run, []
 
         def run(actions):

@@ -16,10 +16,10 @@ from cpreplicate.errors import UsageError
 from cpreplicate.operations import fleet
 from cpreplicate.operations.fleet import Member
 from cpreplicate.operations.promote import PromoteRequest, promote
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.runners import Engine, startup_times
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions, startup_times
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.storage import Sites
+from cpreplicate.storage import Sides
 from tests.support import checker, jobs
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -195,14 +195,18 @@ def test_important_jobs_are_begun_first(place, monkeypatch):
     members = [
         Member(
             job,
-            Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB", runner="inline"),
+            SyncRequest(
+                f"file:{place}/dcA/{job}",
+                f"file:{place}/dcB",
+                execution=ExecutionOptions(runner="inline"),
+            ),
             priority=number % 3,
         )
         for number, job in enumerate(IDS)
     ]
     order = []
     monkeypatch.setattr(fleet, "_AT_ONCE", 1)
-    fleet.replicate_fleet(members, Engine(runner="inline"), Sites(), order.append)
+    fleet.replicate_fleet(members, ExecutionOptions(runner="inline"), Sides(), order.append)
     begun = [line.partition(":")[0] for line in order if "copying" in line]
     assert begun == sorted(IDS, key=lambda job: (-(IDS.index(job) % 3), job))
 
@@ -213,7 +217,7 @@ class Leveller(InlineRunner):
     name = "spark"
 
     def __init__(self, levels):
-        super().__init__(Sites())
+        super().__init__(Sides())
         self.levels = levels
 
     def run(self, actions, level=0, done=None):
@@ -227,10 +231,12 @@ def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeyp
     levels = []
     monkeypatch.setattr(fleet, "choose_runner", lambda *_: Leveller(levels))
     members = [
-        Member(job, Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB"), priority=number % 3)
+        Member(
+            job, SyncRequest(f"file:{place}/dcA/{job}", f"file:{place}/dcB"), priority=number % 3
+        )
         for number, job in enumerate(IDS)
     ]
-    fleet.replicate_fleet(members, Engine(runner="spark"), Sites(), lambda _line: None)
+    fleet.replicate_fleet(members, ExecutionOptions(runner="spark"), Sides(), lambda _line: None)
     assert set(levels) == {(job, 2 - number % 3) for number, job in enumerate(IDS)}
 
 
@@ -244,15 +250,19 @@ def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(
     monkeypatch.setattr(startup_times, "seconds", lambda _: (start, True))
     asked = []
 
-    def choose(engine, *words):
-        asked.append((engine.runner, words[-1]))
+    def choose(execution, *words):
+        asked.append((execution.runner, words[-1]))
         runner = Leveller([])
-        runner.name = engine.runner
+        runner.name = execution.runner
         return runner
 
     monkeypatch.setattr(fleet, "choose_runner", choose)
-    members = [Member(job, Request(f"file:{place}/dcA/{job}", f"file:{place}/dcB")) for job in IDS]
-    found = fleet.replicate_fleet(members, Engine(master="local[2]"), Sites(), lambda _line: None)
+    members = [
+        Member(job, SyncRequest(f"file:{place}/dcA/{job}", f"file:{place}/dcB")) for job in IDS
+    ]
+    found = fleet.replicate_fleet(
+        members, ExecutionOptions(master="local[2]"), Sides(), lambda _line: None
+    )
     assert [job.status for job in found.jobs] == ["replicated"] * len(IDS)
     assert [runner for runner, _ in asked] == runners
     assert start or asked[1][1].startswith(
@@ -268,11 +278,13 @@ def test_a_root_without_a_job_is_a_mistake_and_not_a_fleet_of_none(place):
 
 def test_two_jobs_of_one_replica_are_refused_before_anything_is_done(place):
     members = [
-        Member(name, Request(f"file:{place}/dcA/{IDS[0]}{end}", f"file:{place}/dcB"))
+        Member(name, SyncRequest(f"file:{place}/dcA/{IDS[0]}{end}", f"file:{place}/dcB"))
         for name, end in (("a", ""), ("b", "/chk-1"))
     ]
     with pytest.raises(UsageError, match="share"):
-        fleet.replicate_fleet(members, Engine(runner="inline"), Sites(), lambda _line: None)
+        fleet.replicate_fleet(
+            members, ExecutionOptions(runner="inline"), Sides(), lambda _line: None
+        )
     assert not (place / "dcB").exists()
 
 
@@ -357,9 +369,8 @@ def test_an_interrupt_ends_all_jobs_at_once_and_gives_their_leases_back(place, w
     assert process.returncode == 130
     assert "Traceback" not in narration
     assert list((place / "dcB").glob("*/.cpreplicate/lease")) == []
-    assert len(list((place / "dcB").glob("*/chk-*/_metadata"))) < len(
-        IDS
-    )  # a job commits as soon as its own files are there
+    # a job commits as soon as its own files are there
+    assert len(list((place / "dcB").glob("*/chk-*/_metadata"))) < len(IDS)
 
 
 def wait_for(condition, seconds=60):

@@ -11,10 +11,10 @@ import pytest
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Misplaced, Refused, SourceBroken, SourceMovedOn
 from cpreplicate.operations.sync import diff, sync
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.runners import Copy
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.storage import Site, Sites
+from cpreplicate.storage import Side, Sides
 from tests.support.jobs import JOB, metadata, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
@@ -23,8 +23,13 @@ FILES = {f"shared/{name}": 10 for name in "abcdefgh"} | {"taskowned/t": 5, "chk-
 OTHER = "fedcba9876543210fedcba9876543210"
 
 
-def request(root: Path, **options: object) -> Request:
-    return Request(f"file:{root}/{JOB}/chk-1", f"file:{root}/dcB", runner="inline", **options)
+def request(root: Path, **options: object) -> SyncRequest:
+    return SyncRequest(
+        f"file:{root}/{JOB}/chk-1",
+        f"file:{root}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+        **options,
+    )
 
 
 def silent(_line: str) -> None:
@@ -111,9 +116,8 @@ def test_files_that_lie_nowhere_make_the_source_incomplete_and_suggest_nothing(t
 def test_a_file_that_the_first_look_passed_over_is_named_by_sync_too(tmp_path):
     write_checkpoint(tmp_path, 1, FILES)
     (tmp_path / JOB / "shared" / "e").unlink()
-    assert len(diff(request(tmp_path)).plan.copies) == len(
-        FILES
-    )  # it looks at one file of each directory
+    # it looks at one file of each directory
+    assert len(diff(request(tmp_path)).plan.copies) == len(FILES)
     with pytest.raises(
         SourceBroken, match=r"is incomplete at the source: 1 referenced file is missing.*shared/e"
     ):
@@ -133,7 +137,7 @@ def test_a_checkpoint_subsumed_meanwhile_has_moved_on_although_its_files_are_mis
             return super().stat(uri)
 
     with (
-        serving("file", Subsumed(Site().storage("file:/"))),
+        serving("file", Subsumed(Side().storage("file:/"))),
         pytest.raises(SourceMovedOn, match="was subsumed meanwhile"),
     ):
         diff(request(tmp_path))
@@ -143,7 +147,7 @@ def test_a_checkpoint_subsumed_meanwhile_has_moved_on_although_its_files_are_mis
 def test_the_look_costs_one_stat_for_each_directory_and_64_at_most(tmp_path, directories, stats):
     files = {f"shared/{number % directories}/{number}": 1 for number in range(1000)}
     write_checkpoint(tmp_path, 1, files)
-    storage = Tracing(Site().storage("file:/"))
+    storage = Tracing(Side().storage("file:/"))
     with serving("file", storage):
         diff(request(tmp_path))
     looked = [
@@ -181,7 +185,7 @@ def test_files_on_another_filesystem_are_refused_with_a_suggestion_that_was_look
 def test_a_suggestion_is_never_looked_for_outside_the_source_roots(tmp_path):
     files = {**FILES, f"../{OTHER}/shared/z": 7}
     recorded_elsewhere(tmp_path / "copy", "file:/nowhere/ckpt", files)
-    storage = Tracing(Site().storage("file:/"))
+    storage = Tracing(Side().storage("file:/"))
     with serving("file", storage), pytest.raises(Refused):
         diff(request(tmp_path / "copy", source_roots=(f"file:{tmp_path}/other",)))
     assert [place for _, place in storage.calls if OTHER in place] == []
@@ -218,8 +222,8 @@ def test_files_that_are_missing_and_files_that_are_too_short_are_named_apart(tmp
 
 def test_a_source_file_that_is_too_short_is_copied_once_only(tmp_path):
     (tmp_path / "a").write_bytes(b"1234")
-    storage = Tracing(Site().storage("file:/"))
-    with serving("file", storage), InlineRunner(Sites()) as runner:
+    storage = Tracing(Side().storage("file:/"))
+    with serving("file", storage), InlineRunner(Sides()) as runner:
         outcome = runner.run([Copy(f"file:{tmp_path}/a", f"file:{tmp_path}/b", 10)])[0]
     assert (outcome.short, outcome.is_worth_a_try) == (True, False)
     assert len([verb for verb, _ in storage.calls if verb == "put"]) == 1

@@ -9,9 +9,10 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations import promote, sync
 from cpreplicate.operations.promote import PromoteRequest
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.protocol.lease import held
-from cpreplicate.storage import Site
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, paths, synced
@@ -28,7 +29,11 @@ def run(replica, **options):
 
 def sync_next(tmp_path, verb=sync.sync):
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
-    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline")
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+    )
     return verb(request, *([lambda _line: None] if verb is sync.sync else []))
 
 
@@ -46,7 +51,12 @@ def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
 def test_an_older_flink_is_told_in_its_own_words(tmp_path, version):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, version)
     sync.sync(
-        Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB", runner="inline"), lambda _line: None
+        SyncRequest(
+            f"file:{checkpoint}",
+            f"file:{tmp_path}/dcB",
+            execution=ExecutionOptions(runner="inline"),
+        ),
+        lambda _line: None,
     )
     start = run(tmp_path / "dcB" / JOB).starting
     if version == 4:
@@ -71,7 +81,11 @@ def test_a_promoted_replica_is_not_synced_until_it_is_unsealed(replica, tmp_path
 
 def test_a_promoted_replica_refuses_even_a_run_with_nothing_to_do(replica, tmp_path):
     run(replica)
-    request = Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline")
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+    )
     with pytest.raises(Refused, match="sealed"):
         sync.sync(request, lambda _line: None)
 
@@ -96,7 +110,7 @@ def test_a_replica_found_wanting_is_left_as_it_was(replica):
 
 
 def test_a_replica_that_another_run_writes_to_is_not_promoted(replica):
-    with held(f"file:{replica}", Site()), pytest.raises(LeaseHeld):
+    with acquire(f"file:{replica}", Side()), pytest.raises(LeaseHeld):
         run(replica)
 
 

@@ -11,14 +11,15 @@ from cpreplicate.core.restore import choose
 from cpreplicate.errors import LeaseHeld, Refused
 from cpreplicate.operations import relocate, sync
 from cpreplicate.operations.relocate import RelocateRequest
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.output import json as json_output
 from cpreplicate.output import maintenance, text
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Site
-from cpreplicate.storage.wrappers.base import Wrapped
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support import checker, corpus
 from tests.support.corpus import DataCentre
 from tests.support.encoder import Empty, Nested, OperatorEntry, Subtask, Tree, encode
@@ -35,7 +36,7 @@ def metadata(replica):
 
 
 def is_restorable(replica, name=None):
-    found = verify(f"file:{replica}", name, ALL, lambda _line: None, Site())
+    found = verify(f"file:{replica}", name, ALL, lambda _line: None, Side())
     return found.restorable and checker.faults(replica) == []
 
 
@@ -73,7 +74,7 @@ def test_a_replica_that_was_moved_is_mended_and_still_proved_by_its_manifest(
 ):
     run(replica, paths="absolute")
     moved = shutil.move(replica, tmp_path / "elsewhere")
-    assert not verify(f"file:{moved}", None, ALL, lambda _line: None, Site()).restorable
+    assert not verify(f"file:{moved}", None, ALL, lambda _line: None, Side()).restorable
     done = run(moved, paths=spelling)
     assert done.moved_from == (f"file:{replica}",)
     assert is_restorable(moved, "chk-1")
@@ -120,15 +121,15 @@ def test_where_files_lie_elsewhere_nothing_is_guessed(replica, tmp_path):
 
 def test_a_sealed_or_held_replica_is_left_alone(replica):
     before = metadata(replica)
-    with lease.held(f"file:{replica}", Site()), pytest.raises(LeaseHeld):
+    with lease.acquire(f"file:{replica}", Side()), pytest.raises(LeaseHeld):
         run(replica, paths="absolute")
-    seal.seal(Replica(f"file:{replica}", Site()), "chk-2")
+    seal.seal(Replica(f"file:{replica}", Side()), "chk-2")
     with pytest.raises(Refused, match="sealed"):
         run(replica, paths="absolute")
     assert metadata(replica) == before
 
 
-class Mangling(Wrapped):
+class Mangling(StorageWrapper):
     """The first `_metadata` that is written is stored with another byte at its end."""
 
     is_done = False
@@ -143,7 +144,7 @@ class Mangling(Wrapped):
 def test_what_does_not_read_back_is_undone(replica):
     before = metadata(replica)
     with (
-        serving("file", Mangling(Site().storage("file:/"))),
+        serving("file", Mangling(Side().storage("file:/"))),
         pytest.raises(OSError, match="did not read back"),
     ):
         run(replica, paths="absolute")
@@ -158,8 +159,12 @@ def test_every_kind_of_real_state_is_moved_and_mended(folder, tmp_path):
     source = DataCentre(folder, tmp_path)
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
-    request = Request(
-        place, f"file:{tmp_path}/dcB", paths="absolute", remaps=(source.remap,), runner="inline"
+    request = SyncRequest(
+        place,
+        f"file:{tmp_path}/dcB",
+        paths="absolute",
+        remaps=(source.remap,),
+        execution=ExecutionOptions(runner="inline"),
     )
     sync.sync(request, lambda _line: None)
     moved = shutil.move(tmp_path / "dcB" / job, tmp_path / "moved")
@@ -173,8 +178,12 @@ def merged(tmp_path, **options):
     source = DataCentre("2.3.0-filemerge", tmp_path)
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
-    request = Request(
-        place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline", **options
+    request = SyncRequest(
+        place,
+        f"file:{tmp_path}/dcB",
+        remaps=(source.remap,),
+        execution=ExecutionOptions(runner="inline"),
+        **options,
     )
     return tmp_path / "dcB" / job, sync.sync(request, lambda _line: None)
 
@@ -197,7 +206,7 @@ def test_a_replica_with_merged_segments_is_reported_as_mixed_with_a_warning(tmp_
 def test_a_mixed_replica_that_was_moved_is_not_restorable_until_it_is_relocated(tmp_path):
     replica, _ = merged(tmp_path)
     moved = shutil.move(replica, tmp_path / "moved")
-    assert not verify(f"file:{moved}", None, ALL, lambda _line: None, Site()).restorable
+    assert not verify(f"file:{moved}", None, ALL, lambda _line: None, Side()).restorable
     run(moved)
     assert is_restorable(moved)
 

@@ -13,7 +13,8 @@ from cpreplicate.operations import sweep
 from cpreplicate.operations.sweep import SweepRequest
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Site
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support import checker
 from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint
@@ -27,7 +28,7 @@ def replica(tmp_path):
 
 
 def request_of(replica, **options):
-    return SweepRequest(f"file:{replica}", runner="inline", **options)
+    return SweepRequest(f"file:{replica}", execution=ExecutionOptions(runner="inline"), **options)
 
 
 def run(replica, **options):
@@ -72,7 +73,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(replica):
     for name in LITTER:
         orphan(replica, name)
     before = paths(replica)
-    told = sweep.look(request_of(replica, max_delete=Cap(1, is_share=True)))
+    told = sweep.check(request_of(replica, max_delete=Cap(1, is_share=True)))
     assert paths(replica) == before
     assert told.deletes == run(replica, max_delete=Cap(1, is_share=True)).deletes
 
@@ -188,14 +189,14 @@ def test_nothing_is_swept_through_a_link(replica, tmp_path):
 
 def test_a_lease_that_is_held_is_a_refusal(replica):
     orphan(replica, "shared/orphan")
-    with lease.held(f"file:{replica}", Site()), pytest.raises(Refused, match="is held by"):
+    with lease.acquire(f"file:{replica}", Side()), pytest.raises(Refused, match="is held by"):
         run(replica)
     assert (replica / "shared" / "orphan").exists()
 
 
 def test_a_sealed_replica_is_refused(replica):
     orphan(replica, "shared/orphan")
-    seal.seal(Replica(f"file:{replica}", Site()), "chk-1")
+    seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
     with pytest.raises(Refused, match="sealed by"):
         run(replica)
     assert (replica / "shared" / "orphan").exists()
@@ -228,7 +229,7 @@ def test_the_manifest_of_a_dropped_checkpoint_stays_until_its_files_are_gone(tmp
     replica = synced(tmp_path, {1: FILES})
     synced(tmp_path, {2: NEXT}, async_deletes=True)
     full = Faulty(
-        Site().storage("file:/"),
+        Side().storage("file:/"),
         lambda verb, uri: OSError("busy") if (verb, uri[-9:]) == ("delete", "/shared/a") else None,
     )
     aged(replica)
@@ -273,6 +274,6 @@ def test_what_cannot_be_removed_is_a_warning(replica, monkeypatch):
 
 def test_the_runner_asked_for_removes(replica):
     orphan(replica, "shared/orphan")
-    done = sweep.sweep(replace(request_of(replica), runner="auto"), lambda _line: None)
+    done = sweep.sweep(replace(request_of(replica), execution=ExecutionOptions()), lambda _line: None)
     assert done.runner == "inline"
     assert not (replica / "shared" / "orphan").exists()

@@ -20,15 +20,16 @@ from cpreplicate.errors import (
     UsageError,
 )
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync import Request
+from cpreplicate.operations.sync import SyncRequest
 from cpreplicate.operations.verify import ALL, Sample, verify
 from cpreplicate.protocol import lease, manifest
 from cpreplicate.protocol import replica as replica_module
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
+from cpreplicate.runners import ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.storage import Site, Sites
+from cpreplicate.storage import Side, Sides
 from tests.support import corpus
 from tests.support.corpus import DataCentre
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
@@ -52,10 +53,14 @@ class Pair:
         self.job = self.source.jobs()[-1]
         self.target = directory / "dcB"
 
-    def request(self, number: int, **options: object) -> Request:
+    def request(self, number: int, **options: object) -> SyncRequest:
         source = f"file:{self.source.job_root(self.job)}/chk-{number}"
-        return Request(
-            source, f"file:{self.target}", remaps=(self.source.remap,), runner="inline", **options
+        return SyncRequest(
+            source,
+            f"file:{self.target}",
+            remaps=(self.source.remap,),
+            execution=ExecutionOptions(runner="inline"),
+            **options,
         )
 
     def sync(self, number: int, **options: object) -> sync_operation.Report:
@@ -69,7 +74,7 @@ class Pair:
         shutil.rmtree(self.source.path)
 
     def verified(self, checkpoint: str | None = None):
-        return verify(f"file:{self.replica}", checkpoint, ALL, silent, Site())
+        return verify(f"file:{self.replica}", checkpoint, ALL, silent, Side())
 
 
 @pytest.fixture
@@ -282,7 +287,7 @@ def test_a_failed_copy_commits_and_deletes_nothing_and_running_again_completes(p
 def test_a_job_directory_means_its_newest_completed_checkpoint(pair):
     newest = pair.source.numbers(pair.job)[-1]
     (pair.source.job_root(pair.job) / f"chk-{newest + 1}").mkdir()
-    request = Request(
+    request = SyncRequest(
         f"file:{pair.source.job_root(pair.job)}", f"file:{pair.target}", remaps=(pair.source.remap,)
     )
     assert sync_operation.diff(request).plan.checkpoint_id == newest
@@ -292,17 +297,17 @@ def test_a_savepoint_is_replicated_under_its_own_name(tmp_path):
     pair = Pair("2.3.0-sp-canonical", tmp_path)
     savepoint = next((pair.source.path / "sp").iterdir())
     report = sync_operation.sync(
-        Request(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent
+        SyncRequest(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent
     )
     assert report.plan.replica == f"file:{pair.target}/{savepoint.name}"
-    assert verify(report.plan.replica, None, ALL, silent, Site()).restorable
+    assert verify(report.plan.replica, None, ALL, silent, Side()).restorable
 
 
 def test_what_is_not_there_is_told(pair):
     with pytest.raises(NotThere):
         pair.sync(99)
     with pytest.raises(NotThere):
-        sync_operation.diff(Request("file:/no/such/job", "file:/no/such/root"))
+        sync_operation.diff(SyncRequest("file:/no/such/job", "file:/no/such/root"))
 
 
 def test_metadata_that_is_not_understood_names_its_file(pair):
@@ -315,7 +320,7 @@ def test_metadata_that_is_not_understood_names_its_file(pair):
 
 def test_files_outside_the_source_roots_are_refused(pair):
     number = pair.source.numbers(pair.job)[0]
-    request = Request(
+    request = SyncRequest(
         pair.request(number).source, f"file:{pair.target}", source_roots=("file:/elsewhere",)
     )
     with pytest.raises(Refused, match="--source-root"):
@@ -323,7 +328,7 @@ def test_files_outside_the_source_roots_are_refused(pair):
 
 
 def test_a_replica_inside_its_source_is_refused(pair):
-    request = Request(
+    request = SyncRequest(
         pair.request(6).source, f"file:{pair.source.path}/ckpt", remaps=(pair.source.remap,)
     )
     with pytest.raises(Refused, match="own source"):
@@ -350,7 +355,7 @@ def test_verify_finds_a_merge_directory_left_at_the_source(tmp_path):
     assert pair.verified().restorable
     place = pair.replica / f"chk-{number}" / "_metadata"
     data = place.read_bytes()
-    metadata = read_metadata(f"file:{place.parent}", Site()).metadata
+    metadata = read_metadata(f"file:{place.parent}", Side()).metadata
     first = next(handle for handle in metadata.handles if handle.kind == "directory")
     left = f"file:{pair.source.path}/ckpt/{pair.job}/shared/left"
     place.write_bytes(
@@ -371,7 +376,7 @@ def test_paths_of_a_tampered_manifest_are_not_believed(pair, monkeypatch):
     digest = digest_of([(pair.replica / f"chk-{first}" / "_metadata").read_bytes()])
     entries = {"shared/../../victim": manifest.Entry(1, 1, 0)}
     manifest.write(
-        Site().storage(root), root, f"chk-{first}", manifest.Manifest(first, digest, entries)
+        Side().storage(root), root, f"chk-{first}", manifest.Manifest(first, digest, entries)
     )
     victim = pair.target / "victim"
     victim.write_text("precious")
@@ -391,7 +396,7 @@ def test_a_large_metadata_is_known_by_its_manifest(pair, monkeypatch):
 def test_a_second_run_is_told_who_holds_the_lease(pair):
     number = pair.source.numbers(pair.job)[0]
     with (
-        lease.held(f"file:{pair.replica}", Site()),
+        lease.acquire(f"file:{pair.replica}", Side()),
         pytest.raises(LeaseHeld, match=r"held by .*, process \d+, since 20"),
     ):
         pair.sync(number)
@@ -402,7 +407,7 @@ def test_the_lease_is_given_back_after_a_failure(pair):
     number = pair.source.numbers(pair.job)[0]
     pair.replica.mkdir(parents=True)
     full = Faulty(
-        Site().storage("file:/"),
+        Side().storage("file:/"),
         lambda verb, uri: OSError("full") if verb == "put" and "/shared/" in uri else None,
     )
     with serving("file", full), pytest.raises(CopyFailed):
@@ -428,7 +433,7 @@ def test_one_file_has_one_spelling_and_no_source_path_is_left(folder, paths, tmp
     pair = Pair(folder, tmp_path)
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number, paths=paths)
-    metadata = read_metadata(f"file:{pair.replica}/chk-{number}", Site()).metadata
+    metadata = read_metadata(f"file:{pair.replica}/chk-{number}", Side()).metadata
     places = closure(metadata).places
     spelled: dict[str, set[tuple[str, str]]] = {}
     for handle in metadata.handles:
@@ -453,13 +458,18 @@ class TestASampleOfTheContent:
     def test_finds_a_flipped_bit_only_in_what_it_reads(self, tmp_path):
         write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number:03}": 50 for number in range(100)})
         sync_operation.sync(
-            Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"), silent
+            SyncRequest(
+                f"file:{tmp_path}/dcA/{JOB}",
+                f"file:{tmp_path}/dcB",
+                execution=ExecutionOptions(runner="inline"),
+            ),
+            silent,
         )
         replica = tmp_path / "dcB" / JOB
         for victim in (replica / "shared").iterdir():
             victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
         sample = Sample(0.2, seed=7)
-        found = verify(f"file:{replica}", None, sample, silent, Site())
+        found = verify(f"file:{replica}", None, sample, silent, Side())
         assert (
             len(found.corrupt)
             == found.compared
@@ -487,14 +497,14 @@ def racing(tmp_path, handle):
     state = Incremental(11, 1, "backend", (0, 128), 1, None, (("a.sst", handle(place)),), ())
     tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 1)
     (tmp_path / "dcA" / JOB / "chk-1" / "_metadata").write_bytes(encode(tree).data)
-    request = Request(f"{root}/{JOB}/chk-1", f"file:{tmp_path}/dcB")
-    return sync_operation.sync(request, silent, shared=Racing(Sites()))
+    request = SyncRequest(f"{root}/{JOB}/chk-1", f"file:{tmp_path}/dcB")
+    return sync_operation.sync(request, silent, shared=Racing(Sides()))
 
 
 def test_of_a_merged_file_at_which_two_attempts_raced_the_crc_counts_as_not_known(tmp_path):
     report = racing(tmp_path, lambda place: Segment(10, 80, 0, place, "id"))
     assert report.committed
-    found = verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, silent, Site())
+    found = verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, silent, Side())
     assert (found.corrupt, found.uncompared) == ((), ("shared/a",))
 
 
@@ -509,7 +519,7 @@ def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
     [
         sync_operation.diff,
         lambda request: sync_operation.sync(request, silent),
-        sync_operation.look,
+        sync_operation.check,
     ],
 )
 def test_a_target_root_that_is_a_replica_is_refused_and_the_right_one_named(pair, verb):

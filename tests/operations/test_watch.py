@@ -13,8 +13,9 @@ import pytest
 
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
 from cpreplicate.operations import watch
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.storage import Site
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support import checker
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, metadata, write_checkpoint
@@ -43,8 +44,11 @@ def follow(
         if len(shown) == reports:
             raise Enough
 
-    request = Request(
-        f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", **options
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+        **options,
     )
     with pytest.raises(Enough):
         watch.watch(request, 0.05, say, show, wait_for_source)
@@ -52,7 +56,7 @@ def follow(
 
 
 def failing(fault):
-    return serving("file", Faulty(Site().storage("file:/"), fault))
+    return serving("file", Faulty(Side().storage("file:/"), fault))
 
 
 def test_each_checkpoint_is_replicated_as_it_completes(tmp_path):
@@ -93,7 +97,7 @@ def test_the_newest_checkpoint_is_tried_again_while_it_is_the_newest(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     faults = iter([OSError(5, "a passing fault")] * 3)
     broken = Faulty(
-        Site().storage("file:/"),
+        Side().storage("file:/"),
         lambda verb, uri: next(faults, None) if verb == "list" and "/dcA/" in uri else None,
     )
     with serving("file", broken):
@@ -126,8 +130,11 @@ def test_deletes_that_were_put_off_are_made_between_two_checkpoints(tmp_path):
 def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     replica = tmp_path / "dcB" / JOB
-    request = Request(
-        f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline", async_deletes=True
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        async_deletes=True,
+        execution=ExecutionOptions(runner="inline"),
     )
     backlog = watch.Backlog(request)
     for number, files in enumerate([NEXT, FILES], start=2):
@@ -145,9 +152,11 @@ def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
 def test_what_no_other_checkpoint_can_mend_ends_it(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     with pytest.raises(UsageError, match="one checkpoint"):
-        watch.watch(Request(f"file:{checkpoint}", f"file:{tmp_path}/dcB"), 1, print, print)
+        watch.watch(SyncRequest(f"file:{checkpoint}", f"file:{tmp_path}/dcB"), 1, print, print)
     with pytest.raises(Refused, match="in its own source"):
-        watch.watch(Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcA"), 1, print, print)
+        watch.watch(
+            SyncRequest(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcA"), 1, print, print
+        )
 
 
 def test_a_copy_that_failed_does_not_end_it(tmp_path, monkeypatch):

@@ -272,9 +272,8 @@ def test_a_hangup_stops_a_sync_unless_nohup_had_it_ignored(tmp_path, ignored):
     replica = tmp_path / "dcB" / JOB
     wait_until(lambda: list(replica.glob("shared/*")) or list(replica.glob("shared/.*")))
     until = time.monotonic() + 2
-    while (
-        process.poll() is None and time.monotonic() < until
-    ):  # a terminal that is closed and its shell send several
+    # a terminal that is closed and its shell send several
+    while process.poll() is None and time.monotonic() < until:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.001)
     said = process.communicate(timeout=60)[1]

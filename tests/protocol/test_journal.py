@@ -10,11 +10,12 @@ import pytest
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed
 from cpreplicate.operations import sweep, sync
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Copied, JournalWriter
-from cpreplicate.storage import Site
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.memory import MemoryStorage
@@ -90,9 +91,11 @@ def test_a_part_that_cannot_be_read_says_nothing(memory):
 def interrupted(root, number, before):
     """A sync of which the copy of one file fails, once all others are complete."""
     source = f"file:{root}/dcA/{JOB}/chk-{number}"
-    request = Request(source, f"file:{root}/dcB", runner="inline", parallelism=1)
+    request = SyncRequest(
+        source, f"file:{root}/dcB", execution=ExecutionOptions(runner="inline", parallelism=1)
+    )
     full = Faulty(
-        Site().storage("file:/"),
+        Side().storage("file:/"),
         lambda verb, uri: OSError("full") if (verb, before in uri) == ("put", True) else None,
     )
     with serving("file", full), pytest.raises(CopyFailed):
@@ -108,7 +111,7 @@ def test_a_copy_that_was_interrupted_is_resumed_and_the_journal_goes_with_the_co
     assert {each.reason for each in plan.keeps} == {"copied by an earlier run"}
     own = [each.name for each in (tmp_path / "dcB" / JOB / ".cpreplicate").iterdir()]
     assert sorted(own) == ["chk-1.json", "chk-1.parquet", "replica.json"]
-    assert verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, lambda _line: None, Site()).restorable
+    assert verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, lambda _line: None, Side()).restorable
 
 
 def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path):
@@ -116,14 +119,18 @@ def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path)
     interrupted(tmp_path, 1, "/shared/h")
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     sync.sync(
-        Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"),
+        SyncRequest(
+            f"file:{tmp_path}/dcA/{JOB}",
+            f"file:{tmp_path}/dcB",
+            execution=ExecutionOptions(runner="inline"),
+        ),
         lambda _line: None,
     )
     replica = tmp_path / "dcB" / JOB
     names = [each.name for each in (replica / ".cpreplicate").iterdir()]
     left = set().union(
         *(
-            journal.read(Site().storage("file:/"), f"file:{replica}", name).paths
+            journal.read(Side().storage("file:/"), f"file:{replica}", name).paths
             for name in journal.names(names)
         )
     )
@@ -134,14 +141,14 @@ def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path)
 
 def recorded(replica):
     """The paths that journals and manifests of a replica name."""
-    site = Site()
+    side = Side()
     own = [each.name for each in (replica / ".cpreplicate").iterdir()]
     parts = [
-        journal.read(site.storage("file:/"), f"file:{replica}", name).paths
+        journal.read(side.storage("file:/"), f"file:{replica}", name).paths
         for name in journal.names(own)
     ]
     manifests = [
-        manifest.read(site.storage("file:/"), f"file:{replica}", f"chk-{number}")
+        manifest.read(side.storage("file:/"), f"file:{replica}", f"chk-{number}")
         for number in range(9)
     ]
     return set().union(*parts, *(each.entries for each in manifests if each is not None))
@@ -152,12 +159,16 @@ def test_files_of_a_checkpoint_that_was_committed_without_a_manifest_stay_record
     (
         replica / ".cpreplicate" / "chk-1.parquet"
     ).unlink()  # the run died between the commit and this
-    JournalWriter(Site().storage("file:/"), f"file:{replica}").plan(list(FILES))
+    JournalWriter(Side().storage("file:/"), f"file:{replica}").plan(list(FILES))
     synced(tmp_path, {2: NEXT}, keep=2)
     assert recorded(replica) >= {*FILES, *NEXT}
     aged(replica)
     sweep.sweep(
-        sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"),
+        sweep.SweepRequest(
+            f"file:{replica}",
+            max_delete=Cap(1, is_share=True),
+            execution=ExecutionOptions(runner="inline"),
+        ),
         lambda _line: None,
     )
     assert recorded(replica) >= {*FILES, *NEXT}
@@ -182,7 +193,11 @@ def test_files_whose_deletes_were_put_off_stay_recorded_until_they_are_swept(tmp
     assert recorded(replica) >= orphans
     aged(replica)
     sweep.sweep(
-        sweep.SweepRequest(f"file:{replica}", max_delete=Cap(1, is_share=True), runner="inline"),
+        sweep.SweepRequest(
+            f"file:{replica}",
+            max_delete=Cap(1, is_share=True),
+            execution=ExecutionOptions(runner="inline"),
+        ),
         lambda _line: None,
     )
     assert not any((replica / path).exists() for path in orphans)

@@ -16,7 +16,7 @@ import pytest
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.protocol import lease, records
 from cpreplicate.protocol.processes import own_process
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 
@@ -41,19 +41,19 @@ def leave_behind(replica, **facts):
 
 
 def test_a_lease_is_there_while_it_is_held_and_gone_afterwards(replica):
-    with lease.held(f"file:{replica}", Site()):
+    with lease.acquire(f"file:{replica}", Side()):
         assert json.loads((replica / ".cpreplicate" / "lease").read_text())["pid"] == os.getpid()
     assert list((replica / ".cpreplicate").iterdir()) == []
 
 
 def test_a_lease_of_another_host_is_respected_until_it_expires(replica):
     path = leave_behind(replica, host="elsewhere", pid=1)
-    with pytest.raises(LeaseHeld, match="cron@elsewhere"), lease.held(f"file:{replica}", Site()):
+    with pytest.raises(LeaseHeld, match="cron@elsewhere"), lease.acquire(f"file:{replica}", Side()):
         pass
     path.unlink()
     path.parent.rmdir()
     leave_behind(replica, host="elsewhere", expires=time.time() - 1)
-    with lease.held(f"file:{replica}", Site()) as hold:
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
 
 
@@ -63,7 +63,7 @@ def test_a_lease_of_a_process_that_died_on_this_host_is_taken_over(replica):
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     ).stdout
     leave_behind(replica, **json.loads(told))
-    with lease.held(f"file:{replica}", Site()) as hold:
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
 
 
@@ -71,13 +71,13 @@ def test_a_lease_of_a_process_that_died_is_respected_where_its_number_may_mean_a
     replica,
 ):
     leave_behind(replica, pid=2**22 + 1, space="another boot", birth=1)
-    with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+    with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
         pass
 
 
 def test_a_lease_is_taken_over_from_a_process_whose_number_another_one_has_now(replica):
-    leave_behind(replica, **{**own_process(), "birth": 1})
-    with lease.held(f"file:{replica}", Site()) as hold:
+    leave_behind(replica, **{**own_process(), "start_time": 1})
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
 
 
@@ -101,12 +101,12 @@ def hidden(monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", unseen)
     monkeypatch.setattr(os, "kill", forbidden)
-    return {**own_process(), "pid": os.getppid(), "birth": 1}
+    return {**own_process(), "pid": os.getppid(), "start_time": 1}
 
 
 def test_a_lease_of_a_process_that_proc_hides_is_respected(replica, hidden):
     leave_behind(replica, **hidden)
-    with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+    with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
         pass
 
 
@@ -114,14 +114,14 @@ IMPORT_AND_TRY = """
 import os, sys
 from cpreplicate.protocol import lease
 from cpreplicate.errors import LeaseHeld
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
-with lease.held(f"file:{sys.argv[1]}-before", Site()):
+with lease.acquire(f"file:{sys.argv[1]}-before", Side()):
     pass
 os.setgid(65534)
 os.setuid(65534)
 try:
-    with lease.held(f"file:{sys.argv[1]}", Site()):
+    with lease.acquire(f"file:{sys.argv[1]}", Side()):
         print("taken over")
 except LeaseHeld as error:
     print(f"respected: {error}")
@@ -130,9 +130,9 @@ print("visible" if os.path.exists(f"/proc/{sys.argv[2]}") else "hidden")
 HOLD = """
 import os, subprocess, sys
 from cpreplicate.protocol import lease
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 
-with lease.held(f"file:{sys.argv[1]}", Site()):
+with lease.acquire(f"file:{sys.argv[1]}", Side()):
     os.chmod(f"{sys.argv[1]}/.cpreplicate", 0o777)
     subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1], str(os.getpid())], check=True)
 """
@@ -184,31 +184,30 @@ def test_a_lease_of_a_zombie_is_taken_over(replica):
     code = "import json, cpreplicate.protocol.processes as p; print(json.dumps(p.own_process()))"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     holder = json.loads(child.stdout.read())
-    os.waitid(
-        os.P_PID, child.pid, os.WEXITED | os.WNOWAIT
-    )  # it has ended, and nobody has collected it
+    # it has ended, and nobody has collected it
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     os.kill(child.pid, 0)
     leave_behind(replica, **holder)
-    with lease.held(f"file:{replica}", Site()) as hold:
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
     child.communicate()
 
 
 def test_a_lease_of_a_live_process_whose_start_time_was_not_recorded_is_respected(replica):
-    leave_behind(replica, **{**own_process(), "birth": None})
-    with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+    leave_behind(replica, **{**own_process(), "start_time": None})
+    with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
         pass
 
 
 def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, monkeypatch):
-    with lease.held(f"file:{replica}", Site()) as hold:
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.delegate()
         monkeypatch.setattr(lease, "is_alive", lambda _held: False)
-        with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+        with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
             pass
         start = time.time()
         monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS + 1)
-        with lease.held(f"file:{replica}", Site()) as other:
+        with lease.acquire(f"file:{replica}", Side()) as other:
             other.check()
     assert [each.name for each in (replica / ".cpreplicate").iterdir()] == []
 
@@ -217,7 +216,7 @@ def test_a_run_may_wait_for_the_lease_and_is_told_for_whom(replica):
     told, order = [], []
 
     def hold_for_a_while(held, let_go):
-        with lease.held(f"file:{replica}", Site()):
+        with lease.acquire(f"file:{replica}", Side()):
             held.set()
             let_go.wait(20)
             order.append("first")
@@ -227,7 +226,7 @@ def test_a_run_may_wait_for_the_lease_and_is_told_for_whom(replica):
     first.start()
     held.wait(20)
     threading.Timer(2.5, let_go.set).start()
-    with lease.held(f"file:{replica}", Site(), 20.0, told.append):
+    with lease.acquire(f"file:{replica}", Side(), 20.0, told.append):
         order.append("second")
     first.join()
     assert order == ["first", "second"]
@@ -239,7 +238,7 @@ def test_waiting_for_the_lease_ends(replica):
     started = time.monotonic()
     with (
         pytest.raises(LeaseHeld, match="cron@elsewhere"),
-        lease.held(f"file:{replica}", Site(), 0.5),
+        lease.acquire(f"file:{replica}", Side(), 0.5),
     ):
         pass
     assert 0.5 <= time.monotonic() - started < 10
@@ -250,13 +249,13 @@ def test_an_expired_lease_is_taken_over_by_one_of_many_contenders(replica, schem
     with serving("memory", MemoryStorage()):
         root = f"{scheme}:{replica}"
         stale = json.dumps({"token": "0", "host": "elsewhere", "expires": time.time() - 1}).encode()
-        Site().storage(root).put(f"{root}/.cpreplicate/lease", lambda: [stale])
+        Side().storage(root).put(f"{root}/.cpreplicate/lease", lambda: [stale])
         everyone = threading.Barrier(12)
         holders, most, lock = [], [], threading.Lock()
 
         def contend():
             everyone.wait()
-            with contextlib.suppress(LeaseHeld), lease.held(root, Site()) as hold:
+            with contextlib.suppress(LeaseHeld), lease.acquire(root, Side()) as hold:
                 with lock:
                     holders.append(hold)
                     most.append(len(holders))
@@ -274,7 +273,7 @@ def test_an_expired_lease_is_taken_over_by_one_of_many_contenders(replica, schem
 
 
 def test_a_holder_that_lost_its_lease_is_told_before_it_goes_on(replica):
-    with lease.held(f"file:{replica}", Site()) as hold:
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         path = replica / ".cpreplicate" / "lease"
         taken = json.loads(path.read_text())
         path.write_text(json.dumps({**taken, "token": "another", "host": "elsewhere"}))
@@ -287,15 +286,15 @@ def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypat
     start = time.time()
     clock = [start]
     monkeypatch.setattr(records, "now", lambda: clock[0])
-    with lease.held(f"file:{replica}", Site()) as hold:
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
         clock[0] = start + lease.SECONDS - 29
         with pytest.raises(LeaseHeld, match="could not renew"):
             hold.check()
-        with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+        with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
             pass
         clock[0] = start + lease.SECONDS + 1
-        with lease.held(f"file:{replica}", Site()) as other:
+        with lease.acquire(f"file:{replica}", Side()) as other:
             other.check()
             with pytest.raises(LeaseHeld):
                 hold.check()
@@ -303,19 +302,18 @@ def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypat
 
 def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeypatch):
     monkeypatch.setattr(lease, "_HEARTBEAT", 0.05)
-    with lease.held(f"file:{replica}", Site()) as hold:
+    with lease.acquire(f"file:{replica}", Side()) as hold:
         first, until = hold.until(), time.monotonic() + 10
         while hold.until() == first:
             assert time.monotonic() < until, "the lease was not renewed"
             time.sleep(0.02)
         text = (replica / ".cpreplicate" / "lease").read_bytes()
         start = time.time()
-        monkeypatch.setattr(
-            records, "now", lambda: start + lease.SECONDS - 1
-        )  # the lease itself is about to expire
+        # the lease itself is about to expire
+        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS - 1)
         time.sleep(0.2)
         monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS + 5)
-        with pytest.raises(LeaseHeld), lease.held(f"file:{replica}", Site()):
+        with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
             pass
         assert (replica / ".cpreplicate" / "lease").read_bytes() == text
     assert list((replica / ".cpreplicate").iterdir()) == []
@@ -324,5 +322,5 @@ def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeyp
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", '{"pid": "x", "started": 1e300}'])
 def test_a_damaged_lease_is_respected_and_told(replica, text):
     leave_behind(replica).write_text(text)
-    with pytest.raises(LeaseHeld, match="lease is"), lease.held(f"file:{replica}", Site()):
+    with pytest.raises(LeaseHeld, match="lease is"), lease.acquire(f"file:{replica}", Side()):
         pass

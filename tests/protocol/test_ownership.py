@@ -18,12 +18,13 @@ from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations.promote import PromoteRequest
 from cpreplicate.operations.relocate import RelocateRequest
 from cpreplicate.operations.sweep import SweepRequest
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.unseal import UnsealRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Site, Transient
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Transient
 from tests.support import checker
 from tests.support.encoder import File, Incremental, OperatorEntry, Subtask, Tree, encode
 from tests.support.faults import Faulty
@@ -36,8 +37,11 @@ SHARED = {path: size for path, size in FILES.items() if path.startswith("shared/
 
 
 def request(root, source="dcA", target="dcB", job=JOB, **options):
-    return Request(
-        f"file:{root}/{source}/{job}", f"file:{root}/{target}", runner="inline", **options
+    return SyncRequest(
+        f"file:{root}/{source}/{job}",
+        f"file:{root}/{target}",
+        execution=ExecutionOptions(runner="inline"),
+        **options,
     )
 
 
@@ -74,7 +78,7 @@ def equals_its_source(root, files, replica="dcB", source="dcA"):
     """The newest checkpoint of the replica references just these files, with the bytes of the
     source.
     """
-    found = verify(f"file:{root}/{replica}/{JOB}", None, ALL, lambda _line: None, Site())
+    found = verify(f"file:{root}/{replica}/{JOB}", None, ALL, lambda _line: None, Side())
     assert found.restorable
     for path in files:
         assert (root / replica / JOB / path).read_bytes() == (
@@ -160,9 +164,14 @@ class TestWhereFlinkKeepsAJobItself:
 
 
 def maintain(upkeep, replica):
-    silent = lambda _line: None  # said to nobody
+    silent = lambda _line: None  # noqa: E731  # said to nobody
     if upkeep == "sweep":
-        return sweep.sweep(SweepRequest(f"file:{replica}", min_age=-1, runner="inline"), silent)
+        return sweep.sweep(
+            SweepRequest(
+                f"file:{replica}", min_age=-1, execution=ExecutionOptions(runner="inline")
+            ),
+            silent,
+        )
     if upkeep == "relocate":
         return relocate.relocate(RelocateRequest(f"file:{replica}", "absolute"), silent)
     return promote.promote(PromoteRequest(f"file:{replica}"), silent)
@@ -402,7 +411,7 @@ class TestUnsealing:
     def test_removes_the_seal_once_the_job_has_a_checkpoint_of_its_own(self, promoted):
         write_checkpoint(promoted / "flink", 2, {"shared/new": 5})
         assert "for chk-1" in self.unseal(promoted, f"flink/{JOB}")
-        assert seal.describe(Replica(f"file:{promoted}/dcB/{JOB}", Site())) is None
+        assert seal.describe(Replica(f"file:{promoted}/dcB/{JOB}", Side())) is None
         with pytest.raises(NotThere, match="not sealed"):
             self.unseal(promoted)
 
@@ -446,7 +455,7 @@ class TestWhatIsKept:
         sync(job)
         place = job / "dcB" / JOB / "shared" / "e"
         place.write_bytes(DAMAGES[kind](place.read_bytes()))
-        assert not verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Site()).restorable
+        assert not verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Side()).restorable
         report = sync(job)
         assert [each.target for each in report.plan.copies] == ["shared/e"]
         equals_its_source(job, FILES)
@@ -473,7 +482,7 @@ class TestWhatIsKept:
         place.write_bytes(DAMAGES[kind](place.read_bytes()))
         write_checkpoint(job / "dcA", 2, NEXT)
         sync(job)
-        found = verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Site())
+        found = verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Side())
         assert found.corrupt == ("shared/e",)
         report = sync(job, check_content=True)
         assert [(each.target, each.reason) for each in report.plan.copies] == [
@@ -486,7 +495,7 @@ class TestWhatIsKept:
         sync(job)
         place = job / "dcB" / JOB / "chk-1" / "_metadata"
         place.write_bytes(place.read_bytes()[:-1])
-        found = verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Site())
+        found = verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Side())
         assert found.corrupt == ("chk-1/_metadata",)
         assert not found.restorable
 
@@ -531,8 +540,10 @@ class TestTheNewestCheckpoint:
         assert report.plan.dropped == ("chk-8",)
 
     def test_that_is_named_is_not_ambiguous(self, restarted):
-        named = sync_operation.Request(
-            f"file:{restarted}/dcA/{JOB}/chk-8", f"file:{restarted}/dcB", runner="inline"
+        named = sync_operation.SyncRequest(
+            f"file:{restarted}/dcA/{JOB}/chk-8",
+            f"file:{restarted}/dcB",
+            execution=ExecutionOptions(runner="inline"),
         )
         assert sync_operation.sync(named, lambda _line: None).plan.empty
 
@@ -634,7 +645,7 @@ def test_upkeep_of_a_replica_that_cannot_be_reached_says_so_and_is_no_refusal(jo
     def fault(verb, _uri):
         return Transient(errno.EIO, "the connection was lost") if verb == "list" else None
 
-    lost = Faulty(Site().storage("file:/"), fault)
+    lost = Faulty(Side().storage("file:/"), fault)
     with serving("file", lost), pytest.raises(Transient) as error:
         maintain(upkeep, job / "dcB" / JOB)
     assert exit_code_of(error.value) == 7
@@ -650,14 +661,14 @@ def test_the_directory_of_the_job_must_be_there_to_unseal(job):
 def test_a_promoted_checkpoint_whose_record_was_lost_stays_the_newest(job):
     write_checkpoint(job / "dcA", 2, NEXT)
     for number in (1, 2):
-        named = Request(
+        named = SyncRequest(
             f"file:{job}/dcA/{JOB}/chk-{number}",
             f"file:{job}/dcB",
-            runner="inline",
             keep=2,
             paths="relative",
+            execution=ExecutionOptions(runner="inline"),
         )
         sync_operation.sync(named, lambda _line: None)
     (job / "dcB" / JOB / ".cpreplicate" / "chk-2.json").unlink()
     assert maintain("promote", job / "dcB" / JOB).checkpoint == "chk-2"
-    assert verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Site()).checkpoint_id == 2
+    assert verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Side()).checkpoint_id == 2

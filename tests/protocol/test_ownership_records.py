@@ -4,7 +4,8 @@ import pytest
 
 from cpreplicate.errors import Refused
 from cpreplicate.operations import sync
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, synced
 
@@ -31,7 +32,11 @@ def test_a_damaged_marker_or_record_is_refused_with_nothing_changed(tmp_path, re
     before = contents(replica)
     with pytest.raises(Refused, match=why):
         sync.sync(
-            Request(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB", runner="inline"),
+            SyncRequest(
+                f"file:{tmp_path}/dcA/{JOB}",
+                f"file:{tmp_path}/dcB",
+                execution=ExecutionOptions(runner="inline"),
+            ),
             lambda _line: None,
         )
     assert contents(replica) == before

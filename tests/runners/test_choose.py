@@ -6,11 +6,17 @@ import pwd
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import Engine, Read, choose_runner, seconds_by_spark, startup_times
+from cpreplicate.runners import (
+    ExecutionOptions,
+    Read,
+    choose_runner,
+    seconds_by_spark,
+    startup_times,
+)
 from cpreplicate.runners.choose import estimate
-from cpreplicate.storage import Sites
+from cpreplicate.storage import Sides
 
-CLUSTER = Engine(master="spark://driver:7077", parallelism=8)
+CLUSTER = ExecutionOptions(master="spark://driver:7077", parallelism=8)
 
 
 @pytest.fixture(autouse=True)
@@ -19,20 +25,20 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cpreplicate" / "spark-start.json"
 
 
-def chosen(engine, files, size):
-    return choose_runner(engine, files, size, Sites())
+def chosen(execution, files, size):
+    return choose_runner(execution, files, size, Sides())
 
 
 def test_auto_starts_no_spark_for_little_and_spark_for_much():
-    assert chosen(Engine(), 10, 1 << 20).name == "inline"
+    assert chosen(ExecutionOptions(), 10, 1 << 20).name == "inline"
     assert chosen(CLUSTER, 10_000, 1 << 20).name == "spark"
     assert chosen(CLUSTER, 10, 20 << 30).name == "spark"
 
 
 def test_what_was_asked_for_is_taken():
-    assert chosen(Engine(runner="spark"), 1, 1).name == "spark"
+    assert chosen(ExecutionOptions(runner="spark"), 1, 1).name == "spark"
     assert (
-        chosen(Engine(runner="inline", master="spark://driver:7077"), 10**6, 1 << 50).name
+        chosen(ExecutionOptions(runner="inline", master="spark://driver:7077"), 10**6, 1 << 50).name
         == "inline"
     )
 
@@ -55,9 +61,11 @@ def test_a_session_that_took_long_to_start_here_is_worth_less_from_then_on():
 
 def test_the_slots_of_a_cluster_are_told_by_its_properties():
     properties = (("spark.executor.instances", "10"), ("spark.executor.cores", "4"))
-    assert estimate(Engine(master="yarn", conf=properties), 1, 1).speedup == 40
+    assert estimate(ExecutionOptions(master="yarn", conf=properties), 1, 1).speedup == 40
     assert (
-        estimate(Engine(conf=(("spark.master", "yarn"), ("spark.cores.max", "6"))), 1, 1).speedup
+        estimate(
+            ExecutionOptions(conf=(("spark.master", "yarn"), ("spark.cores.max", "6"))), 1, 1
+        ).speedup
         == 6
     )
 
@@ -100,6 +108,6 @@ def test_auto_takes_spark_that_runs_already_whatever_the_user_id_is(monkeypatch)
 
 @pytest.mark.usefixtures("without_passwd_entry")
 def test_spark_that_was_asked_for_names_the_missing_passwd_entry_before_its_jvm_starts():
-    runner = chosen(Engine(runner="spark"), 1, 1)
+    runner = chosen(ExecutionOptions(runner="spark"), 1, 1)
     with pytest.raises(CpreplicateError, match="has no passwd entry"), runner:
         runner.run([Read("file:/x", 1)])

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import Copy, Delete, Engine, Read
+from cpreplicate.runners import Copy, Delete, ExecutionOptions, Read
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import executors
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.storage import Site, Sites, checksum
+from cpreplicate.storage import Side, Sides, checksum
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.killing import wait_until
 
@@ -33,7 +33,7 @@ def failures(outcomes):
 
 def test_spark_tries_a_failed_batch_again(copies, tmp_path):
     blocked = tmp_path / "target" / "3"
-    with SparkRunner(Sites(), Engine(master="local[2,40]")) as runner:
+    with SparkRunner(Sides(), ExecutionOptions(master="local[2,40]")) as runner:
         runner.run(copies[:1])
         (blocked / "in the way").mkdir(parents=True)
         timer = threading.Timer(1.0, lambda: shutil.rmtree(blocked))
@@ -62,9 +62,9 @@ def copies(tmp_path):
 def runner(request):
     """Ends with the class that uses it: one process has one Spark context at a time."""
     made = (
-        InlineRunner(Sites(), Engine(parallelism=4))
+        InlineRunner(Sides(), ExecutionOptions(parallelism=4))
         if request.param == "inline"
-        else SparkRunner(Sites(), Engine(master=request.param))
+        else SparkRunner(Sides(), ExecutionOptions(master=request.param))
     )
     with made as runner:
         yield runner
@@ -81,7 +81,7 @@ class TestEveryRunner:
         assert {row.target: row.crc32c for row in read} == {
             target: row.crc32c for target, row in copied.items()
         }
-        assert copied[copies[7].target].crc32c == checksum(copies[7].source, Site()).crc32c
+        assert copied[copies[7].target].crc32c == checksum(copies[7].source, Side()).crc32c
         deleted = runner.run([Delete(copy.target) for copy in copies])
         assert failures(deleted) == {}
         assert len(runner.run([Delete(copy.target) for copy in copies])) == FILES
@@ -105,7 +105,7 @@ def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path):
     (blocked / "in the way").mkdir(parents=True)
     timer = threading.Timer(0.1, lambda: shutil.rmtree(blocked))
     timer.start()
-    with InlineRunner(Sites(), Engine(parallelism=4)) as runner:
+    with InlineRunner(Sides(), ExecutionOptions(parallelism=4)) as runner:
         assert failures(runner.run(copies)) == {}
     timer.join()
 
@@ -113,7 +113,9 @@ def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path):
 def test_a_file_that_failed_at_each_try_is_counted_once_in_the_end(copies, tmp_path):
     (tmp_path / "target" / "3" / "in the way").mkdir(parents=True)
     shown = []
-    with InlineRunner(Sites(), Engine(show=lambda now, last: shown.append((now, last)))) as runner:
+    with InlineRunner(
+        Sides(), ExecutionOptions(show=lambda now, last: shown.append((now, last)))
+    ) as runner:
         runner.run(copies)
     now, is_last = shown[-1]
     assert (is_last, now.files, now.failed, now.retried) == (True, FILES - 1, 1, 2)
@@ -122,10 +124,10 @@ def test_a_file_that_failed_at_each_try_is_counted_once_in_the_end(copies, tmp_p
 def test_what_is_more_important_is_given_the_next_slot(copies):
     """Of one slot: files of a quarter of a second each, and three of another job that begins later."""
     limits = new_limits(None, 80_000)
-    sites = Sites(Site(limits=limits), Site(limits=limits))
+    sides = Sides(Side(limits=limits), Side(limits=limits))
     less, more = copies[20:37], copies[37:]
     with SparkRunner(
-        sites, Engine(master="local[1]", batch_files=1, parallelism=40), levels=2
+        sides, ExecutionOptions(master="local[1]", batch_files=1, parallelism=40), levels=2
     ) as runner:
         runner.run(copies[:1])
         with ThreadPoolExecutor(1) as pool:
@@ -143,7 +145,7 @@ def test_a_function_is_not_called_by_an_executor_that_runs_something_else_and_on
 ):
     monkeypatch.setattr(executors, "needs", lambda *_: executors.Needs((("cpreplicate", "0.0.1"),)))
     with (
-        SparkRunner(Sites(), Engine(master="local[1]")) as runner,
+        SparkRunner(Sides(), ExecutionOptions(master="local[1]")) as runner,
         pytest.raises(
             CpreplicateError,
             match=r"^the executor on \S+ has cpreplicate \S+, the driver 0\.0\.1; [^\n]+$",
@@ -158,8 +160,8 @@ def there(copy):
 
 def test_little_to_do_imports_no_pyspark():
     code = (
-        "import sys; from cpreplicate.runners import Engine, choose_runner as c; from"
-        " cpreplicate.storage import Sites; c(Engine(), 1, 1, Sites()); print('pyspark' in"
+        "import sys; from cpreplicate.runners import ExecutionOptions, choose_runner as c; from"
+        " cpreplicate.storage import Sides; c(ExecutionOptions(), 1, 1, Sides()); print('pyspark' in"
         " sys.modules)"
     )
     assert (
@@ -174,14 +176,14 @@ def test_where_java_is_missing_the_error_says_so_before_anything_is_done(monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(CpreplicateError, match="Java 17"):
-        SparkRunner(Sites())
+        SparkRunner(Sides())
 
 
 def test_spark_says_nothing_of_its_own(copies):
     code = (
         "from cpreplicate.runners.spark.runner import SparkRunner; from cpreplicate.runners import"
-        " Copy, Engine\nfrom cpreplicate.storage import Sites\nwith SparkRunner(Sites(),"
-        f" Engine(master='local[2]')) as r:\n    r.run([Copy({copies[1].source!r},"
+        " Copy, ExecutionOptions\nfrom cpreplicate.storage import Sides\nwith SparkRunner(Sides(),"
+        f" ExecutionOptions(master='local[2]')) as r:\n    r.run([Copy({copies[1].source!r},"
         f" {copies[1].target!r}, 1)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -192,22 +194,20 @@ def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
     started = time.monotonic()
     refusal = refusal_of("nonsense://x", copies)
     assert "Spark did not start" in refusal
-    assert re.search(
-        "Could not parse Master URL|Master must either be", refusal
-    )  # by a JVM that runs, or by one that starts
+    # by a JVM that runs, or by one that starts
+    assert re.search("Could not parse Master URL|Master must either be", refusal)
     assert not set("\n\t") & set(refusal), "a stack trace, or what every JVM says at its start"
     assert time.monotonic() - started < 60
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ResourceWarning
-        )  # pyspark leaves the pipe of a JVM open that ended at its start
+        # pyspark leaves the pipe of a JVM open that ended at its start
+        warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 def refusal_of(master, copies):
     with (
         pytest.raises(CpreplicateError) as raised,
-        SparkRunner(Sites(), Engine(master=master)) as runner,
+        SparkRunner(Sides(), ExecutionOptions(master=master)) as runner,
     ):
         runner.run(copies)
     return str(raised.value)

@@ -9,7 +9,7 @@ import pytest
 from cpreplicate.runners import Copy, Delete, Stopped
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.tasks import perform
-from cpreplicate.storage import Site, Sites, Transient
+from cpreplicate.storage import Side, Sides, Transient
 from cpreplicate.storage.wrappers.limits import Limited, new_limits
 from cpreplicate.storage.wrappers.retry import Retrying
 from tests.support.faults import Faulty
@@ -34,7 +34,7 @@ def puts(tracing):
 
 def test_a_copy_trusts_nothing_that_is_there(memory):
     memory.put(TARGET, lambda: [b"987654321"])
-    [outcome] = perform([Copy(SOURCE, TARGET, 9)], Sites())
+    [outcome] = perform([Copy(SOURCE, TARGET, 9)], Sides())
     assert outcome.crc32c == 0xE3069283
     with memory.open(TARGET) as stream:
         assert stream.read() == b"123456789"
@@ -47,7 +47,7 @@ def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wante
     copies = [Copy(SOURCE, f"memory:/target/{number}", 9) for number in range(8)]
     with (
         serving("memory", limited if why == "--max-rps" else down),
-        InlineRunner(Sites()) as runner,
+        InlineRunner(Sides()) as runner,
     ):
         timer = threading.Timer(0.5, runner.cancel)
         timer.start()
@@ -60,7 +60,7 @@ def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wante
 
 def test_a_source_that_is_missing_is_not_tried_again(memory):
     tracing = Tracing(memory)
-    with serving("memory", tracing), InlineRunner(Sites()) as runner:
+    with serving("memory", tracing), InlineRunner(Sides()) as runner:
         [outcome] = runner.run([Copy("memory:/source/gone", TARGET, 1)])
     assert outcome.missing
     assert tracing.calls == [("put", TARGET), ("open", "memory:/source/gone")]
@@ -70,7 +70,7 @@ def test_a_source_that_is_missing_is_not_tried_again(memory):
 def test_a_file_missing_at_the_target_is_not_taken_for_a_missing_source(memory):
     error = FileNotFoundError(errno.ENOENT, "the directory went", TARGET)
     with serving("memory", Faulty(memory, lambda verb, _uri: error if verb == "put" else None)):
-        [outcome] = perform([Copy(SOURCE, TARGET, 9)], Sites())
+        [outcome] = perform([Copy(SOURCE, TARGET, 9)], Sides())
     assert not outcome.missing
     assert outcome.error.startswith("FileNotFoundError: ")
 
@@ -80,7 +80,7 @@ def test_an_error_is_one_line_and_spares_the_other_files(memory):
     faulty = Faulty(memory, lambda verb, uri: error if (verb, uri) == ("put", TARGET) else None)
     with serving("memory", faulty):
         actions = [Copy(SOURCE, TARGET, 9), Copy(SOURCE, TARGET + "2", 9), Delete("memory:/none")]
-        failed, copied, deleted = perform(actions, Sites())
+        failed, copied, deleted = perform(actions, Sides())
     assert failed.error == f"OSError: [Errno {errno.EIO}] first line second line"
     assert (copied.error, copied.bytes) == (None, 9)
     assert (deleted.error, deleted.bytes, deleted.missing) == (None, 0, False)
@@ -90,7 +90,7 @@ def test_a_failure_that_lasts_is_told_after_three_tries(memory):
     tracing = Tracing(
         Faulty(memory, lambda verb, _uri: OSError(errno.EIO, "broken") if verb == "put" else None)
     )
-    with serving("memory", tracing), InlineRunner(Sites()) as runner:
+    with serving("memory", tracing), InlineRunner(Sides()) as runner:
         [outcome] = runner.run([Copy(SOURCE, TARGET, 9)])
     assert "broken" in outcome.error
     assert puts(tracing) == [TARGET] * 3
@@ -102,12 +102,12 @@ def test_a_mistake_in_the_program_is_not_taken_for_a_failed_file(memory, monkeyp
 
     monkeypatch.setattr(memory, "put", mistaken)
     with pytest.raises(TypeError, match="a mistake"):
-        perform([Copy(SOURCE, TARGET, 9)], Sites())
+        perform([Copy(SOURCE, TARGET, 9)], Sides())
 
 
 def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
     lock, flying, most = threading.Lock(), 0, 0
-    plain = Site().storage(SOURCE).put
+    plain = Side().storage(SOURCE).put
 
     def slow(*words):
         nonlocal flying, most
@@ -120,5 +120,5 @@ def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
         return plain(*words)
 
     memory.put = slow
-    perform([Copy(SOURCE, f"{TARGET}{n}", 9) for n in range(12)], Sites(), streams=4)
+    perform([Copy(SOURCE, f"{TARGET}{n}", 9) for n in range(12)], Sides(), streams=4)
     assert most == 4

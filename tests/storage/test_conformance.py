@@ -15,8 +15,8 @@ import s3fs
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage import (
     ShortSource,
-    Site,
-    Sites,
+    Side,
+    Sides,
     SourceMissing,
     WriteSettings,
     checksum,
@@ -55,12 +55,12 @@ STORAGES = [
 
 
 class Place:
-    """A directory of a storage, and the site by which it is reached."""
+    """A directory of a storage, and the side by which it is reached."""
 
-    def __init__(self, root: str, site: Site) -> None:
-        self.root, self.site = root, site
-        self.sites = Sites(site, site)
-        self.storage = site.storage(root)
+    def __init__(self, root: str, side: Side) -> None:
+        self.root, self.side = root, side
+        self.sides = Sides(side, side)
+        self.storage = side.storage(root)
         self.has_directories = not root.startswith("s3")
 
 
@@ -70,27 +70,27 @@ def hdfs(cluster, client: str = "native", uri: str | None = None, **more: str) -
     )
     return Place(
         f"{uri or cluster.uri}/conformance/{uuid.uuid4().hex}",
-        Site(options, client, WriteSettings()),
+        Side(options, client, WriteSettings()),
     )
 
 
-def s3_site(endpoint: str) -> Site:
+def s3_side(endpoint: str) -> Side:
     options = {
         "key": "testing",
         "secret": "testing",
         "endpoint_url": endpoint,
         "region": "us-east-1",
     }
-    return Site((("s3:", tuple(options.items())),))
+    return Side((("s3:", tuple(options.items())),))
 
 
 def make(name: str, request, tmp_path) -> Place:
     if name in ("file", "memory"):
-        return Place(f"{name}:{tmp_path}", Site())
+        return Place(f"{name}:{tmp_path}", Side())
     if name == "s3":
         server = request.getfixturevalue("s3")
         server.make_bucket("conformance")
-        return Place(f"s3://conformance/{uuid.uuid4().hex}", s3_site(server.endpoint))
+        return Place(f"s3://conformance/{uuid.uuid4().hex}", s3_side(server.endpoint))
     cluster = request.getfixturevalue("ha_cluster" if "ha" in name.split("-") else "clusters")
     cluster = getattr(cluster, "a", cluster)
     if name == "viewfs":
@@ -249,7 +249,7 @@ def uploads_under_way(place):
     if place.has_directories:
         return []
     client = s3fs.S3FileSystem(
-        **s3fs_options(place.site.options_for("s3://conformance")["endpoint_url"])
+        **s3fs_options(place.side.options_for("s3://conformance")["endpoint_url"])
     )
     found = client.list_multipart_uploads("conformance")
     return [
@@ -335,30 +335,30 @@ def test_what_a_directory_holds_is_never_deleted_with_it(place, storage, root):
 
 def test_a_copy_tells_length_and_crc32c(place, storage, root):
     put(storage, f"{root}/a", b"123456789")
-    copied = copy_file(f"{root}/a", f"{root}/new/b", 9, place.sites)
+    copied = copy_file(f"{root}/a", f"{root}/new/b", 9, place.sides)
     assert copied == (9, 0xE3069283)  # the check value of CRC-32C
-    assert checksum(f"{root}/new/b", place.site) == copied
+    assert checksum(f"{root}/new/b", place.side) == copied
 
 
 def test_an_empty_file_is_copied(place, storage, root):
     put(storage, f"{root}/a", b"")
-    assert copy_file(f"{root}/a", f"{root}/b", 0, place.sites) == (0, 0)
+    assert copy_file(f"{root}/a", f"{root}/b", 0, place.sides) == (0, 0)
     assert storage.stat(f"{root}/b").length == 0
 
 
 def test_a_merged_file_is_copied_to_its_end(place, storage, root):
     put(storage, f"{root}/a", b"123456789")
-    assert copy_file(f"{root}/a", f"{root}/b", 4, place.sites).bytes == 9
+    assert copy_file(f"{root}/a", f"{root}/b", 4, place.sides).bytes == 9
 
 
 def test_a_source_that_is_missing_or_short_is_told_apart_and_publishes_nothing(
     place, storage, root
 ):
     with pytest.raises(SourceMissing):
-        copy_file(f"{root}/none", f"{root}/b", 0, place.sites)
+        copy_file(f"{root}/none", f"{root}/b", 0, place.sides)
     put(storage, f"{root}/a", b"123")
     with pytest.raises(ShortSource, match="has 3 bytes, the checkpoint needs 4"):
-        copy_file(f"{root}/a", f"{root}/b", 4, place.sites)
+        copy_file(f"{root}/a", f"{root}/b", 4, place.sides)
     assert [status.name for status in storage.list(root)] == ["a"]
 
 
@@ -439,25 +439,25 @@ def test_a_fault_at_the_target_is_not_taken_for_a_missing_source(place, storage,
     error = FileNotFoundError(errno.ENOENT, "the directory went", f"{root}/b")
     faulty = Faulty(storage, lambda verb, _uri: error if verb == "put" else None)
     with serving(root.partition(":")[0], faulty), pytest.raises(FileNotFoundError) as raised:
-        copy_file(f"{root}/a", f"{root}/b", 1, place.sites)
+        copy_file(f"{root}/a", f"{root}/b", 1, place.sides)
     assert not isinstance(raised.value, SourceMissing)
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3p"])
 def test_an_object_is_the_same_under_every_name_that_s3_was_recorded_by(s3, scheme):
     s3.make_bucket("conformance")
-    site, key = s3_site(s3.endpoint), f"conformance/{uuid.uuid4().hex}/file"
-    site = replace(
-        site,
+    side, key = s3_side(s3.endpoint), f"conformance/{uuid.uuid4().hex}/file"
+    side = replace(
+        side,
         options=tuple(
-            (f"{name}:", options) for name in ("s3", scheme) for _, options in site.options
+            (f"{name}:", options) for name in ("s3", scheme) for _, options in side.options
         ),
     )
-    put(site.storage("s3://conformance"), f"s3://{key}", b"x")
-    assert read(site.storage(f"{scheme}://conformance"), f"{scheme}://{key}") == b"x"
+    put(side.storage("s3://conformance"), f"s3://{key}", b"x")
+    assert read(side.storage(f"{scheme}://conformance"), f"{scheme}://{key}") == b"x"
 
 
 def test_what_needs_a_package_that_is_not_installed_says_which():
     for place, package in (("gs://b/x", "gcsfs"), ("abfs://b/x", "adlfs"), ("oss://b/x", "ossfs")):
         with pytest.raises(UsageError, match=f"pip install {package}"):
-            Site().storage(place)
+            Side().storage(place)

@@ -1,8 +1,9 @@
 """I5, by the record of every call: the source is never written, and nothing outside the replica is."""
 
 from cpreplicate.operations import sync
-from cpreplicate.operations.sync import Request
-from cpreplicate.storage import Site
+from cpreplicate.operations.sync import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support.corpus import DataCentre
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
@@ -11,12 +12,15 @@ from tests.support.tracing import Tracing
 def test_syncs_change_nothing_but_the_replica(tmp_path):
     source = DataCentre("2.3.0-rocks-incr", tmp_path)
     job = source.jobs()[-1]
-    tracing = Tracing(Site().storage("file:/"))
+    tracing = Tracing(Side().storage("file:/"))
     with serving("file", tracing):
         for number in source.numbers(job):
             place = f"file:{source.job_root(job)}/chk-{number}"
-            request = Request(
-                place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline"
+            request = SyncRequest(
+                place,
+                f"file:{tmp_path}/dcB",
+                remaps=(source.remap,),
+                execution=ExecutionOptions(runner="inline"),
             )
             sync.sync(request, lambda _line: None)
     changed = [uri for _verb, uri in tracing.changes()]
@@ -28,9 +32,14 @@ def test_a_run_with_nothing_to_do_changes_nothing_at_all(tmp_path):
     source = DataCentre("2.3.0-rocks-incr", tmp_path)
     job = source.jobs()[-1]
     place = f"file:{source.job_root(job)}/chk-{source.numbers(job)[-1]}"
-    request = Request(place, f"file:{tmp_path}/dcB", remaps=(source.remap,), runner="inline")
+    request = SyncRequest(
+        place,
+        f"file:{tmp_path}/dcB",
+        remaps=(source.remap,),
+        execution=ExecutionOptions(runner="inline"),
+    )
     sync.sync(request, lambda _line: None)
-    tracing = Tracing(Site().storage("file:/"))
+    tracing = Tracing(Side().storage("file:/"))
     with serving("file", tracing):
         sync.sync(request, lambda _line: None)
     assert tracing.calls, "nothing was read either: the replica was not looked at"

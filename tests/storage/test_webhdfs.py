@@ -66,7 +66,7 @@ class NameNode:
                 self.end_headers()
                 self.wfile.write(namenode.body)
 
-            do_GET = do_PUT = do_DELETE = answer  # the names that http.server calls
+            do_GET = do_PUT = do_DELETE = answer  # noqa: N815  # the names that http.server calls
 
             def log_message(self, *_: object) -> None:
                 pass

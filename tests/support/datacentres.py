@@ -26,16 +26,16 @@ Report = dict[str, Any]
 class DataCentre:
     """Where Flink keeps its checkpoints, and a TARGET_ROOT that only cpreplicate writes."""
 
-    site: Path
+    side: Path
 
     @property
     def checkpoints(self) -> Path:
         """Flink's `execution.checkpointing.dir`."""
-        return self.site / "flink" / "checkpoints"
+        return self.side / "flink" / "checkpoints"
 
     @property
     def replicas(self) -> Path:
-        return self.site / "flink" / "replicas"
+        return self.side / "flink" / "replicas"
 
 
 def cli(*words: str | Path, codes: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
@@ -181,7 +181,7 @@ class Fleet:
                 assert done.stdout, done.stderr
                 self.rounds.append(Round(began, json.loads(done.stdout)["jobs"]))
                 self._ended.wait(max(0.0, began + 1 - time.monotonic()))
-        except BaseException as error:  # raised where the block ends
+        except BaseException as error:  # noqa: BLE001  # raised where the block ends
             self._failure = error
 
 

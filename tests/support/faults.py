@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.wrappers.base import Wrapped
+from cpreplicate.storage.wrappers.base import StorageWrapper
 
 
-class Faulty(Wrapped):
+class Faulty(StorageWrapper):
     """Raises what `fault` returns for a verb and its place, before anything is done.
 
     Passes on what it has none for.

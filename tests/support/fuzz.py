@@ -332,9 +332,8 @@ def _lie_in_order(handles: list[Handle], length: int) -> None:
 
 def _rewritten_as_they_are(data: bytes, metadata: Metadata, handles: list[Handle]) -> None:
     assert b"".join(rewrite(data, metadata, lambda _: None)) == data
-    if not any(
-        "\0" in handle.path for handle in handles if handle.path
-    ):  # a NUL may have been one byte or two
+    # a NUL may have been one byte or two
+    if not any("\0" in handle.path for handle in handles if handle.path):
         assert b"".join(rewrite(data, metadata, same_spelling)) == data
 
 

@@ -40,14 +40,14 @@ COMMAND_SECONDS = 90
 
 _TARGET = PROJECT / "target"
 _JAR = _TARGET / "minicluster.jar"
-_ARCHIVE = (
-    _TARGET / "minicluster.jsa"
-)  # the classes as the JVM maps them: less than half the time to start
+# the classes as the JVM maps them: less than half the time to start
+_ARCHIVE = _TARGET / "minicluster.jsa"
+# start quickly; not for measuring
 _JVM = [
     "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-]  # start quickly; not for measuring
+]
 _DEFAULTS = {"dfs.replication": "1", "dfs.heartbeat.interval": "1"}
 _BEANS_SECONDS = 0.1  # how old a counter may be: tests/hdfs/conf/hadoop-metrics2.properties
 _BETWEEN_SERVERS = """
@@ -260,9 +260,8 @@ class HdfsCluster:
         except HdfsError as failure:
             if "java.io.EOFException" not in str(failure):
                 raise
-            self._put(
-                path, data, user
-            )  # the DataNode's connection to a NameNode that was restarted since
+            # the DataNode's connection to a NameNode that was restarted since
+            self._put(path, data, user)
 
     def _put(self, path: str, data: bytes, user: str | None) -> None:
         query = {"op": "CREATE", "overwrite": "true", "noredirect": "true"}

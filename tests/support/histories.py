@@ -23,11 +23,11 @@ from cpreplicate.core import plan, uri
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import fleet, promote, relocate, sweep, unseal, watch
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.source import find
-from cpreplicate.runners import Engine, inline
-from cpreplicate.storage import Site, Sites
+from cpreplicate.runners import ExecutionOptions, inline
+from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
 from tests.support.cotenant import (
     FIXED,
@@ -122,7 +122,7 @@ class Operation:
     run: Callable[[], object]
     replica: str = ""
     source: str = ""
-    request: Request | None = None
+    request: SyncRequest | None = None
     because: str = ""
     must_succeed: bool = False
 
@@ -201,9 +201,8 @@ class World:
         self.damaged: dict[str, bytes] = {}
         self.hidden: set[str] = set()  # damage of equal length to a recorded file
         self.broken: set[str] = set()  # replicas of which a record was damaged
-        self.renamed: set[str] = (
-            set()
-        )  # replicas that were synced under another name, of themselves or of the source
+        # replicas that were synced under another name, of themselves or of the source
+        self.renamed: set[str] = set()
         self.secondhand: set[str] = set()  # replicas of replicas: damage comes with what is copied
         self.adopted: dict[
             str, set[str]
@@ -318,7 +317,7 @@ class World:
             ]
         ):
             source = self.draw.choice(numbers).place
-        request = Request(
+        request = SyncRequest(
             source,
             target,
             paths=self.draw.choice(["auto", "auto", "relative", "absolute"]),
@@ -329,8 +328,7 @@ class World:
             allow_older=self.draw.random() < 0.4,
             check_content=self.draw.random() < 0.15,
             async_deletes=self.draw.random() < 0.2,
-            runner="inline",
-            parallelism=1,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
         )
         self._perform(self._sync_operation(request, is_odd, follow))
 
@@ -363,7 +361,9 @@ class World:
             return job.root, ALIAS + self._target(_other(job.side)).removeprefix(HERE), ()
         return job.root, self.draw.choice([*roots, job.root, f"{job.root}/inner"]), ()
 
-    def _sync_operation(self, request: Request, is_odd: bool, follow: bool = False) -> Operation:
+    def _sync_operation(
+        self, request: SyncRequest, is_odd: bool, follow: bool = False
+    ) -> Operation:
         root = request.source.rpartition("/chk-")[0] or request.source
         replica = here(f"{request.target_root}/{uri.name(root)}")
         options = [
@@ -392,7 +392,7 @@ class World:
             "watch" if follow else "sync", text, run, replica, here(root), request, because, must
         )
 
-    def _why_no_sync(self, request: Request, root: str, replica: str) -> str:
+    def _why_no_sync(self, request: SyncRequest, root: str, replica: str) -> str:
         there = self._below(replica)
         tenants = self._tenants(replica) - self.adopted.get(replica, set())
         if f"{OWN}/sealed" in there:
@@ -407,7 +407,7 @@ class World:
         known = self.sources.get(replica, {root})
         return "" if root in known or request.same_source else f"the replica is of {known}"
 
-    def _must_succeed(self, request: Request, root: str, replica: str) -> bool:
+    def _must_succeed(self, request: SyncRequest, root: str, replica: str) -> bool:
         if (
             self.layout == "flink"
             or request.target_root not in (self._target("A"), self._target("B"))
@@ -428,8 +428,8 @@ class World:
             and not any(uri.below(each, replica) for each in self.flink.owned)
         )
 
-    def _watch_step(self, request: Request, replica: str) -> object:
-        newest = find(request.source, Site(), request.allow_older).checkpoint
+    def _watch_step(self, request: SyncRequest, replica: str) -> object:
+        newest = find(request.source, Side(), request.allow_older).checkpoint
         backlog = self.backlogs.setdefault(replica, watch.Backlog(request))
         report = sync_operation.sync(replace(request, source=newest), silent)
         backlog.add(report)
@@ -448,16 +448,20 @@ class World:
             self._perform(Operation("fleet", text, lambda side=side: self._fleet(side), source=""))  # type: ignore[misc]
 
     def _fleet(self, side: str) -> object:
-        names = fleet.jobs_under(self._flink(side), Site())
+        names = fleet.jobs_under(self._flink(side), Side())
         target = self._target(_other(side))
         members = [
             fleet.Member(
-                each, Request(each, target, runner="inline", parallelism=1), is_discovered=True
+                each,
+                SyncRequest(
+                    each, target, execution=ExecutionOptions(runner="inline", parallelism=1)
+                ),
+                is_discovered=True,
             )
             for each in names
         ]
         report = fleet.replicate_fleet(
-            members, Engine(runner="inline", parallelism=1), Sites(), silent
+            members, ExecutionOptions(runner="inline", parallelism=1), Sides(), silent
         )
         unexpected = [each.error for each in report.jobs if each.exit_code == 1]
         assert not unexpected, unexpected
@@ -469,7 +473,11 @@ class World:
         options = {"trash": self.draw.random() < 0.3, "empty_trash": self.draw.random() < 0.3}
         age = self.draw.choice([0.0, 10.0, 3600.0])
         request = sweep.SweepRequest(
-            replica, age, EVERYTHING, runner="inline", parallelism=1, **options
+            replica,
+            age,
+            EVERYTHING,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
+            **options,
         )  # type: ignore[arg-type]
         self._perform(
             self._upkeep(
@@ -769,7 +777,7 @@ class World:
             return run()
         except (CpreplicateError, OSError, Crash) as error:
             return error
-        except Exception as error:  # no other is foreseen
+        except Exception as error:  # noqa: BLE001  # no other is foreseen
             self.wrong.append(f"unforeseen: {error!r}")
             return error
 
@@ -952,7 +960,7 @@ class World:
             and newest.tag != tag[0]
         ):
             self.wrong.append(f"{place} is not {newest.place}, which completed last")
-        strict = lambda each: is_exact and (request.check_content or each not in self.hidden)
+        strict = lambda each: is_exact and (request.check_content or each not in self.hidden)  # noqa: E731
         self.wrong += self._checkpoint(place, data, files(self.disk.snapshot(), replica), strict)
         if is_exact:
             found = newest_recorded(self.disk, replica)

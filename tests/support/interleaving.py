@@ -64,9 +64,8 @@ class Interleaving:
             while not self._condition.wait_for(self._nobody_moves, _BLOCKED):
                 assert time.monotonic() < until, f"a run hangs: {self.steps[-3:]}"
                 if self._disk.is_locked and self._granted is not None:
-                    self._blocked.add(
-                        self._granted
-                    )  # until the one that takes over a lease is done
+                    # until the one that takes over a lease is done
+                    self._blocked.add(self._granted)
                     self._granted = None
             if not self._waiting:
                 return False
@@ -100,7 +99,7 @@ class Interleaving:
     def _live(self, number: int, run: Callable[[], object]) -> None:
         try:
             outcome = run()
-        except Exception as error:  # whatever it raises is what came of it
+        except Exception as error:  # noqa: BLE001  # whatever it raises is what came of it
             outcome = error
         with self._condition:
             self._settle(number)
@@ -108,7 +107,7 @@ class Interleaving:
             self._condition.notify()
 
 
-class _children_belong_to_their_parents:  # used like a function
+class _children_belong_to_their_parents:  # noqa: N801  # used like a function
     def __enter__(self) -> None:
         self._start = start = threading.Thread.start
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cpreplicate.storage import Site
+from cpreplicate.storage import Side
 from tests.support.encoder import File, Incremental, OperatorEntry, Subtask, Tree, encode
 
 JOB = "0123456789abcdef0123456789abcdef"
@@ -30,9 +30,9 @@ def write_checkpoint(root: Path, number: int, files: Mapping[str, int], version:
     return directory
 
 
-def put_checkpoint(site: Site, root: str, number: int, files: Mapping[str, int]) -> str:
+def put_checkpoint(side: Side, root: str, number: int, files: Mapping[str, int]) -> str:
     """The same on any storage; its place. Files that are there are kept."""
-    storage = site.storage(root)
+    storage = side.storage(root)
     directories = sorted({f"{root}/{JOB}/{name}".rpartition("/")[0] for name in files})
     there = {status.uri for directory in directories for status in storage.list(directory)}
     places = {f"{root}/{JOB}/{name}": pattern(name, length) for name, length in files.items()}

@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from cpreplicate.operations import sync
-from cpreplicate.operations.sync_plan import Request
-from cpreplicate.storage import Site
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.storage import Side
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker
 from tests.support.hdfs import HdfsCluster, HdfsError
@@ -55,7 +55,7 @@ class Shape(NamedTuple):
     length: int
     retained: int = 3
 
-    @functools.cache  # there are few shapes
+    @functools.cache  # noqa: B019  # there are few shapes
     def files(self, number: int) -> Mapping[str, int]:
         """Path to length of the files of a checkpoint.
 
@@ -76,9 +76,9 @@ class RunningJob:
     A subsumed one loses its `_metadata` first.
     """
 
-    def __init__(self, shape: Shape, site: Site, root: str) -> None:
+    def __init__(self, shape: Shape, side: Side, root: str) -> None:
         self.files, self.source, self.newest = shape.files, f"{root}/{JOB}", 0
-        self._shape, self._site, self._root = shape, site, root
+        self._shape, self._side, self._root = shape, side, root
         self._quiet, self._over = threading.Lock(), threading.Event()
         self._pool = ThreadPoolExecutor(1, "job")
         self._running: Future[None] = Future()
@@ -114,7 +114,7 @@ class RunningJob:
         number = self.newest + 1
         if self._root.startswith("file:"):
             self._write(number)
-        put_checkpoint(self._site, self._root, number, self.files(number))
+        put_checkpoint(self._side, self._root, number, self.files(number))
         self.newest = number
         if number > self._shape.retained:
             self._subsume(number - self._shape.retained)
@@ -129,7 +129,7 @@ class RunningJob:
             path.write_bytes(pattern(name, self.files(number)[name]))
 
     def _subsume(self, number: int) -> None:
-        storage = self._site.storage(self._root)
+        storage = self._side.storage(self._root)
         for name in [
             f"chk-{number}/_metadata",
             *(set(self.files(number)) - set(self.files(number + 1))),
@@ -216,7 +216,7 @@ class Victim:
 
     def __init__(self, *words: object) -> None:
         self._mark = uuid.uuid4().hex
-        self._said = tempfile.TemporaryFile()  # closed by `end`
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
         environment = {**os.environ, _MARK: self._mark}
         self._process = subprocess.Popen(
@@ -317,7 +317,7 @@ class Standby:
 
     newest = 0  # checkpoint that was committed when it was looked at
 
-    def __init__(self, job: RunningJob, place: Place, request: Request, draw: Random) -> None:
+    def __init__(self, job: RunningJob, place: Place, request: SyncRequest, draw: Random) -> None:
         self._job, self._place, self.request, self._draw = job, place, request, draw
         self._seen: Tree = {}
 

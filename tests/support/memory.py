@@ -91,7 +91,7 @@ class MemoryStorage(Storage):
                 self._store(new_uri, data, modified)
             return data is not None
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # memory has no order to keep
+    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
         with self._lock:
             self._not_a_directory(uri)
             return self._files.pop(uri, None) is not None

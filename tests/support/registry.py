@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.sites import _overrides
+from cpreplicate.storage.sides import _overrides
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cpreplicate.operations import sync
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol.journal import JournalWriter
-from cpreplicate.storage import Site
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint
 
 DAY = 24 * 3600
@@ -30,14 +31,17 @@ def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: 
         write_checkpoint(root / "dcA", number, files)
         source = f"file:{root}/dcA/{JOB}/chk-{number}"
         sync.sync(
-            Request(source, f"file:{root}/dcB", runner="inline", **options), lambda _line: None
+            SyncRequest(
+                source, f"file:{root}/dcB", execution=ExecutionOptions(runner="inline"), **options
+            ),
+            lambda _line: None,
         )
     return root / "dcB" / JOB
 
 
 def recorded(replica: Path, *names: str, days: float = 2) -> None:
     """Have a journal of a run that died some days ago list these files as its own."""
-    journal = JournalWriter(Site().storage("file:/"), f"file:{replica}")
+    journal = JournalWriter(Side().storage("file:/"), f"file:{replica}")
     journal.plan(names)
     for part in (replica / ".cpreplicate").glob("copied-*"):
         aged(part, days)

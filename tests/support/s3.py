@@ -55,7 +55,7 @@ class S3Server:
 
     def start(self) -> S3Server:
         """Starts it; it answers."""
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SERVER],
             stdin=subprocess.PIPE,
@@ -112,7 +112,7 @@ class S3Server:
             return f"s3://{name}"
 
 
-def site_options(endpoint: str) -> dict[str, str]:
+def side_options(endpoint: str) -> dict[str, str]:
     """What a configuration of cpreplicate tells of a server of the tests, or of a proxy in front of
     it.
     """

@@ -180,7 +180,7 @@ class SimulatedDisk(RenamingStorage):
             return as_seen
         return False
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # memory has no order to keep
+    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
         with self._step("delete", uri), self._lock:
             if uri in self._tree:
                 raise IsADirectoryError(errno.EISDIR, "is a directory", uri)
@@ -233,9 +233,8 @@ class SimulatedDisk(RenamingStorage):
 
     def _append(self, uri: str, data: bytes) -> None:
         with self._lock:
-            if data and self._is_there(
-                uri
-            ):  # one that was deleted has no name any more, and can be written nevertheless
+            # one that was deleted has no name any more, and can be written nevertheless
+            if data and self._is_there(uri):
                 self._enter(uri, File(self._file(uri).data + data, self.clock()))
 
     def _can_rename(self, uri: str, new_uri: str, replace: bool) -> bool:

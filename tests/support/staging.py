@@ -16,9 +16,10 @@ from random import Random
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations import verify
-from cpreplicate.operations.sync_plan import Request
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import lease
-from cpreplicate.storage import Site
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker
 from tests.support.registry import serving
@@ -266,7 +267,7 @@ class Judge:
         with running_on(self.scenario.disk(state)):
             try:
                 return verify.verify(
-                    self.replica, f"chk-{number}", verify.NOTHING, silent, Site()
+                    self.replica, f"chk-{number}", verify.NOTHING, silent, Side()
                 ).restorable
             except CpreplicateError:
                 return False
@@ -316,9 +317,14 @@ class Stage:
     def replica(self) -> str:
         return f"{TARGET_ROOT}/{self.job.job}"
 
-    def request(self, **options: object) -> Request:
+    def request(self, **options: object) -> SyncRequest:
         given = {**self._options, **options}
-        return Request(self.job.root, TARGET_ROOT, runner="inline", parallelism=1, **given)  # type: ignore[arg-type]
+        return SyncRequest(
+            self.job.root,
+            TARGET_ROOT,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
+            **given,
+        )  # type: ignore[arg-type]
 
     def complete(self) -> Stage:
         """The job completes its next checkpoint and subsumes the one before."""

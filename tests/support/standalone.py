@@ -27,12 +27,13 @@ _JVM = (
     " -XX:-BytecodeVerificationRemote"
 )
 QUICKLY = {"JAVA_TOOL_OPTIONS": _JVM}  # start in less time, executors too; not for measuring
+# in the environment; not for these processes
 _OTHERS = (
     "SPARK_",
     "PYSPARK_",
     "HADOOP_",
     "JAVA_TOOL_OPTIONS",
-)  # in the environment; not for these processes
+)
 _ANNOUNCED = re.compile(r"Starting Spark master at (spark://\S+:\d+)")
 _REGISTERED = re.compile(r"Successfully registered with master (\S+)")
 
@@ -157,9 +158,8 @@ class StandaloneCluster:
 
     def written(self) -> dict[int, int]:
         """The bytes that each Python worker has written so far, whole files or not, by its process."""
-        pids = [
-            pid for worker in list(self._workers.values()) for pid in worker.children()
-        ]  # of those of this moment
+        # of those of this moment
+        pids = [pid for worker in list(self._workers.values()) for pid in worker.children()]
         return {pid: count for pid in pids if (count := _written(pid)) is not None}
 
     def log(self, number: int) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.wrappers.base import READING, Wrapped
+from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 
 
-class Tracing(Wrapped):
+class Tracing(StorageWrapper):
     """Keeps (verb, uri) of every call, in order; appending is atomic, so threads may share one."""
 
     def __init__(self, inner: Storage) -> None:

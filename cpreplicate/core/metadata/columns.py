@@ -84,14 +84,12 @@ class Handles:
         for first in range(0, len(self), _CHUNK):
             rows = slice(first, first + _CHUNK)
             kind, size = self.kind[rows], self.size[rows]
-            size = size + np.clip(
-                self.position[rows], 0, _MOST - size
-            )  # more would not be told from less
+            # more would not be told from less
+            size = size + np.clip(self.position[rows], 0, _MOST - size)
             extent = np.where((self.part[rows] == DELTA) & (kind != SEGMENT), 0, size)
             extents = extent.tolist()
-            sizes = (
-                extents if np.array_equal(extent, size) else size.tolist()
-            )  # one number for both: a million cost 30 MB
+            # one number for both: a million cost 30 MB
+            sizes = extents if np.array_equal(extent, size) else size.tolist()
             found = zip(self._paths_of(rows), kind.tolist(), extents, sizes, strict=True)
             is_named = bool((self._path_at[rows] >= 0).all())
             yield from found if is_named else (row for row in found if row[0] is not None)  # type: ignore[misc]  # they name a file

@@ -20,10 +20,11 @@ MAGIC = 0x4960672D
 MASTER_STATE_MAGIC = 0xC96B1696
 VERSIONS = range(2, 7)
 _DEEPEST = 16  # Flink nests a handle twice at most; a hostile file could nest it a million times
+# handles, and bytes that they span: both bound what a flush copies
 _FLUSH, _FLUSH_BYTES = (
     65_536,
     2 << 20,
-)  # handles, and bytes that they span: both bound what a flush copies
+)
 _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
 _MODES = (0, 1, 2)  # split, union, broadcast
 _FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16

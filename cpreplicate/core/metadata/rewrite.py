@@ -46,15 +46,15 @@ def rewrite(data: bytes | BinaryIO, metadata: Metadata, respell: Respell) -> Ite
     None leaves a handle as it is. Raises `ValueError` for a relative segment or directory, which
     Flink has no form for, and `MetadataError` for a path that is longer than the format holds.
     """
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size = 0
     for piece in _pieces(_Source(data, metadata.length), metadata, respell):
         if size + len(piece) > _CHUNK:
-            yield b"".join(held)
-            held, size = [], 0
-        held.append(piece)
+            yield b"".join(pieces)
+            pieces, size = [], 0
+        pieces.append(piece)
         size += len(piece)
-    yield b"".join(held)
+    yield b"".join(pieces)
 
 
 def _pieces(source: _Source, metadata: Metadata, respell: Respell) -> Iterator[bytes]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+# entries; growing, so that lists without runs cost no second look at each entry
 _FIRST_TRY, _MORE, _MOST = (
     64,
     4,
     65_536,
-)  # entries; growing, so that lists without runs cost no second look at each entry
+)
 _LONGEST_TEXT = (
     64  # bytes of names that are checked column by column; longer ones are read one by one
 )
@@ -87,7 +88,7 @@ def _same(
 
 def _ascii(buffer: bytes, first: int, stride: int, places: tuple[int, ...], count: int) -> bool:
     end = first + (count - 1) * stride + 1
-    for place in places:  # a generator costs as much as the check where lists are short
+    for place in places:  # noqa: SIM110  # a generator costs as much as the check where lists are short
         if not buffer[first + place : end + place : stride].isascii():
             return False
     return True

@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from cpreplicate import __version__
-from cpreplicate.storage import Sites
+from cpreplicate.storage import Sides
 
 _CLIENTS = {"hdfs": "hdfs-native", "viewfs": "hdfs-native", "webhdfs": "requests", "swebhdfs": "requests", "s3": "s3fs",
             "s3a": "s3fs", "s3n": "s3fs", "s3p": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}  # fmt: skip
@@ -35,9 +35,9 @@ class Differs(Exception):
     """
 
 
-def needs(schemes: Sequence[str], sites: Sites) -> Needs:
+def needs(schemes: Sequence[str], sides: Sides) -> Needs:
     """What executors are to have, for places of these schemes."""
-    native = "native" in (sites.source.hdfs_client, sites.target.hdfs_client)
+    native = "native" in (sides.source.hdfs_client, sides.target.hdfs_client)
     clients = {_CLIENTS[scheme] for scheme in schemes if scheme in _CLIENTS}
     packages = [
         "pyarrow",

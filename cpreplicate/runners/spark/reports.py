@@ -10,21 +10,21 @@ from collections.abc import Sequence
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
-from cpreplicate.runners.spark.transport import Told, decode_outcomes, encode_outcomes
-from cpreplicate.runners.tasks import Action, Outcome, Watcher
+from cpreplicate.runners.spark.transport import IndexedOutcome, decode_outcomes, encode_outcomes
+from cpreplicate.runners.tasks import Outcome, Task, Watcher
 from cpreplicate.storage import Transient
-from cpreplicate.storage.rpc import Address, Answers, Caller
+from cpreplicate.storage.rpc import Address, Answers, RpcClient
 
 _SECONDS = 1.0  # between two reports of a task
 
 
-class Desk:
+class ProgressReports:
     """The driver's side, for any number of stages at once. A batch is known by its key."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._lock = threading.Lock()
-        self._batches: dict[str, Sequence[Action]] = {}
+        self._batches: dict[str, Sequence[Task]] = {}
         self._finished: dict[str, dict[int, Outcome]] = {}
         self._done: dict[str, Done | None] = {}
 
@@ -33,7 +33,7 @@ class Desk:
         """What tasks call."""
         return {"begin": self._begin, "tell": self._tell}
 
-    def expect(self, key: str, batch: Sequence[Action], done: Done | None = None) -> None:
+    def expect(self, key: str, batch: Sequence[Task], done: Done | None = None) -> None:
         """Tasks will tell of this batch; `done` is called with each action that succeeded."""
         with self._lock:
             self._batches[key], self._finished[key], self._done[key] = batch, {}, done
@@ -57,7 +57,7 @@ class Desk:
                 self._progress.begin(key)
                 self._progress.add(key, len(done), sum(outcome.bytes for outcome in done.values()))
                 self._progress.retry(int(attempt > 0))
-        return encode_outcomes(Told(*each) for each in done.items())
+        return encode_outcomes(IndexedOutcome(*each) for each in done.items())
 
     def _tell(self, key: str, moved: int, told: bytes) -> None:
         with self._lock:
@@ -89,15 +89,15 @@ class Reporter(Watcher):
 
     def __init__(self, address: Address, key: str, attempt: int) -> None:
         super().__init__()
-        self._caller: Caller | None = _caller(address)
+        self._caller: RpcClient | None = _caller(address)
         self._key, self._attempt = key, attempt
         self._lock = threading.Lock()
-        self._moved, self._told = 0, list[Told]()
+        self._moved, self._told = 0, list[IndexedOutcome]()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._report, name="reports", daemon=True)
         self.indexes: Sequence[int] = ()
 
-    def begin(self, batch: Sequence[Action]) -> dict[int, Outcome] | None:
+    def begin(self, batch: Sequence[Task]) -> dict[int, Outcome] | None:
         """What earlier attempts finished; None if it cannot be told."""
         try:
             data = self._caller.call("begin", self._key, self._attempt) if self._caller else None
@@ -116,7 +116,7 @@ class Reporter(Watcher):
 
     def done(self, index: int, outcome: Outcome) -> None:
         with self._lock:
-            self._told.append(Told(self.indexes[index], outcome))
+            self._told.append(IndexedOutcome(self.indexes[index], outcome))
 
     def __enter__(self) -> Reporter:
         self._thread.start()
@@ -143,6 +143,6 @@ class Reporter(Watcher):
 
 
 @functools.cache
-def _caller(address: Address) -> Caller:
+def _caller(address: Address) -> RpcClient:
     """One connection a process."""
-    return Caller(address)
+    return RpcClient(address)

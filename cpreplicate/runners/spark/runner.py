@@ -23,25 +23,25 @@ from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.batching import batches
 from cpreplicate.runners.copies import Copies, sizes_of
-from cpreplicate.runners.options import Engine
+from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, session
-from cpreplicate.runners.spark.reports import Desk, Reporter
+from cpreplicate.runners.spark.reports import ProgressReports, Reporter
 from cpreplicate.runners.spark.transport import (
-    Told,
+    IndexedOutcome,
     decode,
     decode_outcomes,
     encode,
     encode_outcomes,
 )
-from cpreplicate.runners.tasks import Action, Copy, Outcome, Stopped, perform
-from cpreplicate.storage import Sites
-from cpreplicate.storage.rpc import Address, answering
+from cpreplicate.runners.tasks import Copy, Outcome, Stopped, Task, perform
+from cpreplicate.storage import Sides
+from cpreplicate.storage.rpc import Address, serve
 from cpreplicate.storage.wrappers.limits import pace
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-_Batch = Sequence[Action]
+_Batch = Sequence[Task]
 _LOOK = 0.5  # seconds between two looks whether a job is to be cancelled
 # for short tasks: each costs its slot some 50 ms, most of it waiting (measured on 4.3), more than a
 # look
@@ -67,14 +67,18 @@ class SparkRunner:
     name = "spark"
 
     def __init__(
-        self, sites: Sites, engine: Engine | None = None, reason: str = "asked for", levels: int = 0
+        self,
+        sides: Sides,
+        execution: ExecutionOptions | None = None,
+        reason: str = "asked for",
+        levels: int = 0,
     ) -> None:
         session.refuse_without_java()
         self.reason = reason
-        self._sites, self._engine, self._levels = sites, engine or Engine(), levels
-        self.is_elsewhere = session.is_elsewhere(self._engine)
+        self._sides, self._execution, self._levels = sides, execution or ExecutionOptions(), levels
+        self.is_elsewhere = session.is_elsewhere(self._execution)
         self._progress = Progress()
-        self._desk = Desk(self._progress)
+        self._reports = ProgressReports(self._progress)
         self._resources = contextlib.ExitStack()
         self._starting = threading.Lock()
         self._started: _Started | None = None
@@ -83,7 +87,7 @@ class SparkRunner:
         self._is_cancelled = False
 
     def run(
-        self, actions: Sequence[Action], level: int = 0, done: Done | None = None
+        self, actions: Sequence[Task], level: int = 0, done: Done | None = None
     ) -> list[Outcome]:
         """Execute all; may be called from several threads. `level`: how important it is, 0 the
         most, where levels are.
@@ -126,7 +130,7 @@ class SparkRunner:
             raise CpreplicateError(_why_given_up(error)) from error
 
     def _needs(self, places: Iterable[str]) -> executors.Needs:
-        return executors.needs(sorted({place.partition(":")[0] for place in places}), self._sites)
+        return executors.needs(sorted({place.partition(":")[0] for place in places}), self._sides)
 
     def cancel(self) -> None:
         """See `Runner`."""
@@ -135,13 +139,13 @@ class SparkRunner:
             for group in list(self._groups):
                 _cancel(self._started.context, group)
 
-    def limited(self, sites: Sites) -> Sites:
-        """Sites as executors are to see them: they ask the driver how fast they may go."""
-        limits = sites.target.limits
+    def limited(self, sides: Sides) -> Sides:
+        """Sides as executors are to see them: they ask the driver how fast they may go."""
+        limits = sides.target.limits
         if limits.any:
             limits = limits._replace(address=self._session().address)
-        return sites._replace(
-            source=replace(sites.source, limits=limits), target=replace(sites.target, limits=limits)
+        return sides._replace(
+            source=replace(sides.source, limits=limits), target=replace(sides.target, limits=limits)
         )
 
     def __enter__(self) -> SparkRunner:
@@ -158,20 +162,24 @@ class SparkRunner:
 
     def _stage(
         self,
-        actions: Sequence[Action],
+        actions: Sequence[Task],
         started: _Started,
         level: int,
         last: int,
         done: Done | None = None,
     ) -> tuple[dict[str, Outcome], Exception | None]:
         """What came of the actions by their target; of some of them only if there is an error."""
-        packed = batches(actions, started.slots, self._engine.batch_bytes, self._engine.batch_files)
+        packed = batches(
+            actions, started.slots, self._execution.batch_bytes, self._execution.batch_files
+        )
         number = next(self._numbers)
         keyed = {f"{number}-{at}": batch for at, batch in enumerate(packed)}
         for key, batch in keyed.items():
-            self._desk.expect(key, batch, done)
+            self._reports.expect(key, batch, done)
         needs = self._needs(actions.places() if isinstance(actions, Copies) else _places(actions))
-        task = _Task(self.limited(self._sites), self._engine.streams, started.address, needs, last)
+        task = _Task(
+            self.limited(self._sides), self._execution.streams, started.address, needs, last
+        )
         encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
             found = dict(self._collected(started.context, task, encoded, level))
@@ -183,10 +191,10 @@ class SparkRunner:
             return self._known(keyed), error
         finally:
             for key in keyed:
-                self._desk.forget(key)
+                self._reports.forget(key)
 
     def _known(self, keyed: Mapping[str, _Batch]) -> dict[str, Outcome]:
-        done = [outcome for key in keyed for outcome in self._desk.finished(key).values()]
+        done = [outcome for key in keyed for outcome in self._reports.finished(key).values()]
         return {outcome.target: outcome for outcome in done}
 
     def _collected(
@@ -241,16 +249,16 @@ class SparkRunner:
 
     def _start(self) -> _Started:
         enter = self._resources.enter_context
-        context = enter(session.session(self._engine, self._levels))
+        context = enter(session.session(self._execution, self._levels))
         conf = context.getConf()
         host, bind, port = (
             conf.get(name)
             for name in ("spark.driver.host", "spark.driver.bindAddress", session.PORT)
         )
-        answers = {**self._desk.answers, "reserve": pace(self._sites.target.limits).reserve}
-        address = enter(answering(answers, str(host), bind, int(port or 0)))
-        enter(showing(self._progress, self._engine.show))
-        return _Started(context, address, session.slots(context, self._engine))
+        answers = {**self._reports.answers, "reserve": pace(self._sides.target.limits).reserve}
+        address = enter(serve(answers, str(host), bind, int(port or 0)))
+        enter(showing(self._progress, self._execution.show))
+        return _Started(context, address, session.slots(context, self._execution))
 
 
 def _cancel(context: SparkContext, group: str) -> None:
@@ -281,9 +289,9 @@ class _Task:
     """One batch on an executor."""
 
     def __init__(
-        self, sites: Sites, streams: int | None, address: Address, needs: executors.Needs, last: int
+        self, sides: Sides, streams: int | None, address: Address, needs: executors.Needs, last: int
     ) -> None:
-        self._sites, self._streams, self._address, self._needs = sites, streams, address, needs
+        self._sides, self._streams, self._address, self._needs = sides, streams, address, needs
         self._last = last
 
     def __call__(self, keyed: tuple[str, bytes]) -> tuple[str, bytes]:
@@ -295,7 +303,7 @@ class _Task:
             known = reporter.begin(batch)
             reporter.indexes = [index for index in range(len(batch)) if index not in (known or {})]
             left = [batch[index] for index in reporter.indexes]
-            outcomes = perform(left, self._sites, self._streams, watcher=reporter)
+            outcomes = perform(left, self._sides, self._streams, watcher=reporter)
         failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
         if failed and attempt < self._last:
             raise BatchFailed(
@@ -307,12 +315,12 @@ class _Task:
 
 def _merged(
     known: Mapping[int, Outcome] | None, indexes: Sequence[int], outcomes: Iterable[Outcome]
-) -> Iterator[Told]:
-    yield from itertools.starmap(Told, (known or {}).items())
-    yield from map(Told, indexes, outcomes)
+) -> Iterator[IndexedOutcome]:
+    yield from itertools.starmap(IndexedOutcome, (known or {}).items())
+    yield from map(IndexedOutcome, indexes, outcomes)
 
 
-def _places(actions: Sequence[Action]) -> Iterator[str]:
+def _places(actions: Sequence[Task]) -> Iterator[str]:
     for action in actions:
         yield action.target
         if isinstance(action, Copy):
@@ -350,7 +358,7 @@ def _raise_if_mistaken(error: Exception) -> None:
         raise error
 
 
-def _given_up(action: Action, error: Exception | None) -> Outcome:
+def _given_up(action: Task, error: Exception | None) -> Outcome:
     return Outcome(action.target, 0, None, 0.0, _why_given_up(error))
 
 

@@ -26,13 +26,14 @@ import cpreplicate
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
-from cpreplicate.runners.options import DEFAULT_MASTER, Engine
+from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions
 
 TRIES = 4
+# what py4j raises when Spark gave a job up, or when its JVM is gone
 LOST = (
     Py4JError,
     ConnectionError,
-)  # what py4j raises when Spark gave a job up, or when its JVM is gone
+)
 PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free one unless it is given
 # The JVM starts, deals batches out and ends: what it gains from its best compiler and collectors it
 # has spent on them before.
@@ -65,13 +66,13 @@ def refuse_without_java() -> None:
         )
 
 
-def is_elsewhere(engine: Engine) -> bool:
+def is_elsewhere(execution: ExecutionOptions) -> bool:
     """Whether executors are on machines that do not notice at once when this process ends."""
-    return not _master(engine).startswith("local")
+    return not _master(execution).startswith("local")
 
 
 @contextlib.contextmanager
-def session(engine: Engine, pools: int = 0) -> Iterator[SparkContext]:
+def session(execution: ExecutionOptions, pools: int = 0) -> Iterator[SparkContext]:
     """A context that knows this package; one of our own ends with the block, another one stays as
     it is.
 
@@ -82,18 +83,18 @@ def session(engine: Engine, pools: int = 0) -> Iterator[SparkContext]:
         directory = Path(
             resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
         )
-        context = existing or resources.enter_context(_own(engine, directory, pools))
+        context = existing or resources.enter_context(_own(execution, directory, pools))
         context.addPyFile(_shipped(directory))
         yield context
 
 
-def slots(context: SparkContext, engine: Engine) -> int:
+def slots(context: SparkContext, execution: ExecutionOptions) -> int:
     """How many tasks run at once: as asked for, or as executors are there once no more of them
     come.
     """
-    if engine.parallelism is None and not _LOCAL.fullmatch(str(context.master)):
+    if execution.parallelism is None and not _LOCAL.fullmatch(str(context.master)):
         _wait_for_executors(context)
-    return engine.parallelism or int(context.defaultParallelism)
+    return execution.parallelism or int(context.defaultParallelism)
 
 
 def tries(context: SparkContext) -> int:
@@ -105,18 +106,17 @@ def tries(context: SparkContext) -> int:
 
 
 @contextlib.contextmanager
-def _own(engine: Engine, directory: Path, pools: int) -> Iterator[SparkContext]:
+def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[SparkContext]:
     if not _is_submitted() and not has_passwd_entry():
         raise CpreplicateError(
             f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login"
             " in its JVM needs. Add an entry at the container's start, as the images of Spark do,"
             " or use --runner inline. Nothing was copied"
         )
-    conf, began = _conf(engine, directory, pools), time.monotonic()
-    if engine.spark_master() is not None or not _is_submitted():
-        os.environ["PYSPARK_PYTHON"] = _python(
-            engine
-        )  # else the workers take whatever `python3` is
+    conf, began = _conf(execution, directory, pools), time.monotonic()
+    if execution.spark_master() is not None or not _is_submitted():
+        # else the workers take whatever `python3` is
+        os.environ["PYSPARK_PYTHON"] = _python(execution)
     with _java_stderr_aside(directory), _own_interrupt():
         context = _started(conf)
     startup_times.record(str(context.master), time.monotonic() - began)
@@ -126,9 +126,9 @@ def _own(engine: Engine, directory: Path, pools: int) -> Iterator[SparkContext]:
         _stop(context)
 
 
-def _master(engine: Engine) -> str:
+def _master(execution: ExecutionOptions) -> str:
     """The master as far as it is known before there is a session; empty where others name it."""
-    return engine.spark_master() or ("" if _is_submitted() or _existing() else DEFAULT_MASTER)
+    return execution.spark_master() or ("" if _is_submitted() or _existing() else DEFAULT_MASTER)
 
 
 def _existing() -> SparkContext | None:
@@ -140,21 +140,23 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _python(engine: Engine) -> str:
+def _python(execution: ExecutionOptions) -> str:
     """The Python of executors; ours, unless another was given for machines that do not have it."""
-    given = engine.property("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-    return given if given is not None and not _LOCAL.fullmatch(_master(engine)) else sys.executable
+    given = execution.property("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    return (
+        given if given is not None and not _LOCAL.fullmatch(_master(execution)) else sys.executable
+    )
 
 
-def _conf(engine: Engine, directory: Path, pools: int) -> SparkConf:
+def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf:
     """Ours, then what was given.
 
     Under `spark-submit` only what was given, and what it knows by itself.
     """
     conf = SparkConf()
     if not _is_submitted():
-        conf.setMaster(engine.spark_master() or DEFAULT_MASTER).setAll(_quiet(directory))
-        if not is_elsewhere(engine):
+        conf.setMaster(execution.spark_master() or DEFAULT_MASTER).setAll(_quiet(directory))
+        if not is_elsewhere(execution):
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         else:
             conf.setAll(_FAULTS)
@@ -162,21 +164,23 @@ def _conf(engine: Engine, directory: Path, pools: int) -> SparkConf:
         conf.set("spark.scheduler.mode", "FAIR").set(
             "spark.scheduler.allocation.file", _pools(directory, pools)
         )
-    conf.setAppName("cpreplicate").setAll(list(engine.conf))
-    return conf.setMaster(engine.master) if engine.master else conf
+    conf.setAppName("cpreplicate").setAll(list(execution.conf))
+    return conf.setMaster(execution.master) if execution.master else conf
 
 
 _FAULTS = [
     ("spark.task.maxFailures", str(TRIES)),
+    # a machine that fails each batch quickly would get most of them
     (
         "spark.excludeOnFailure.enabled",
         "true",
-    ),  # a machine that fails each batch quickly would get most of them
+    ),
     ("spark.excludeOnFailure.timeout", "10m"),
+    # then each batch is tried once more anywhere
     (
         "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout",
         "5s",
-    ),  # then each batch is tried once more anywhere
+    ),
 ]
 
 
@@ -191,10 +195,11 @@ def _quiet(directory: Path) -> list[tuple[str, str]]:
         ("spark.log.level", "OFF"),
         ("spark.ui.enabled", "false"),
         ("spark.ui.showConsoleProgress", "false"),
+        # a slow copy is not made faster by another one; --conf turns it on
         (
             "spark.speculation",
             "false",
-        ),  # a slow copy is not made faster by another one; --conf turns it on
+        ),
     ]
 
 
@@ -212,9 +217,8 @@ def _started(conf: SparkConf) -> SparkContext:
     try:
         return SparkContext(conf=conf)
     except BaseException as error:
-        reason = (
-            error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None
-        )  # asks the JVM
+        # asks the JVM
+        reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None
         _forget_jvm()  # it may run already, for a session that will not come
         if reason is None:
             raise
@@ -226,10 +230,11 @@ def _wait_for_executors(context: SparkContext) -> None:
     scheduler, began = context._jsc.sc(), time.monotonic()
     seen, since = 0, began
     while True:
+        # the driver is one of them
         now, count = (
             time.monotonic(),
             int(scheduler.getExecutorMemoryStatus().size()) - 1,
-        )  # the driver is one of them
+        )
         if count > seen:
             seen, since = count, now
         if (seen and now - since > _SETTLED) or now - began > _PATIENCE:
@@ -251,9 +256,8 @@ def _own_interrupt() -> Iterator[None]:
 def _stop(context: SparkContext) -> None:
     """Stop Spark, also where its JVM is gone, so that this process can start another session."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "error", RuntimeWarning
-        )  # how pyspark tells, at times, that its JVM is gone
+        # how pyspark tells, at times, that its JVM is gone
+        warnings.simplefilter("error", RuntimeWarning)
         try:
             context.stop()
         except (*LOST, RuntimeWarning):

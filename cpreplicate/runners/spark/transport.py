@@ -13,22 +13,21 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cpreplicate.protocol.lease import Held
+from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.copies import Copies
-from cpreplicate.runners.tasks import Action, Copy, Delete, Outcome, Read
+from cpreplicate.runners.tasks import Copy, Delete, Outcome, Read, Task
 
 _COPY, _READ, _DELETE = range(3)
 _ACTIONS = pa.schema([
     ("kind", pa.uint8()), ("source", pa.string()), ("target", pa.string()), ("extent", pa.int64()), ("size", pa.int64()),
-    ("held", pa.bool_()), ("until", pa.float64()), ("to", pa.string()),
+    ("grows", pa.bool_()), ("until", pa.float64()), ("to", pa.string()),
 ])  # fmt: skip
 _OUTCOMES = pa.schema([
     ("index", pa.int32()), ("bytes", pa.int64()), ("crc32c", pa.uint32()), ("seconds", pa.float64()), ("error", pa.string()),
     ("missing", pa.bool_()), ("late", pa.bool_()), ("short", pa.bool_()),
 ])  # fmt: skip
-_COMPRESSED = pa.ipc.IpcWriteOptions(
-    compression="lz4", use_threads=False
-)  # a batch is little: threads and zstd cost more
+# a batch is little: threads and zstd cost more
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 class _Common(NamedTuple):
@@ -44,30 +43,30 @@ class _Common(NamedTuple):
     root: str = ""
 
 
-class Told(NamedTuple):
+class IndexedOutcome(NamedTuple):
     """The outcome of the action with this index in its batch."""
 
     at: int
     outcome: Outcome
 
 
-def encode(batch: Sequence[Action]) -> bytes:
+def encode(batch: Sequence[Task]) -> bytes:
     """A batch as Arrow's stream format. All growing files of a batch are held by one lease."""
     columns, common = _copies(batch) if isinstance(batch, Copies) else _actions(batch)
     told = {name: text for name, text in common._asdict().items() if text}
     return _written(columns, _ACTIONS.with_metadata(told))
 
 
-def decode(data: bytes) -> list[Action]:
+def decode(data: bytes) -> list[Task]:
     """The batch."""
     schema, rows = _rows(data)
     common = _Common(
         **{name.decode(): text.decode() for name, text in (schema.metadata or {}).items()}
     )
-    return [_action(row, common, Held(common.place, common.token)) for row in rows]
+    return [_task(row, common, LeaseToken(common.place, common.token)) for row in rows]
 
 
-def encode_outcomes(told: Iterable[Told]) -> bytes:
+def encode_outcomes(told: Iterable[IndexedOutcome]) -> bytes:
     """Outcomes by their index in the batch: the driver knows the rest."""
     rows = [(index, *outcome[1:]) for index, outcome in told]
     columns = list(zip(*rows, strict=True)) or [()] * len(_OUTCOMES)
@@ -77,9 +76,11 @@ def encode_outcomes(told: Iterable[Told]) -> bytes:
     )
 
 
-def decode_outcomes(data: bytes, batch: Sequence[Action]) -> list[Told]:
+def decode_outcomes(data: bytes, batch: Sequence[Task]) -> list[IndexedOutcome]:
     """The outcomes of a batch."""
-    return [Told(row[0], Outcome(batch[row[0]].target, *row[1:])) for row in _rows(data)[1]]
+    return [
+        IndexedOutcome(row[0], Outcome(batch[row[0]].target, *row[1:])) for row in _rows(data)[1]
+    ]
 
 
 def _columns(rows: Iterable[tuple[Any, ...]]) -> list[Sequence[Any]]:
@@ -92,34 +93,34 @@ def _copies(batch: Copies) -> tuple[list[pa.Array], _Common]:
     kinds = pa.repeat(pa.scalar(_COPY, pa.uint8()), count)
     texts = [each.cast(pa.string()) for each in (source, target)]
     columns = [kinds, *texts, *others, pa.nulls(count, pa.float64()), pa.nulls(count, pa.string())]
-    return columns, _Common(*planned.held, planned.origin, planned.root)
+    return columns, _Common(*planned.token, planned.origin, planned.root)
 
 
-def _actions(batch: Sequence[Action]) -> tuple[list[pa.Array], _Common]:
+def _actions(batch: Sequence[Task]) -> tuple[list[pa.Array], _Common]:
     columns = _columns(map(_row, batch))
-    held = next(
-        (each.held for each in batch if isinstance(each, Copy) and each.held is not None),
-        Held("", ""),
+    token = next(
+        (each.token for each in batch if isinstance(each, Copy) and each.token is not None),
+        LeaseToken("", ""),
     )
     return [
         pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)
-    ], _Common(*held)
+    ], _Common(*token)
 
 
-def _row(action: Action) -> tuple[object, ...]:
+def _row(action: Task) -> tuple[object, ...]:
     if isinstance(action, Copy):
-        source, target, extent, size, held = action
-        return _COPY, source, target, extent, size, held is not None, None, None
+        source, target, extent, size, token = action
+        return _COPY, source, target, extent, size, token is not None, None, None
     if isinstance(action, Read):
         return _READ, None, action.target, action.extent, None, None, None, None
     return _DELETE, None, action.target, None, None, None, action.until, action.to
 
 
-def _action(row: tuple[Any, ...], common: _Common, held: Held) -> Action:
-    kind, source, target, extent, size, is_held, until, to = row
+def _task(row: tuple[Any, ...], common: _Common, token: LeaseToken) -> Task:
+    kind, source, target, extent, size, grows, until, to = row
     if kind == _COPY:
         source = common.origin + target if source is None else source
-        return Copy(source, common.root + target, extent, size, held if is_held else None)
+        return Copy(source, common.root + target, extent, size, token if grows else None)
     return Read(target, extent) if kind == _READ else Delete(target, until, to)
 
 

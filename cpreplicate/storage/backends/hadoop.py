@@ -86,10 +86,11 @@ class HadoopStorage(RenamingStorage):
         self._write = write
         self._lock = threading.Lock()
         self._cluster: _Cluster | None = None
+        # what would fail at every call is raised now
         with (
             contextlib.suppress(Transient),
             self.telling(filesystem),
-        ):  # what would fail at every call is raised now
+        ):
             pass
 
     def open(self, uri: str) -> BinaryIO:
@@ -146,7 +147,11 @@ class HadoopStorage(RenamingStorage):
                 cluster.call("setPermission", path, permission)
             cluster.call("setTimes", path, milliseconds, milliseconds)
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # the edit log is synced before the answer
+    def delete(
+        self,
+        uri: str,
+        durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
+    ) -> bool:
         try:
             with self.telling(uri) as cluster:
                 return bool(cluster.call("delete", cluster.path(uri), False))
@@ -341,9 +346,8 @@ class _Cluster:
         found = self.call("listStatus", self.path(uri))
         count = len(found)
         array = self.jvm.array(_WRITABLE, count)
-        self.jvm.static(
-            "java.lang.System", "arraycopy", found, 0, array, 0, count
-        )  # py4j takes an array for its class only
+        # py4j takes an array for its class only
+        self.jvm.static("java.lang.System", "arraycopy", found, 0, array, 0, count)
         return self._carried_over(array, count)
 
     def _carried_over(self, array: Any, count: int) -> list[_Found]:
@@ -429,9 +433,8 @@ class _Reader(io.RawIOBase):
         return count
 
     def readall(self) -> bytes:
-        return b"".join(
-            iter(lambda: self.read(Exchange.size) or b"", b"")
-        )  # the inherited one reads by 8 KiB
+        # the inherited one reads by 8 KiB
+        return b"".join(iter(lambda: self.read(Exchange.size) or b"", b""))
 
     def close(self) -> None:
         if not self.closed and hasattr(self, "_stream"):
@@ -463,9 +466,8 @@ def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
         return _Cluster(jvm, filesystem, options)
     except hadoop_jvm.Thrown as error:
         thrown = ": ".join(_thrown(jvm, error.java_exception))
-        if "UnknownHostException" in thrown and ":" in places.name(
-            filesystem
-        ):  # a host, for it has a port
+        # a host, for it has a port
+        if "UnknownHostException" in thrown and ":" in places.name(filesystem):
             raise Transient(
                 errno.EIO, f"the host name cannot be resolved: {thrown}", filesystem
             ) from None
@@ -479,18 +481,16 @@ def _file_system(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Any:
     """By `newInstance`: `get` tells those that it has made apart by name only, and two clusters may
     have one name.
     """
-    conf = jvm.new(
-        "org.apache.hadoop.conf.Configuration", False
-    )  # without core-site.xml and hdfs-site.xml
+    # without core-site.xml and hdfs-site.xml
+    conf = jvm.new("org.apache.hadoop.conf.Configuration", False)
     for resource in _DEFAULTS:
         jvm.call(conf, "addResource", resource)
     for key, value in options.items():
         jvm.call(conf, "set", key, value)
     place = jvm.static("java.net.URI", "create", filesystem)
     if options.get("hadoop.security.authentication", "simple") != "simple":
-        jvm.static(
-            "org.apache.hadoop.security.UserGroupInformation", "setConfiguration", conf
-        )  # holds for the whole JVM
+        # holds for the whole JVM
+        jvm.static("org.apache.hadoop.security.UserGroupInformation", "setConfiguration", conf)
     elif "hadoop.user.name" in options:
         return jvm.static(
             f"{_FS}.FileSystem", "newInstance", place, conf, options["hadoop.user.name"]

@@ -112,10 +112,10 @@ class Jvm:
     """
 
     def __init__(
-        self, address: _Address, held: int, process: subprocess.Popen[bytes] | None = None
+        self, address: _Address, pipe_end: int, process: subprocess.Popen[bytes] | None = None
     ) -> None:
         self.address = address
-        self.held = held
+        self.pipe_end = pipe_end
         self.process = process
         self._client = _Client(address)
         self._exchanges: deque[Exchange] = deque()
@@ -234,7 +234,7 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
         """
         self._released.append(f"m\nd\n{target_id}\ne\n")
 
-    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> str:
+    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> str:  # noqa: ARG002
         connection = self._get_connection()
         try:
             if len(self._released) >= _RELEASED_AT_ONCE:
@@ -296,7 +296,7 @@ def forget(lost: Jvm) -> None:
             return
         _current = None
         lost.abandon()
-        os.close(lost.held)
+        os.close(lost.pipe_end)
         _reap(lost)
 
 
@@ -375,27 +375,27 @@ def _locked(directory: Path) -> Iterator[Path]:
 def _joined(directory: Path) -> Jvm | None:
     try:
         address = _Address(**json.loads((directory / _ADVERTISED).read_text()))
-        held = os.open(address.pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody reads
+        pipe_end = os.open(address.pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody reads
     except (OSError, ValueError, TypeError):
         return None
-    found = Jvm(address, held)
+    found = Jvm(address, pipe_end)
     if found.is_there():  # and stays, as its pipe is held
         return found
-    os.close(held)
+    os.close(pipe_end)
     return None
 
 
 def _launched(directory: Path, command: list[str]) -> Jvm:
     for left in directory.iterdir():  # by a JVM that was killed
         left.unlink()
-    pipe, reading, held = _pipe(directory)
+    pipe, reading, pipe_end = _pipe(directory)
     try:
         process, port, token = _started(command, reading)
-        launched = Jvm(_Address(port, token, process.pid, str(pipe)), held, process)
+        launched = Jvm(_Address(port, token, process.pid, str(pipe)), pipe_end, process)
         _check(launched)
         _advertise(launched, directory)
     except BaseException:
-        os.close(held)  # which ends it
+        os.close(pipe_end)  # which ends it
         shutil.rmtree(directory, ignore_errors=True)
         raise
     finally:
@@ -467,7 +467,7 @@ def _leave() -> None:
     if _current is None:
         return
     _current.abandon()
-    os.close(_current.held)
+    os.close(_current.pipe_end)
     _reap(_current)
 
 
@@ -488,7 +488,7 @@ def _after_fork() -> None:
     if _current is not None:
         _current.abandon()
         _abandoned.append(_current)
-        _current = Jvm(_current.address, _current.held)
+        _current = Jvm(_current.address, _current.pipe_end)
 
 
 atexit.register(_leave)

@@ -124,7 +124,11 @@ class HdfsStorage(RenamingStorage):
                 _path(uri), int(attributes.modified * 1000), int(attributes.modified * 1000)
             )
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # the edit log is synced before the answer
+    def delete(
+        self,
+        uri: str,
+        durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
+    ) -> bool:
         try:
             with _telling(uri):
                 return self._client.delete(_path(uri), recursive=False)
@@ -218,9 +222,8 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
             " dependency of cpreplicate: install it with `pip install hdfs-native`, here and on"
             " every executor"
         ) from error
-    if (
-        "hadoop.user.name" in options
-    ):  # who started the run, not who runs the executor; hdfs-native knows no other way
+    # who started the run, not who runs the executor; hdfs-native knows no other way
+    if "hadoop.user.name" in options:
         os.environ["HADOOP_USER_NAME"] = options["hadoop.user.name"]
     try:
         return Client(filesystem, _PATIENCE | dict(options), config_dir=_NO_CONFIGURATION)

@@ -58,9 +58,8 @@ class LocalStorage(RenamingStorage):
             if replace:
                 os.replace(path, new_path)
             else:
-                os.link(
-                    path, new_path
-                )  # link(2) fails if the name is taken, which rename(2) does not
+                # link(2) fails if the name is taken, which rename(2) does not
+                os.link(path, new_path)
                 os.unlink(path)
         except FileNotFoundError:
             return False
@@ -168,9 +167,8 @@ def _status(uri: str, found: os.stat_result) -> FileStatus:
 
 def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStatus]:
     for entry in entries:
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # deleted between the listing and the look at it
+        # deleted between the listing and the look at it
+        with contextlib.suppress(FileNotFoundError):
             leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)
             found = entry.stat(follow_symlinks=not leads_nowhere)
             yield _status(places.join(uri, entry.name), found)._replace(is_link=entry.is_symlink())

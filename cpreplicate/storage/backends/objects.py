@@ -51,12 +51,13 @@ _TAKEN = (
     "FileAlreadyExists",
     "BlobAlreadyExists",
 )
+# each class has a name of its own for it
 _TIMES = (
     "LastModified",
     "mtime",
     "last_modified",
     "updated",
-)  # each class has a name of its own for it
+)
 _HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
     "fs.s3a.access.key": "key",
     "fs.s3a.secret.key": "secret",
@@ -95,9 +96,8 @@ class ObjectStorage(Storage):
                 found = self._fs.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
             return []
-        children = [
-            each for each in found if each["name"].rstrip("/") != path
-        ]  # some tools leave an object for a directory
+        # some tools leave an object for a directory
+        children = [each for each in found if each["name"].rstrip("/") != path]
         return [
             _status(places.join(uri, places.name(each["name"].rstrip("/"))), each)
             for each in children
@@ -108,7 +108,7 @@ class ObjectStorage(Storage):
         uri: str,
         content: Content,
         expect: Callable[[int], None] | None = None,
-        attributes: (Attributes | None) = None,  # objects have neither permission bits nor a time to set
+        attributes: Attributes | None = None,  # noqa: ARG002  # objects have no permission bits
         replace: bool = True,
     ) -> int:
         head, rest = _first(content(), _PART)
@@ -125,9 +125,8 @@ class ObjectStorage(Storage):
     def _upload(
         self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None, replace: bool
     ) -> int:
-        if (
-            not replace and self._protocol != "s3" and self.stat(uri) is not None
-        ):  # "x" of the others is not known to work
+        # "x" of the others is not known to work
+        if not replace and self._protocol != "s3" and self.stat(uri) is not None:
             raise FileExistsError(errno.EEXIST, "is there already", uri)
         mode = "wb" if replace or self._protocol != "s3" else "xb"
         with _telling(uri):
@@ -143,9 +142,8 @@ class ObjectStorage(Storage):
                 file.close()
         except BaseException:
             file.closed = True  # else its destructor completes the upload
-            with contextlib.suppress(
-                Exception
-            ):  # the failure itself is what counts; the service expires what is left
+            # the failure itself is what counts; the service expires what is left
+            with contextlib.suppress(Exception):
                 file.discard()
             raise
         return length
@@ -196,7 +194,7 @@ class ObjectStorage(Storage):
             return False
         return self.delete(uri)
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # the service's answer is durable
+    def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the service's answer is durable
         """The services do not tell whether an object was there, so it is asked for before."""
         status = self.stat(uri)
         if status is None:
@@ -267,11 +265,12 @@ def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
         given["client_kwargs"] = {"region_name": region}
     if "anon" in given:
         given["anon"] = str(given["anon"]).lower() == "true"
+    # the seam retries
     given["config_kwargs"] = {
         "retries": {"max_attempts": 0},
         "connect_timeout": 10,
         "read_timeout": 60,
-    }  # the seam retries
+    }
     return given
 
 

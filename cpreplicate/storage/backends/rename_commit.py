@@ -93,8 +93,7 @@ class RenamingStorage(Storage):
         try:
             yield temporary
         except BaseException:
-            with contextlib.suppress(
-                OSError
-            ):  # the failure itself is what counts; a sweep finds what is left
+            # the failure itself is what counts; a sweep finds what is left
+            with contextlib.suppress(OSError):
                 self.delete(temporary)
             raise

@@ -34,10 +34,11 @@ except ImportError as missing:
         "webhdfs: needs `pip install 'cpreplicate[webhdfs]'`, here and on every executor"
     ) from missing
 
+# seconds to connect and between two bytes; requests itself waits without a limit
 _TIMEOUTS = (
     10.0,
     120.0,
-)  # seconds to connect and between two bytes; requests itself waits without a limit
+)
 # a DataNode creates the file of an interrupted request in this time; then it can be deleted
 _SETTLE_SECONDS = 1.0
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
@@ -90,9 +91,8 @@ class WebHdfsStorage(RenamingStorage):
             self._client.upload(location, body, uri)
         except OSError:
             time.sleep(_SETTLE_SECONDS)
-            if (
-                body.failure is not None
-            ):  # urllib3 reports a failure of the body as one of the connection
+            # urllib3 reports a failure of the body as one of the connection
+            if body.failure is not None:
                 raise body.failure from None
             raise
         return body.length
@@ -116,7 +116,11 @@ class WebHdfsStorage(RenamingStorage):
             "PUT", "SETTIMES", uri, modificationtime=milliseconds, accesstime=milliseconds
         )
 
-    def delete(self, uri: str, durable: bool = False) -> bool:  # the edit log is synced before the answer
+    def delete(
+        self,
+        uri: str,
+        durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
+    ) -> bool:
         try:
             return bool(self._client.query("DELETE", "DELETE", uri, recursive="false")["boolean"])
         except OSError as error:
@@ -227,9 +231,10 @@ class _Client:
 
     def upload(self, location: str, body: Iterable[bytes], uri: str) -> None:
         """Send a file to the DataNode at `location`; it carries the identity already."""
+        # HttpFS needs it
         self._send(
             "PUT", location, uri, data=body, headers={"Content-Type": "application/octet-stream"}
-        )  # HttpFS needs it
+        )
 
     def _url(self, uri: str) -> str:
         return self._address + quote(_path(uri))

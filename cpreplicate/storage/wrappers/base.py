@@ -8,12 +8,11 @@ from typing import BinaryIO, TypeVar
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
 
 T = TypeVar("T")
-READING = frozenset(
-    {"open", "copy", "stat", "list", "known_crc32c"}
-)  # the verbs that change nothing
+# the verbs that change nothing
+READING = frozenset({"open", "copy", "stat", "list", "known_crc32c"})
 
 
-class Wrapped(Storage):
+class StorageWrapper(Storage):
     """Passes every verb on to another storage through `around`."""
 
     def __init__(self, inner: Storage) -> None:

@@ -1,6 +1,6 @@
 """Limits on calls and bytes that hold for a whole run, however many processes take part.
 
-One ledger, in the process that started the run, tells everybody how long to wait; executors ask it
+One rate limiter, in the process that started the run, tells everybody how long to wait; executors ask it
 over a socket.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.rpc import Address, Caller
-from cpreplicate.storage.wrappers.base import Wrapped
+from cpreplicate.storage.rpc import Address, RpcClient
+from cpreplicate.storage.wrappers.base import StorageWrapper
 
 _WRITING = ("put", "create_exclusive", "take_over")
 # seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     """What a run may do: metadata operations a second against each cluster, bytes a second in all.
     Travels to executors.
 
-    `address` tells where the ledger is asked; without it the ledger is in this process, under
+    `address` tells where the rate limiter is asked; without it the rate limiter is in this process, under
     `run`.
     """
 
@@ -53,7 +53,7 @@ class Pace(Protocol):
         """Reserve an amount of `calls …` or `bytes`; the seconds to wait before using it."""
 
 
-class Ledger:
+class RateLimiter:
     """Who may do how much when: for each of what is limited, the instant from which more may be
     used.
     """
@@ -79,12 +79,12 @@ class Ledger:
 
 
 class _Remote:
-    """The ledger of another process, asked for at most so much at a time that it is asked a few
+    """The rate limiter of another process, asked for at most so much at a time that it is asked a few
     hundred times a second.
     """
 
     def __init__(self, limits: Limits, address: Address) -> None:
-        self._caller = Caller(address)
+        self._caller = RpcClient(address)
         self._grains = {
             "calls": (limits.calls or 0.0) * _GRAIN,
             "bytes": (limits.bandwidth or 0.0) * _GRAIN,
@@ -106,17 +106,22 @@ class _Remote:
 
 
 @functools.cache
-def _ledger(run: str, calls: float | None, bandwidth: float | None) -> Ledger:  # one for each run
-    return Ledger({"calls": calls, "bytes": bandwidth})
+# one for each run
+def _rate_limiter(
+    run: str,  # noqa: ARG001  # one for each run
+    calls: float | None,
+    bandwidth: float | None,
+) -> RateLimiter:
+    return RateLimiter({"calls": calls, "bytes": bandwidth})
 
 
 @functools.cache
 def pace(limits: Limits) -> Pace:
-    """The ledger of a run, one a process."""
+    """The rate limiter of a run, one a process."""
     return (
         _Remote(limits, limits.address)
         if limits.address is not None
-        else _ledger(limits.run, limits.calls, limits.bandwidth)
+        else _rate_limiter(limits.run, limits.calls, limits.bandwidth)
     )
 
 
@@ -144,14 +149,14 @@ def new_limits(calls: float | None, bandwidth: float | None) -> Limits:
     )
 
 
-class Limited(Wrapped):
+class Limited(StorageWrapper):
     """Waits before each verb until the run may make so many more calls against this cluster."""
 
     def __init__(self, inner: Storage, limits: Limits, cluster: str) -> None:
         super().__init__(inner)
         self._limits, self._what = limits, f"calls {cluster}"
 
-    def before(self, verb: str, uri: str) -> None:  # a call costs the same everywhere
+    def before(self, verb: str, uri: str) -> None:  # noqa: ARG002  # a call costs the same everywhere
         wait(
             self._limits, self._what, self.put_calls if verb in _WRITING else 1, cancellation.go_on
         )

@@ -15,7 +15,7 @@ from typing import TypeVar
 from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage, Transient, Unreachable
 from cpreplicate.storage.narration import Retries
-from cpreplicate.storage.wrappers.base import READING, Wrapped
+from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 
 T = TypeVar("T")
 # tries that a write gets, however slow: a write to a DataNode that died fails after some 15 seconds
@@ -46,7 +46,7 @@ class _Health:
             )
 
 
-class Retrying(Wrapped):
+class Retrying(StorageWrapper):
     """Try a call again after a `Transient` error, with growing pauses, for `seconds`; then raise
     `Unreachable`.
 

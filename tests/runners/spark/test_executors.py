@@ -5,21 +5,21 @@ from importlib import metadata
 import pytest
 
 from cpreplicate.runners.spark.executors import Differs, Needs, check, needs
-from cpreplicate.storage import Site, Sites
+from cpreplicate.storage import Side, Sides
 
 
 def test_an_executor_like_the_driver_passes():
-    check(needs(["hdfs", "s3", "file"], Sites()))
+    check(needs(["hdfs", "s3", "file"], Sides()))
 
 
 def test_it_is_asked_for_the_clients_of_the_storages_that_the_batches_name():
     assert ("hdfs-native", metadata.version("hdfs-native")) in needs(
-        ["file", "hdfs"], Sites()
+        ["file", "hdfs"], Sides()
     ).versions
-    assert ("s3fs", metadata.version("s3fs")) in needs(["s3a"], Sites()).versions
-    hadoop = Sites(Site(hdfs_client="hadoop"), Site(hdfs_client="hadoop"))
+    assert ("s3fs", metadata.version("s3fs")) in needs(["s3a"], Sides()).versions
+    hadoop = Sides(Side(hdfs_client="hadoop"), Side(hdfs_client="hadoop"))
     assert "hdfs-native" not in dict(needs(["hdfs"], hadoop).versions)
-    assert "hdfs-native" not in dict(needs(["file"], Sites()).versions)
+    assert "hdfs-native" not in dict(needs(["file"], Sides()).versions)
 
 
 @pytest.mark.parametrize("name", ["Python", "cpreplicate", "hdfs-native"])

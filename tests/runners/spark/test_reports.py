@@ -6,8 +6,8 @@ import pytest
 
 from cpreplicate.runners import Copy, Outcome
 from cpreplicate.runners.progress import Progress
-from cpreplicate.runners.spark.reports import Desk, Reporter
-from cpreplicate.storage.rpc import Address, answering
+from cpreplicate.runners.spark.reports import ProgressReports, Reporter
+from cpreplicate.storage.rpc import Address, serve
 
 BATCH = [Copy(f"s{n}", f"t{n}", 10) for n in range(3)]
 GONE = Address(("127.0.0.1", 1), b"key")
@@ -24,7 +24,7 @@ def progress():
 
 @pytest.fixture
 def desk(progress):
-    made = Desk(progress)
+    made = ProgressReports(progress)
     made.expect("0-0", BATCH)
     progress.expect(3, 30)
     return made
@@ -32,7 +32,7 @@ def desk(progress):
 
 @pytest.fixture
 def address(desk):
-    with answering(desk.answers, "127.0.0.1") as address:
+    with serve(desk.answers, "127.0.0.1") as address:
         yield address
 
 

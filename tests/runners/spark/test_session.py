@@ -10,11 +10,11 @@ import pytest
 from pyspark import SparkConf, SparkContext
 
 from cpreplicate.cli.config import spark_properties
-from cpreplicate.runners import Copy, Engine
+from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.executors import Differs
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.spark.session import session
-from cpreplicate.storage import Sites
+from cpreplicate.storage import Sides
 from tests.support.jobs import JOB, write_checkpoint
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -35,7 +35,7 @@ def test_an_existing_session_is_used_and_stays(tmp_path):
     )
     context = SparkContext(conf=conf)
     try:
-        with SparkRunner(Sites(), Engine(master="spark://elsewhere:7077")) as runner:
+        with SparkRunner(Sides(), ExecutionOptions(master="spark://elsewhere:7077")) as runner:
             [outcome] = runner.run([Copy(f"file:{tmp_path}/a", f"file:{tmp_path}/b", 5)])
         assert outcome.error is None
         assert context.parallelize([1, 2]).sum() == 3
@@ -82,7 +82,7 @@ def test_properties_reach_the_session_and_the_later_ones_win(tmp_path):
         " 7\nspark.app.name=nightly\n\nspark.locality.wait: 1s\n"
     )
     given = (*spark_properties(str(file)), ("spark.app.name", "tonight"))
-    with session(Engine(master="local[1]", conf=given)) as context:
+    with session(ExecutionOptions(master="local[1]", conf=given)) as context:
         assert context.appName == "tonight"
         assert context.getConf().get("spark.task.maxFailures") == "7"
         assert context.getConf().get("spark.locality.wait") == "1s"
@@ -98,7 +98,7 @@ def test_an_executor_that_differs_is_told_as_the_reason_of_each_file_in_one_line
         "cpreplicate.runners.spark.executors.needs",
         lambda *words: real(*words)._replace(versions=(("pyarrow", "1"),)),
     )
-    with SparkRunner(Sites(), Engine(master="local[1,2]")) as runner:
+    with SparkRunner(Sides(), ExecutionOptions(master="local[1,2]")) as runner:
         [outcome] = runner.run([Copy(f"file:{tmp_path}/a", f"file:{tmp_path}/b", 5)])
     assert outcome.error.startswith("the executor on ")
     assert "has pyarrow" in outcome.error

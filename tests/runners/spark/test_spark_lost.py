@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.runners import Copy, Delete, Engine
+from cpreplicate.runners import Copy, Delete, ExecutionOptions
 from cpreplicate.runners.spark import runner as spark_runner
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.storage import Site, Sites
+from cpreplicate.storage import Side, Sides
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -83,7 +83,7 @@ def kill_when_copying(target, victims):
 
 
 def run(master, copies, target, victims):
-    with SparkRunner(Sites(), Engine(master=master)) as runner:
+    with SparkRunner(Sides(), ExecutionOptions(master=master)) as runner:
         killer = kill_when_copying(target, victims)
         outcomes = runner.run(copies)
         killer.join()
@@ -107,9 +107,9 @@ def test_a_worker_that_dies_is_replaced_also_where_spark_tries_no_task_again(cop
 
 
 def test_a_mistake_in_the_program_is_not_taken_for_failed_files(copies):
-    mistaken = Sites(Site(options=5))  # noticed by the task that asks for an option
+    mistaken = Sides(Side(options=5))  # noticed by the task that asks for an option
     with (
-        SparkRunner(mistaken, Engine(master="local[2]")) as runner,
+        SparkRunner(mistaken, ExecutionOptions(master="local[2]")) as runner,
         pytest.raises(Exception, match="PythonException"),
     ):
         runner.run(copies[:1])

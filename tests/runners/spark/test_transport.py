@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core.closure import File
-from cpreplicate.protocol.lease import Held
+from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners import Copies, Copy, Delete, Outcome, Planned, Read
 from cpreplicate.runners.spark.transport import (
-    Told,
+    IndexedOutcome,
     decode,
     decode_outcomes,
     encode,
@@ -18,9 +18,9 @@ from cpreplicate.runners.spark.transport import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBER = st.integers(0, (1 << 63) - 1)
-HELD = Held("hdfs://b/replica/.cpreplicate/lease", "0123")
+TOKEN = LeaseToken("hdfs://b/replica/.cpreplicate/lease", "0123")
 ACTIONS = st.one_of(
-    st.builds(Copy, TEXT, TEXT, NUMBER, NUMBER, st.sampled_from([None, HELD])),
+    st.builds(Copy, TEXT, TEXT, NUMBER, NUMBER, st.sampled_from([None, TOKEN])),
     st.builds(Read, TEXT, NUMBER),
     st.builds(Delete, TEXT, st.floats(allow_nan=False), st.none() | TEXT),
 )
@@ -47,7 +47,7 @@ def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, f
         file._replace(uri=origin + target) if target in beside else file
         for file, target in zip(files, targets, strict=True)
     ]
-    planned = Copies(Planned(origin, "hdfs://b/replica/", files, targets, HELD))
+    planned = Copies(Planned(origin, "hdfs://b/replica/", files, targets, TOKEN))
     assert list(planned.sizes()) == [max(copy.extent, copy.size) for copy in planned]
     picked = planned.pick(
         np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1]
@@ -62,7 +62,7 @@ def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, f
 
 @given(st.lists(OUTCOMES))
 def test_outcomes_arrive_with_the_place_of_their_action(outcomes):
-    told = [Told(at, outcome) for at, outcome in enumerate(outcomes)]
+    told = [IndexedOutcome(at, outcome) for at, outcome in enumerate(outcomes)]
     batch = [Delete("t")] * len(outcomes)
     assert decode_outcomes(encode_outcomes(reversed(told)), batch) == told[::-1]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import Site, Sites, copy_file
+from cpreplicate.storage import Side, Sides, copy_file
 
 
 @pytest.fixture
@@ -16,14 +16,14 @@ def root(tmp_path):
 
 @pytest.fixture
 def storage(root):
-    return Site().storage(root)
+    return Side().storage(root)
 
 
 def test_a_scheme_that_is_not_served_is_told():
     with pytest.raises(UsageError, match="hdfs"):
-        Site().storage("hdfs://ns/x")
+        Side().storage("hdfs://ns/x")
     with pytest.raises(UsageError, match="memory"):
-        Site().storage("memory:/x")
+        Side().storage("memory:/x")
 
 
 def test_the_place_of_a_file_is_where_it_lies(storage, root, tmp_path):
@@ -64,7 +64,7 @@ def test_a_pipe_or_a_device_is_an_error_not_an_endless_copy(root, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (f"{root}/pipe", "file:/dev/zero"):
         with pytest.raises(OSError, match="not a regular file"):
-            copy_file(place, f"{root}/copy", 0, Sites())
+            copy_file(place, f"{root}/copy", 0, Sides())
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
 
 

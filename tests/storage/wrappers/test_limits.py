@@ -8,9 +8,9 @@ import time
 import pytest
 
 from cpreplicate.storage import Transient
-from cpreplicate.storage.rpc import Caller, answering
+from cpreplicate.storage.rpc import RpcClient, serve
 from cpreplicate.storage.wrappers import limits
-from cpreplicate.storage.wrappers.limits import Ledger, Limited, new_limits, pace, wait
+from cpreplicate.storage.wrappers.limits import Limited, RateLimiter, new_limits, pace, wait
 from tests.support.memory import MemoryStorage
 from tests.support.tracing import Tracing
 
@@ -25,32 +25,31 @@ class Clock:
 
 def test_what_is_reserved_waits_its_turn():
     clock = Clock()
-    ledger = Ledger({"calls": 10.0}, clock)
-    waits = [ledger.reserve("calls a", 1) for _ in range(4)]
-    assert waits == pytest.approx(
-        [0, 0, 0.1, 0.2]
-    )  # a tenth of a second's allowance may be used at once
+    limiter = RateLimiter({"calls": 10.0}, clock)
+    waits = [limiter.reserve("calls a", 1) for _ in range(4)]
+    # a tenth of a second's allowance may be used at once
+    assert waits == pytest.approx([0, 0, 0.1, 0.2])
 
 
 def test_what_was_not_used_is_not_kept_for_a_storm_later():
     clock = Clock()
-    ledger = Ledger({"calls": 10.0}, clock)
-    ledger.reserve("calls a", 1)
+    limiter = RateLimiter({"calls": 10.0}, clock)
+    limiter.reserve("calls a", 1)
     clock.now += 3600
-    assert sum(ledger.reserve("calls a", 1) == 0 for _ in range(100)) == 2
+    assert sum(limiter.reserve("calls a", 1) == 0 for _ in range(100)) == 2
 
 
 def test_each_cluster_has_its_own_allowance_and_bytes_are_shared_by_all():
-    ledger = Ledger({"calls": 1.0, "bytes": 1.0}, Clock())
-    ledger.reserve("calls a", 60)
-    assert ledger.reserve("calls b", 1) == 0
-    ledger.reserve("bytes", 60)
-    assert ledger.reserve("bytes", 1) > 50
+    limiter = RateLimiter({"calls": 1.0, "bytes": 1.0}, Clock())
+    limiter.reserve("calls a", 60)
+    assert limiter.reserve("calls b", 1) == 0
+    limiter.reserve("bytes", 60)
+    assert limiter.reserve("bytes", 1) > 50
 
 
 def test_nothing_is_waited_for_where_nothing_is_limited():
     assert not new_limits(None, None).any
-    assert Ledger({"calls": None}).reserve("calls a", 1e12) == 0
+    assert RateLimiter({"calls": None}).reserve("calls a", 1e12) == 0
 
 
 def work(given, amount, times):
@@ -60,7 +59,7 @@ def work(given, amount, times):
 
 @contextlib.contextmanager
 def served(given, host="127.0.0.1"):
-    with answering({"reserve": pace(given).reserve}, host) as address:
+    with serve({"reserve": pace(given).reserve}, host) as address:
         yield given._replace(address=address)
 
 
@@ -106,10 +105,8 @@ def test_what_answering_raises_is_raised_where_it_was_asked_and_others_are_answe
     def refuse():
         raise ValueError("no such batch")
 
-    with answering(
-        {"refuse": refuse, "add": lambda *numbers: sum(numbers)}, "127.0.0.1"
-    ) as address:
-        caller = Caller(address)
+    with serve({"refuse": refuse, "add": lambda *numbers: sum(numbers)}, "127.0.0.1") as address:
+        caller = RpcClient(address)
         with pytest.raises(ValueError, match="no such batch"):
             caller.call("refuse")
         assert caller.call("add", 1, 2) == 3

@@ -1,7 +1,7 @@
-"""A site: how the filesystems of one side of a replication are reached. It travels with every
+"""A side: how the filesystems of one side of a replication are reached. It travels with every
 batch.
 
-Two clusters may call their nameservice by one name: what a URI means is told by its site, never by
+Two clusters may call their nameservice by one name: what a URI means is told by its side, never by
 the environment.
 """
 
@@ -28,7 +28,7 @@ _overrides: dict[str, Storage] = {}
 
 
 @dataclass(frozen=True)
-class Site:
+class Side:
     """One side.
 
     `options` are (prefix of places, its options), a later one winning; the empty prefix means all.
@@ -61,7 +61,7 @@ class Site:
         return found
 
     def identity(self, uri: str) -> str:
-        """What tells two filesystems apart although their sites may spell them alike: addresses
+        """What tells two filesystems apart although their sides may spell them alike: addresses
         instead of names.
         """
         filesystem = places.filesystem(uri)
@@ -93,11 +93,11 @@ class Site:
         return uri if mount is None else links[mount].rstrip("/") + path[len(mount.rstrip("/")) :]
 
 
-class Sites(NamedTuple):
+class Sides(NamedTuple):
     """Both sides; `preserve` carries permission bits and times of files over."""
 
-    source: Site = Site()
-    target: Site = Site()
+    source: Side = Side()
+    target: Side = Side()
     preserve: bool = False
 
 
@@ -116,32 +116,32 @@ def _endpoint(options: Mapping[str, str]) -> str | None:
 
 
 @functools.cache
-def _storage(filesystem: str, site: Site) -> Storage:
+def _storage(filesystem: str, side: Side) -> Storage:
     """One a process; its client is made when it is first needed, after any fork."""
-    storage = _client(filesystem, site)
+    storage = _client(filesystem, side)
     if not filesystem.startswith("file:"):
         from cpreplicate.storage.wrappers.retry import Retrying
 
         limited = (
-            Limited(storage, site.limits, site.identity(filesystem))
-            if site.limits.calls is not None
+            Limited(storage, side.limits, side.identity(filesystem))
+            if side.limits.calls is not None
             else storage
         )
-        return Retrying(limited, site.retry_for)
+        return Retrying(limited, side.retry_for)
     return storage
 
 
-def _client(filesystem: str, site: Site) -> Storage:
+def _client(filesystem: str, side: Side) -> Storage:
     scheme = filesystem.partition(":")[0]
-    options = site.options_for(filesystem)
+    options = side.options_for(filesystem)
     if scheme == "file":
         return LocalStorage()
     if scheme in _HDFS:
-        return _hdfs(_with_authority(filesystem, options), options, site)
+        return _hdfs(_with_authority(filesystem, options), options, side)
     if scheme in ("webhdfs", "swebhdfs"):
         from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
 
-        return WebHdfsStorage(filesystem, options, site.write)
+        return WebHdfsStorage(filesystem, options, side.write)
     from cpreplicate.storage.backends.objects import PROTOCOLS, ObjectStorage
 
     if scheme not in PROTOCOLS:
@@ -149,14 +149,14 @@ def _client(filesystem: str, site: Site) -> Storage:
     return ObjectStorage(filesystem, options)
 
 
-def _hdfs(filesystem: str, options: Mapping[str, str], site: Site) -> Storage:
-    if site.hdfs_client == "hadoop":
+def _hdfs(filesystem: str, options: Mapping[str, str], side: Side) -> Storage:
+    if side.hdfs_client == "hadoop":
         from cpreplicate.storage.backends.hadoop import HadoopStorage
 
-        return HadoopStorage(filesystem, options, site.write)
+        return HadoopStorage(filesystem, options, side.write)
     from cpreplicate.storage.backends.hdfs import HdfsStorage
 
-    return HdfsStorage(filesystem, options, site.write)
+    return HdfsStorage(filesystem, options, side.write)
 
 
 def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
