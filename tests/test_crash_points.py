@@ -175,7 +175,7 @@ def delete_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
         def delete_and_publish(made, run):
             for action in made.deletes:
-                run.replica.storage.delete(run.replica.at(action.target))
+                run.replica.storage.delete(run.replica.uri_of(action.target))
             return publish(made, run)
 
         return delete_and_publish

@@ -87,12 +87,12 @@ def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     from cpreplicate.operations.sync import diff, sync
     from cpreplicate.output import narrator, show_report
 
-    say = narrator(options["progress"])
+    notify = narrator(options["progress"])
     request = common_options.request_of(options)
     with common_options.showing_what_was_refused(
         lambda report: show_report(report, output, actions)
     ):
-        report = diff(request, say) if dry_run else sync(request, say)
+        report = diff(request, notify) if dry_run else sync(request, notify)
     unwritten = show_report(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 
@@ -118,11 +118,11 @@ def watch(
     from cpreplicate.operations.watch import watch as verb
     from cpreplicate.output import narrator, show_report
 
-    say = narrator(options["progress"])
+    notify = narrator(options["progress"])
     verb(
         common_options.request_of(options),
         interval,
-        say,
+        notify,
         lambda report: change_code(show_report(report, output, actions)),
         wait_for_source,
     )

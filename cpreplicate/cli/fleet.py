@@ -60,7 +60,7 @@ def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **o
     file = TomlFile(configuration)
     _refuse_mistakes(file)
     common_options.add_storages(file)
-    say, both = narrator(options["progress"]), common_options.sides_of(options)
+    notify, both = narrator(options["progress"]), common_options.sides_of(options)
     lock_wait = options.pop("lock_wait")
     execution = common_options.execution_of(options)
     members = list(_members(file, both, lock_wait))
@@ -68,7 +68,7 @@ def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **o
         members = [
             replace(member, request=replace(member.request, allow_older=True)) for member in members
         ]
-    report = replicate_fleet(members, execution, both, say, dry_run)
+    report = replicate_fleet(members, execution, both, notify, dry_run)
     unwritten = show_fleet(report, output)
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
 

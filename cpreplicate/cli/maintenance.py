@@ -50,7 +50,7 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     from cpreplicate.storage import Sides
 
     side = common_options.side_of(options.pop("target_conf"), options)
-    say = narrator(options["progress"])
+    notify = narrator(options["progress"])
     request = SweepRequest(
         sides=Sides(side, side),
         execution=common_options.execution_of(options),
@@ -59,7 +59,7 @@ def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
     with common_options.showing_what_was_refused(
         lambda report: show_sweep(report, output, actions)
     ):
-        report = check(request) if dry_run else verb(request, say)
+        report = check(request) if dry_run else verb(request, notify)
     unwritten = show_sweep(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 

@@ -15,23 +15,25 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Read, Runner
 from cpreplicate.storage import Copied, Sides, checksum
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 DIFFERS = "damaged: its content is not the recorded one"
 EQUAL = "was here before, equal to the source's"
 
 
 def without_damaged(
-    made: Plan, replica: Replica, vouched: Mapping[str, Vouch], runner: Runner, say: Say
+    made: Plan, replica: Replica, vouched: Mapping[str, Vouch], runner: Runner, notify: Notify
 ) -> Plan:
     """Read each kept file, and return the plan in which those that differ from their record are
     copied.
     """
     if not made.keeps:
         return made
-    say(f"reading {len(made.keeps)} kept files, {total(made.keeps)} bytes")
+    notify(f"reading {len(made.keeps)} kept files, {total(made.keeps)} bytes")
     outcomes = {
         each.target: each
-        for each in runner.run([Read(replica.at(each.target), each.bytes) for each in made.keeps])
+        for each in runner.run(
+            [Read(replica.uri_of(each.target), each.bytes) for each in made.keeps]
+        )
     }
     unread = [
         f"{each.target}: {each.error}" for each in outcomes.values() if each.error is not None
@@ -44,10 +46,10 @@ def without_damaged(
     damaged = {
         each.target
         for each in made.keeps
-        if outcomes[replica.at(each.target)].crc32c != vouched[each.target].crc32c
+        if outcomes[replica.uri_of(each.target)].crc32c != vouched[each.target].crc32c
     }
     if damaged:
-        say(f"{len(damaged)} kept files differ from their recorded CRC32C and are copied again")
+        notify(f"{len(damaged)} kept files differ from their recorded CRC32C and are copied again")
     return _copying(made, damaged)
 
 
@@ -71,7 +73,7 @@ class Compared(NamedTuple):
 
 
 def keeping_what_is_equal(
-    made: Plan, replica: Replica, written: set[str], runner: Runner, sides: Sides, say: Say
+    made: Plan, replica: Replica, written: set[str], runner: Runner, sides: Sides, notify: Notify
 ) -> Compared:
     """Return the plan of an adopted directory in which files that were there before, and equal the
     source's, are kept.
@@ -82,18 +84,18 @@ def keeping_what_is_equal(
     others = [each for each in made.copies if each.target in there and each.target not in written]
     if not others:
         return Compared(made, {})
-    say(
+    notify(
         f"comparing {len(others)} files that were here before with the source's, {total(others)}"
         " bytes"
     )
-    pairs = [(str(each.source), replica.at(each.target)) for each in others]
+    pairs = [(str(each.source), replica.uri_of(each.target)) for each in others]
     outcomes = runner.map(
         _Both(runner.limited(sides)), pairs, [place for pair in pairs for place in pair]
     )
     others = [each for each, both in zip(others, outcomes, strict=True) if both is not None]
     found = [both for both in outcomes if both is not None]
     different = [
-        replica.at(each.target)
+        replica.uri_of(each.target)
         for each, both in zip(others, found, strict=True)
         if both[0] != both[1]
     ]

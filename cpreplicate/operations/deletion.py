@@ -23,9 +23,9 @@ def refuse_links(directories: Iterable[str], replica: Replica) -> None:
     storage = replica.storage
     root = storage.real(replica.root)
     for directory in sorted(set(directories)):
-        if storage.real(replica.at(directory)) != uri.join(root, directory):
+        if storage.real(replica.uri_of(directory)) != uri.join(root, directory):
             raise Refused(
-                f"{replica.at(directory)} is reached through a symbolic link: what would be written"
+                f"{replica.uri_of(directory)} is reached through a symbolic link: what would be written"
                 " or deleted there may not belong to the replica. Nothing was done; replace the"
                 " link by a directory, or sync into another TARGET_ROOT"
             )
@@ -50,10 +50,10 @@ def delete(
         late = [target for target in part if outcomes[target].late]
         if late == part:
             return failed + [
-                f"{outcomes[target].error}: {replica.at(target)}" for target in (*late, *rest)
+                f"{outcomes[target].error}: {replica.uri_of(target)}" for target in (*late, *rest)
             ]
         failed += [
-            f"{replica.at(target)}: {told.error}"
+            f"{replica.uri_of(target)}: {told.error}"
             for target, told in outcomes.items()
             if told.error and not told.late
         ]
@@ -76,8 +76,8 @@ def _outcomes(
 ) -> dict[str, Outcome]:
     moves = targets if isinstance(targets, Mapping) else {}
     actions = [
-        Delete(replica.at(each), until, replica.at(moves[each]) if each in moves else None)
+        Delete(replica.uri_of(each), until, replica.uri_of(moves[each]) if each in moves else None)
         for each in part
     ]
     found = {outcome.target: outcome for outcome in runner.run(actions)}
-    return {target: found[replica.at(target)] for target in part}
+    return {target: found[replica.uri_of(target)] for target in part}

@@ -17,7 +17,7 @@ from typing import Literal
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
-from cpreplicate.operations.sync import Report, Say, SyncCheck, check, sync
+from cpreplicate.operations.sync import Notify, Report, SyncCheck, check, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.replica import Replica
@@ -111,7 +111,7 @@ def replicate_fleet(
     members: Sequence[Member],
     execution: ExecutionOptions,
     sides: Sides,
-    say: Say,
+    notify: Notify,
     dry_run: bool = False,
 ) -> FleetReport:
     """Replicate what has changed, important jobs first. A job's failure is its own. Raises
@@ -130,15 +130,15 @@ def replicate_fleet(
             for at, each in enumerate(checked)
             if isinstance(each, SyncCheck) and not each.is_current
         ]
-        say(f"{len(changed)} of {len(members)} jobs have changed")
+        notify(f"{len(changed)} of {len(members)} jobs have changed")
         results = [_settled(member, each) for member, each in zip(members, checked, strict=True)]
         if changed and not dry_run:
             changed.sort(key=lambda at: (-members[at].priority, members[at].name))
             sums = [each for each in checked if isinstance(each, SyncCheck)]
             runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
             if execution.explain:
-                say(f"runner: {runner.name} ({runner.reason})")
-            done = _replicate([members[at] for at in changed], levels, runner, say)
+                notify(f"runner: {runner.name} ({runner.reason})")
+            done = _replicate([members[at] for at in changed], levels, runner, notify)
             for at, result in zip(changed, done, strict=True):
                 results[at] = replace(result, check=results[at].check)
     return FleetReport(tuple(results), runner.name, time.monotonic() - started)
@@ -246,12 +246,12 @@ def _copier(
 
 
 def _replicate(
-    members: Sequence[Member], levels: dict[int, int], runner: Runner, say: Say
+    members: Sequence[Member], levels: dict[int, int], runner: Runner, notify: Notify
 ) -> list[JobResult]:
     pool = ThreadPoolExecutor(_AT_ONCE, "job")
     try:
         waiting = [
-            pool.submit(_one, member, SharedRunner(runner, levels[member.priority]), say)
+            pool.submit(_one, member, SharedRunner(runner, levels[member.priority]), notify)
             for member in members
         ]
         return [future.result() for future in waiting]
@@ -263,17 +263,17 @@ def _replicate(
         pool.shutdown()
 
 
-def _one(member: Member, runner: Runner, say: Say) -> JobResult:
+def _one(member: Member, runner: Runner, notify: Notify) -> JobResult:
     try:
-        report = sync(member.request, _named(member.name, say), runner)
+        report = sync(member.request, _named(member.name, notify), runner)
     except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
-        say(f"{member.name}: {error}")
+        notify(f"{member.name}: {error}")
         return _failed(member, error)
     return replace(_ended(member, "replicated"), report=report)
 
 
-def _named(name: str, say: Say) -> Callable[[str], None]:
-    return lambda line: say(f"{name}: {line}")
+def _named(name: str, notify: Notify) -> Callable[[str], None]:
+    return lambda line: notify(f"{name}: {line}")
 
 
 def _ended(member: Member, status: Status) -> JobResult:

@@ -214,7 +214,7 @@ def _needed(replica: Replica, state: State) -> set[str]:
     for committed in state.committed:
         if committed.outside:
             raise Refused(
-                f"{replica.at(committed.name)} references {len(committed.outside)} files outside the replica,"
+                f"{replica.uri_of(committed.name)} references {len(committed.outside)} files outside the replica,"
                 f" such as {committed.outside[0]}: it was moved or is damaged, so nothing was removed."
                 " `cpreplicate relocate` rewrites the paths of a replica that was moved"
             )
@@ -233,7 +233,7 @@ def _tree(replica: Replica) -> _Tree:
 
 
 def _walk(replica: Replica, directory: str, tree: _Tree) -> None:
-    for child in replica.storage.list(replica.at(directory) if directory else replica.root):
+    for child in replica.storage.list(replica.uri_of(directory) if directory else replica.root):
         path = f"{directory}/{child.name}" if directory else child.name
         if child.is_link:
             tree.left[path] = "a symbolic link"

@@ -21,7 +21,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.storage import Side
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class Promotion:
     sealed: str | None
 
 
-def promote(request: PromoteRequest, say: Say) -> Promotion:
+def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     """Verify, rewrite to absolute paths, seal.
 
     Promoting again what is sealed verifies it and tells the same once more.
     """
     replica = Replica(request.replica, request.side)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
-    with acquire(replica.root, replica.side, request.lock_wait, say) as lease:
+    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         if (state := _refuse_foreign(replica, request)) is not None:
             orphans.refuse_newer_files(replica, state)
-        found = verify(request.replica, request.checkpoint, request.content, say, request.side)
+        found = verify(request.replica, request.checkpoint, request.content, notify, request.side)
         name = f"chk-{found.checkpoint_id}"
         if not found.restorable:
             return Promotion(found, name, None, seal.describe(replica))
@@ -78,11 +78,11 @@ def promote(request: PromoteRequest, say: Say) -> Promotion:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
             lease.check()
             seal.seal(replica, name)
-            say(
+            notify(
                 f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
             )
-    metadata = read_metadata(replica.at(name), replica.side).metadata
-    return Promotion(found, name, _starting(metadata, replica.at(name)), seal.describe(replica))
+    metadata = read_metadata(replica.uri_of(name), replica.side).metadata
+    return Promotion(found, name, _starting(metadata, replica.uri_of(name)), seal.describe(replica))
 
 
 def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
@@ -99,7 +99,7 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
         )
     if request.checkpoint in state.adopted:
         raise Refused(
-            f"{replica.at(str(request.checkpoint))} was here before the directory was adopted, and"
+            f"{replica.uri_of(str(request.checkpoint))} was here before the directory was adopted, and"
             " is never changed"
         )
     return state

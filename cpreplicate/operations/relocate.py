@@ -27,7 +27,7 @@ from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import Content
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 _PIECE = 4 << 20  # bytes
 
 
@@ -104,7 +104,9 @@ class _Lain:
         return self.place(source)
 
 
-def relocate(request: RelocateRequest, say: Say, names: Sequence[str] | None = None) -> Relocation:
+def relocate(
+    request: RelocateRequest, notify: Notify, names: Sequence[str] | None = None
+) -> Relocation:
     """Rewrite every committed checkpoint, or those named, under the lease.
 
     Each `_metadata` is replaced atomically, and none before all are found whole; what it was is
@@ -113,7 +115,7 @@ def relocate(request: RelocateRequest, say: Say, names: Sequence[str] | None = N
     """
     replica = Replica(request.replica, request.side)
     _work(replica, names, request)
-    with acquire(replica.root, replica.side, request.lock_wait, say) as lease:
+    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         return relocate_held(replica, names, request, lease)
 
 
@@ -136,8 +138,8 @@ def relocate_held(
             " there again"
         )
     for each in work:
-        replica.storage.delete(replica.at(_way_back(each.name)))
-    replica.storage.rmdir(replica.at(BEFORE_RELOCATE))
+        replica.storage.delete(replica.uri_of(_way_back(each.name)))
+    replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
     moved = {root for each in work for root in each.layout.roots if root != replica.root}
     done = tuple(_relocated(each, each in changed) for each in work)
     return Relocation(
@@ -166,7 +168,7 @@ def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> Non
     """
     data = replica.metadata_bytes(name)
     if data is None:
-        raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
+        raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile; run again")
     ownership.announce_rewrite(replica, name, data.digest, content)
     replica.publish(name, content, lease.check, replace=True)
 
@@ -194,7 +196,7 @@ def _work(
 
 
 def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
-    file = read_metadata(replica.at(name), replica.side)
+    file = read_metadata(replica.uri_of(name), replica.side)
     found = closure(file.metadata)
     roots = (replica.root, *_former_roots(found, replica, request))
     layout = _Lain(name, roots)
@@ -267,7 +269,7 @@ def _refuse_wanting(found: Closure, layout: _Lain, replica: Replica, name: str) 
     wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
     if wanting:
         raise Refused(
-            f"{replica.at(name)} lacks {len(wanting)} files, or they are too short; nothing was"
+            f"{replica.uri_of(name)} lacks {len(wanting)} files, or they are too short; nothing was"
             f" changed: {some(wanting)}"
         )
 
@@ -277,11 +279,13 @@ def _way_back(name: str) -> str:
 
 
 def _keep_way_back(replica: Replica, name: str) -> None:
-    replica.storage.put(replica.at(_way_back(name)), lambda: _pieces(replica, f"{name}/{METADATA}"))
+    replica.storage.put(
+        replica.uri_of(_way_back(name)), lambda: _pieces(replica, f"{name}/{METADATA}")
+    )
 
 
 def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
-    with replica.storage.open(replica.at(path)) as stream:
+    with replica.storage.open(replica.uri_of(path)) as stream:
         while piece := stream.read(_PIECE):
             yield piece
 
@@ -290,7 +294,7 @@ def _carry_manifest_over(replica: Replica, name: str) -> None:
     """A manifest names the digest of the `_metadata` that it describes: now that of the one that
     replaced it.
     """
-    if replica.storage.stat(replica.at(_way_back(name))) is None:
+    if replica.storage.stat(replica.uri_of(_way_back(name))) is None:
         return
     known, now, before = (
         replica.manifest(name),

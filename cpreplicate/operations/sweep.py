@@ -21,7 +21,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import Sides
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 HALF = Cap(0.5, is_share=True)
 
 
@@ -78,7 +78,7 @@ def check(request: SweepRequest) -> Sweep:
     return replace(report, seconds=time.monotonic() - started)
 
 
-def sweep(request: SweepRequest, say: Say) -> Sweep:
+def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     """Remove orphans under the lease.
 
     Raises `Refused`, having removed nothing; what cannot be removed is a warning.
@@ -88,10 +88,10 @@ def sweep(request: SweepRequest, say: Say) -> Sweep:
     seal.refuse_sealed(replica)
     # before a lease is written where no replica is, or into one that must not be touched
     orphans.examine(replica)
-    with _alone(replica, request, say) as lease:
+    with _alone(replica, request, notify) as lease:
         report = _find(replica, request)
         done = (
-            _remove(report, replica, request, lease, say)
+            _remove(report, replica, request, lease, notify)
             if report.deletes
             else replace(report, done=True)
         )
@@ -116,21 +116,21 @@ def _find(replica: Replica, request: SweepRequest) -> Sweep:
 
 
 @contextmanager
-def _alone(replica: Replica, request: SweepRequest, say: Say) -> Iterator[Lease]:
+def _alone(replica: Replica, request: SweepRequest, notify: Notify) -> Iterator[Lease]:
     try:
-        with acquire(replica.root, replica.side, request.lock_wait, say) as lease:
+        with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
             yield lease
     except LeaseHeld as error:  # a sweep is never urgent: whatever stands in its way is a refusal
         raise Refused(f"a sweep cannot be sure of what is needed: {error}") from error
 
 
 def _remove(
-    report: Sweep, replica: Replica, request: SweepRequest, lease: Lease, say: Say
+    report: Sweep, replica: Replica, request: SweepRequest, lease: Lease, notify: Notify
 ) -> Sweep:
     files = len(report.deletes)
     with choose_runner(request.execution, files, 0, request.sides) as runner:
         why = f", {runner.reason}" if request.execution.explain else ""
-        say(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
+        notify(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
         failed = deletion.delete(
             [each.target for each in report.found.trash], replica, runner, lease
         )
@@ -151,7 +151,7 @@ def _remove(
     return replace(
         report,
         done=True,
-        trash=replica.at(trash) if trash else None,
+        trash=replica.uri_of(trash) if trash else None,
         runner=runner.name,
         warnings=warnings,
     )
@@ -170,11 +170,12 @@ def _make_trash(replica: Replica, names: list[str]) -> str:
     trash = f"{TRASH}/{stamp}"
     lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)
     replica.storage.put(
-        replica.at(f"{trash}/{orphans.CONTENTS}"), lambda: [lines.encode(errors="surrogateescape")]
+        replica.uri_of(f"{trash}/{orphans.CONTENTS}"),
+        lambda: [lines.encode(errors="surrogateescape")],
     )
     return trash
 
 
 def _remove_empty_directories(found: Found, replica: Replica) -> None:
     for directory in found.directories:
-        replica.storage.rmdir(replica.at(directory))
+        replica.storage.rmdir(replica.uri_of(directory))

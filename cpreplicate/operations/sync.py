@@ -42,7 +42,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Side
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 _SUBSUMPTION_SETTLES = (
     2.0  # seconds: Flink deletes a subsumed checkpoint's `_metadata` and files one after the other
 )
@@ -75,7 +75,7 @@ class SyncCheck(NamedTuple):
     bytes: int
 
 
-def diff(request: SyncRequest, say: Say = lambda _line: None) -> Report:
+def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     """Return the plan, nothing done. Reads the source's `_metadata` and lists the replica's
     directories.
 
@@ -94,7 +94,7 @@ def diff(request: SyncRequest, say: Say = lambda _line: None) -> Report:
     )
     _refuse_incomplete(made, source_state, request)
     if request.execution.explain:
-        _runner(made, request, say)
+        _runner(made, request, notify)
     report = _report(made, source_state, started)
     return _capped(replace(report, warnings=report.warnings + reasons), state, request)
 
@@ -115,7 +115,7 @@ def check(request: SyncRequest) -> SyncCheck:
     )
 
 
-def sync(request: SyncRequest, say: Say, shared: Runner | None = None) -> Report:
+def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> Report:
     """Replicate; see `docs/architecture.md` for the protocol. Raises one of `cpreplicate.errors`,
     having deleted nothing.
 
@@ -128,7 +128,7 @@ def sync(request: SyncRequest, say: Say, shared: Runner | None = None) -> Report
     if (nothing := _nothing_to_do(source_state, replica, state, request)) is not None:
         return _report(nothing, source_state, started)
     absent = replica.absent_directories() if state.marker is None else ()
-    with acquire(replica.root, replica.side, request.lock_wait, say, absent) as lease:
+    with acquire(replica.root, replica.side, request.lock_wait, notify, absent) as lease:
         ownership.refuse_same_place(
             replica,
             lease.token,
@@ -143,9 +143,9 @@ def sync(request: SyncRequest, say: Say, shared: Runner | None = None) -> Report
         _refuse_incomplete(made, source_state, request)
         if _is_done(made, state, vouched, request, source_state):
             return _report(made, source_state, started)
-        with shared or _runner(made, request, say) as runner:
+        with shared or _runner(made, request, notify) as runner:
             done = _carry_out(
-                made, _Run(source_state, replica, state, vouched, runner, lease, request, say)
+                made, _Run(source_state, replica, state, vouched, runner, lease, request, notify)
             )
     report = _report(done.plan, source_state, started)
     return replace(report, committed=done.plan.publish, runner=runner.name, undeleted=done.undeleted,
@@ -230,12 +230,12 @@ def _is_recorded(made: Plan, state: State, vouched: Vouched) -> bool:
     return recorded is not None and recorded.metadata == state.committed[0].metadata
 
 
-def _runner(made: Plan, request: SyncRequest, say: Say) -> Runner:
+def _runner(made: Plan, request: SyncRequest, notify: Notify) -> Runner:
     files = len(made.copies) + len(made.deletes)
     size = plan.total(made.copies)
     runner = choose_runner(request.execution, files, size, request.sides)
     if request.execution.explain:
-        say(f"runner: {runner.name} ({runner.reason})")
+        notify(f"runner: {runner.name} ({runner.reason})")
     return runner
 
 
@@ -258,7 +258,7 @@ class _Run:
     runner: Runner
     lease: Lease
     request: SyncRequest
-    say: Say
+    notify: Notify
 
 
 def _carry_out(made: Plan, run: _Run) -> _Done:
@@ -292,12 +292,12 @@ def _compared(made: Plan, run: _Run) -> Compared:
     """
     files = run.vouched.files
     if run.request.check_content:
-        made = content_check.without_damaged(made, run.replica, files, run.runner, run.say)
+        made = content_check.without_damaged(made, run.replica, files, run.runner, run.notify)
     if not is_adopted(run.state, run.request):
         return Compared(made, files)
     written = run.vouched.written
     kept = content_check.keeping_what_is_equal(
-        made, run.replica, written, run.runner, run.request.sides, run.say
+        made, run.replica, written, run.runner, run.request.sides, run.notify
     )
     return Compared(kept.plan, {**files, **kept.vouched})
 
@@ -309,7 +309,7 @@ def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
     """
     if not made.copies:
         return []
-    run.say(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
+    run.notify(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
     actions = copies(made, run.source_state, run.replica, run.lease.token)
     outcomes = run.runner.run(actions, done=lambda outcome: _note(outcome, run.replica, journal))
     _raise_if_incomplete(actions, outcomes, run.source_state, run.request)
@@ -343,9 +343,9 @@ def _as_they_lie(
     CRC32C.
     """
     present = replica.present(uri.directories(each.target for each in made.copies))
-    lengths = {replica.at(each.target): present.get(each.target) for each in made.copies}
+    lengths = {replica.uri_of(each.target): present.get(each.target) for each in made.copies}
     growing = {
-        replica.at(each.target): file.extent
+        replica.uri_of(each.target): file.extent
         for each in made.copies
         if (file := source_state.needed[each.target]).segment
     }
@@ -432,7 +432,7 @@ def _publish(made: Plan, run: _Run) -> Digest:
     ownership.publish(
         run.replica, made.checkpoint, content, digest, run.lease.check, replace=is_there
     )
-    run.say(f"committed {run.replica.at(made.checkpoint)}")
+    run.notify(f"committed {run.replica.uri_of(made.checkpoint)}")
     return digest
 
 
@@ -479,7 +479,7 @@ def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
     if made.deletes:
-        run.say(
+        run.notify(
             f"deleting {len(made.deletes)} files that only"
             f" {', '.join(made.dropped) or 'the former checkpoint'} needed"
         )

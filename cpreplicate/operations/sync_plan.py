@@ -137,7 +137,7 @@ def reasons_against(
         yield from ownership.other_source(state, replica, source_state.name)
     if source_state.placement.name in (*state.adopted, *state.unrecorded):
         yield (
-            f"{replica.at(source_state.placement.name)}/{METADATA} is another program's and would be"
+            f"{replica.uri_of(source_state.placement.name)}/{METADATA} is another program's and would be"
             " replaced. Nothing was done. Sync another checkpoint, or into another TARGET_ROOT"
         )
 
@@ -247,7 +247,7 @@ def _refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) 
     for each in committed:
         if each.outside:
             raise Refused(
-                f"{replica.at(each.name)} references {len(each.outside)} files outside the replica,"
+                f"{replica.uri_of(each.name)} references {len(each.outside)} files outside the replica,"
                 f" such as {each.outside[0]}: it was moved, or is reached under another name, or is"
                 " damaged. Nothing was copied or deleted. Give the name that it was made under, or"
                 f" rewrite its paths with `cpreplicate relocate {uri.quoted(replica.root)}`; or"
@@ -268,7 +268,7 @@ def copies(made: Plan, source_state: SourceState, replica: Replica, token: Lease
     targets = [target for target in source_state.needed if target not in kept]
     files = [file for target, file in source_state.needed.items() if target not in kept]
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
-    return Copies(Planned(origin, replica.at("x")[:-1], files, targets, token))
+    return Copies(Planned(origin, replica.uri_of("x")[:-1], files, targets, token))
 
 
 def rewritten(source_state: SourceState, replica: Replica, mode: str) -> Iterator[bytes]:

@@ -103,5 +103,5 @@ def _used(replica: Replica, checkpoint: str) -> Iterator[str]:
             if step in place and uri.below(place, checkpoint) is None
             else ""
         )
-        if is_replica_path(inner) and replica.storage.stat(replica.at(inner)) is not None:
+        if is_replica_path(inner) and replica.storage.stat(replica.uri_of(inner)) is not None:
             yield place

@@ -17,7 +17,7 @@ from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.storage import Side, checksum
 
 _STREAMS = 8
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ ALL = Sample()
 
 
 def verify(
-    replica_root: str, checkpoint: str | None, content: Sample, say: Say, side: Side
+    replica_root: str, checkpoint: str | None, content: Sample, notify: Notify, side: Side
 ) -> Verification:
     """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`,
     `MetadataError`.
@@ -89,7 +89,7 @@ def verify(
         path: present[path] for path in found.files if path in present and content.takes(path)
     }
     compared, uncompared = (
-        _compare(replica, lengths, _crcs(manifests.values()), say) if content.share else ({}, ())
+        _compare(replica, lengths, _crcs(manifests.values()), notify) if content.share else ({}, ())
     )
     return Verification(
         replica=replica.root,
@@ -125,7 +125,7 @@ def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpo
     """
     data = replica.metadata_bytes(name)
     if data is None:
-        raise NotThere(f"{replica.at(name)} was withdrawn meanwhile; run again")
+        raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile; run again")
     record = ownership.read_record(replica, name)
     return replica.committed_checkpoint(
         name, data
@@ -197,14 +197,17 @@ def _extended(
 
 
 def _compare(
-    replica: Replica, lengths: Mapping[str, int], crcs: Mapping[tuple[str, int], int], say: Say
+    replica: Replica,
+    lengths: Mapping[str, int],
+    crcs: Mapping[tuple[str, int], int],
+    notify: Notify,
 ) -> tuple[dict[str, bool], tuple[str, ...]]:
     """(whether each file has the CRC32C of when it was copied, the files of which none is known)."""
     known = {path: crcs[path, length] for path, length in lengths.items() if (path, length) in crcs}
-    say(f"comparing {len(known)} files, {sum(lengths[path] for path in known)} bytes")
+    notify(f"comparing {len(known)} files, {sum(lengths[path] for path in known)} bytes")
     with ThreadPoolExecutor(_STREAMS) as pool:
         found = pool.map(
-            lambda path: checksum(replica.at(path), replica.side).crc32c == known[path], known
+            lambda path: checksum(replica.uri_of(path), replica.side).crc32c == known[path], known
         )
         return dict(zip(known, found, strict=True)), tuple(
             path for path in lengths if path not in known

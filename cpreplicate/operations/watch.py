@@ -27,7 +27,7 @@ from cpreplicate.protocol.source import find
 from cpreplicate.runners import choose_runner
 from cpreplicate.storage import FileStatus
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 Show = Callable[[Report], object]
 # a newer checkpoint may fare better
 _PASSING = (
@@ -60,7 +60,7 @@ class Backlog:
             self.targets += report.undeleted
             self.dropped += report.plan.dropped
 
-    def work_off(self, until: float, say: Say) -> None:
+    def work_off(self, until: float, notify: Notify) -> None:
         """Delete until that time on the monotonic clock.
 
         What a checkpoint committed since needs again is left.
@@ -86,7 +86,7 @@ class Backlog:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
                 if failed := deletion.delete(part, replica, runner, lease):
                     self.dropped = []  # their manifests are the record of what is left
-                    say(
+                    notify(
                         f"{len(failed)} files could not be deleted and are orphans now:"
                         f" {deletion.some(failed)}"
                     )
@@ -102,8 +102,8 @@ class Backlog:
 class Sparing:
     """Reports lines through `say`, an unchanged one at most once a minute."""
 
-    def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
+    def __init__(self, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notify, self._clock = notify, clock
         self._reported: dict[str, float] = {}
 
     def __call__(self, line: str) -> None:
@@ -111,7 +111,7 @@ class Sparing:
         self._reported = {each: at for each, at in self._reported.items() if now - at < _UNCHANGED}
         if line not in self._reported:
             self._reported[line] = now
-            self._say(line)
+            self._notify(line)
 
     def forget(self) -> None:
         """Report every line anew."""
@@ -131,7 +131,7 @@ class _Job:
 
     request: SyncRequest
     may_come: bool
-    say: Say
+    notify: Notify
     had_checkpoint: bool = False
     was_there: bool = False
     reported: str = ""
@@ -173,11 +173,11 @@ class _Job:
         what = first if is_there else "is not there yet; waiting for it"
         if self.reported != what:
             self.reported = what
-            self.say(f"{source} {what}")
+            self.notify(f"{source} {what}")
 
 
 def watch(
-    request: SyncRequest, interval: float, say: Say, show: Show, wait_for_source: bool = False
+    request: SyncRequest, interval: float, notify: Notify, show: Show, wait_for_source: bool = False
 ) -> None:
     """Sync each checkpoint that completes, looked for every `interval` seconds; ends only by an
     exception.
@@ -191,22 +191,22 @@ def watch(
         raise UsageError(
             f"{request.source} is one checkpoint; watch takes the directory of its job"
         )
-    say = sparing = Sparing(say)
-    job, backlog = _Job(request, wait_for_source, say), Backlog(request)
+    notify = sparing = Sparing(notify)
+    job, backlog = _Job(request, wait_for_source, notify), Backlog(request)
     done: tuple[str, FileStatus | None] | None = None
     while True:
         until = time.monotonic() + interval
         try:
             newest = job.newest()
             if newest is not None and newest != done:
-                report = sync(replace(request, source=newest[0]), say)
+                report = sync(replace(request, source=newest[0]), notify)
                 done = newest
                 sparing.forget()
                 backlog.add(report)
                 show(report)
-            backlog.work_off(until, say)
+            backlog.work_off(until, notify)
         except _PASSING as error:
             if isinstance(error, _NeverThere) or (isinstance(error, Misplaced) and done is None):
                 raise
-            say(f"{error}; the newest checkpoint is looked for again in {interval:g} s")
+            notify(f"{error}; the newest checkpoint is looked for again in {interval:g} s")
         time.sleep(max(0.0, until - time.monotonic()))

@@ -29,7 +29,7 @@ _OWN_SECONDS = SECONDS - 30.0  # after it the holder does nothing more that coun
 _HEARTBEAT = 20.0
 _FIRST_LOOK, _LONGEST_LOOK = 0.2, 5.0  # seconds between two tries to take it
 _WAITING_IS_TOLD_AFTER = 1.0
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class LeaseToken(NamedTuple):
@@ -40,7 +40,7 @@ class LeaseToken(NamedTuple):
 
     def check(self, side: Side) -> None:
         """Raise `LeaseHeld` if another run took it over."""
-        holder = records.told(records.read(side.storage(self.place), self.place))
+        holder = records.parse(records.read(side.storage(self.place), self.place))
         if _secret_of(holder) != self.token:
             raise LeaseHeld(
                 "this run lost its lease and stopped before publishing or deleting: "
@@ -62,17 +62,17 @@ class Lease:
             target=self._renew_until_stopped, name="lease", daemon=True
         )
 
-    def take(self, wait: float, say: Say) -> None:
+    def take(self, wait: float, notify: Notify) -> None:
         """Take it within `wait` seconds, or raise `LeaseHeld` naming who holds it since when."""
         until, pause = time.monotonic() + wait, _FIRST_LOOK
         while not self._try():
             left = until - time.monotonic()
             if left <= 0:
-                raise LeaseHeld(_refusal(self._place, records.told(self._read(self._place))))
+                raise LeaseHeld(_refusal(self._place, records.parse(self._read(self._place))))
             if pause > _WAITING_IS_TOLD_AFTER > pause / 2:
-                say(
+                notify(
                     f"waiting {left:.0f} s at most:"
-                    f" {_refusal(self._place, records.told(self._read(self._place)))}"
+                    f" {_refusal(self._place, records.parse(self._read(self._place)))}"
                 )
             time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_LOOK)
@@ -111,7 +111,7 @@ class Lease:
             self._storage.delete(self._heartbeat_of(self._secret))
         if (
             records.now() < self.until()
-            and _secret_of(records.told(self._read(self._place))) == self._secret
+            and _secret_of(records.parse(self._read(self._place))) == self._secret
         ):
             self._storage.delete(self._place)
 
@@ -145,7 +145,7 @@ class Lease:
         seen = self._read(self._place)
         if seen is None:
             return self._storage.create_exclusive(self._place, self._text())
-        return self._is_stale(records.told(seen) or {}) and self._storage.take_over(
+        return self._is_stale(records.parse(seen) or {}) and self._storage.take_over(
             self._place, seen, self._text()
         )
 
@@ -161,12 +161,12 @@ class Lease:
         token = _secret_of(holder)
         if not isinstance(token, str) or not token.isalnum():
             return {}
-        return records.told(self._read(self._heartbeat_of(token))) or {}
+        return records.parse(self._read(self._heartbeat_of(token))) or {}
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
             try:
-                if _secret_of(records.told(self._read(self._place))) != self._secret:
+                if _secret_of(records.parse(self._read(self._place))) != self._secret:
                     return  # lost: `check` tells the run before it publishes or deletes
                 self._write_heartbeat()
             except OSError:
@@ -185,7 +185,7 @@ def acquire(
     replica: str,
     side: Side,
     wait: float = 0.0,
-    say: Say = lambda _line: None,
+    notify: Notify = lambda _line: None,
     absent: Sequence[str] = (),
 ) -> Iterator[Lease]:
     """Hold the lease of a replica, waiting for it so many seconds at most; it is to be checked
@@ -195,7 +195,7 @@ def acquire(
     exception and leaves them empty has them removed.
     """
     lease = Lease(replica, side)
-    lease.take(wait, say)
+    lease.take(wait, notify)
     try:
         yield lease
     except BaseException:

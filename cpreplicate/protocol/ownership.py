@@ -249,7 +249,7 @@ def read_marker(side: Side, root: str) -> Marker | None:
     Raises `Refused` if it cannot be understood.
     """
     place = uri.join(root, f"{OWN}/{MARKER}")
-    note = notes_files.told(notes_files.read(side.storage(place), place))
+    note = notes_files.parse(notes_files.read(side.storage(place), place))
     if note is None:
         return None
     damaged = (
@@ -291,7 +291,7 @@ def add_source(replica: Replica, marker: Marker, source: SourceName) -> Marker:
 
 
 def _marker_place(replica: Replica) -> str:
-    return replica.at(f"{OWN}/{MARKER}")
+    return replica.uri_of(f"{OWN}/{MARKER}")
 
 
 def _encoded_marker(marker: Marker) -> bytes:
@@ -309,7 +309,7 @@ def _encoded_marker(marker: Marker) -> bytes:
 
 def record_place(replica: Replica, name: str) -> str:
     """Return where the record of a checkpoint lies."""
-    return replica.at(f"{OWN}/{name}{RECORD_SUFFIX}")
+    return replica.uri_of(f"{OWN}/{name}{RECORD_SUFFIX}")
 
 
 def adopt(replica: Replica, name: str) -> None:
@@ -323,7 +323,7 @@ def adopt(replica: Replica, name: str) -> None:
 
 def read_record(replica: Replica, name: str) -> Record | None:
     """Return the record of a checkpoint; None if there is none that can be understood."""
-    note = notes_files.told(notes_files.read(replica.storage, record_place(replica, name)))
+    note = notes_files.parse(notes_files.read(replica.storage, record_place(replica, name)))
     try:
         digests = (
             tuple(Digest(int(length), int(crc32c)) for length, crc32c in note["digests"])
@@ -384,7 +384,7 @@ def publish(
         found = replica.metadata_bytes(name)  # an attempt whose answer was lost may have created it
         if found is None or found.digest != digest:
             raise Refused(
-                f"{replica.at(name)}/{METADATA} was created by another program during the run: a"
+                f"{replica.uri_of(name)}/{METADATA} was created by another program during the run: a"
                 " job writes its checkpoints here. Nothing was committed or deleted. Sync into a"
                 " TARGET_ROOT that only cpreplicate writes"
             ) from error
@@ -400,7 +400,7 @@ def withdraw(replica: Replica, name: str) -> None:
         return
     if seen.record is None or seen.record.adopted:
         raise Refused(
-            f"{replica.at(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was"
+            f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was"
             " deleted"
         )
     replica.withdraw(name)
@@ -412,7 +412,7 @@ def forget(replica: Replica, name: str) -> None:
     """
     manifest.remove(replica.storage, replica.root, name)
     replica.storage.delete(record_place(replica, name))
-    replica.storage.rmdir(replica.at(name))
+    replica.storage.rmdir(replica.uri_of(name))
 
 
 # Checks
@@ -435,7 +435,7 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
     """Yield why cpreplicate must not change anything in this directory."""
     if state.links:
         yield (
-            f"{replica.at(state.links[0])} is a symbolic link: what would be written or deleted"
+            f"{replica.uri_of(state.links[0])} is a symbolic link: what would be written or deleted"
             " there may not belong to the replica. Nothing was done. Replace the link by a"
             " directory, or sync into another TARGET_ROOT"
         )
@@ -448,7 +448,7 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
         )
     elif state.unrecorded and not may_adopt:
         yield (
-            f"{replica.at(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job"
+            f"{replica.uri_of(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job"
             " writes its checkpoints here, or the file was damaged. Nothing was done."
             f" {_way_out(state)}"
         )
@@ -545,7 +545,7 @@ def refuse_same_place(
     """
     places = [source, *(_where_it_may_lie(replica, source_side, source) if is_new else ())]
     for place in places:
-        note = notes_files.told(
+        note = notes_files.parse(
             notes_files.read(source_side.storage(place), uri.join(place, f"{OWN}/{lease.NAME}"))
         )
         if note and note.get("token") == taken.token:

@@ -40,7 +40,7 @@ def read(storage: Storage, place: str) -> bytes | None:
         return None
 
 
-def told(text: bytes | None) -> dict[str, Any] | None:
+def parse(text: bytes | None) -> dict[str, Any] | None:
     """What a note tells; nothing if it is damaged, None if it is gone."""
     if text is None:
         return None

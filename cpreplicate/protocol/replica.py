@@ -64,7 +64,7 @@ class Replica:
             str, list[FileStatus]
         ] = {}  # directories of checkpoints, as last seen and not yet asked for
 
-    def at(self, relative: str) -> str:
+    def uri_of(self, relative: str) -> str:
         """The place of a path in this replica."""
         return uri.join(self.root, relative)
 
@@ -74,14 +74,14 @@ class Replica:
 
     def own_files(self) -> dict[str, FileStatus]:
         """What lies in `.cpreplicate/`, by name."""
-        return {child.name: child for child in self.storage.list(self.at(OWN))}
+        return {child.name: child for child in self.storage.list(self.uri_of(OWN))}
 
     def absent_directories(self) -> tuple[str, ...]:
         """The directories that the first file in `.cpreplicate/` creates, the deepest first."""
         if not self.storage.has_directories:
             return ()
         return tuple(
-            takewhile(lambda place: self.storage.stat(place) is None, uri.upwards(self.at(OWN)))
+            takewhile(lambda place: self.storage.stat(place) is None, uri.upwards(self.uri_of(OWN)))
         )
 
     def committed_names(self, children: Iterable[FileStatus] | None = None) -> list[str]:
@@ -93,7 +93,7 @@ class Replica:
         names = newest_first(
             child.name for child in found if child.is_directory and not child.is_link
         )
-        self._listed = {name: self.storage.list(self.at(name)) for name in names}
+        self._listed = {name: self.storage.list(self.uri_of(name)) for name in names}
         return [
             name for name in names if any(child.name == METADATA for child in self._listed[name])
         ]
@@ -124,7 +124,7 @@ class Replica:
 
     def metadata_bytes(self, name: str) -> MetadataBytes | None:
         """The `_metadata` of a checkpoint as it lies; None if there is none."""
-        return read_bytes(self.at(name), self.side)
+        return read_bytes(self.uri_of(name), self.side)
 
     def committed_checkpoint(self, name: str, data: MetadataBytes) -> CommittedCheckpoint:
         """What a committed checkpoint references: from its manifest where that saves decoding
@@ -143,9 +143,9 @@ class Replica:
                 )
         if data.in_memory is None:
             return self._referenced(
-                name, data.digest, read_metadata(self.at(name), self.side).metadata
+                name, data.digest, read_metadata(self.uri_of(name), self.side).metadata
             )
-        metadata = decoded(data.in_memory, self.at(name), self.at(f"{name}/{METADATA}"))
+        metadata = decoded(data.in_memory, self.uri_of(name), self.uri_of(f"{name}/{METADATA}"))
         return self._referenced(name, data.digest, metadata)
 
     def _referenced(self, name: str, digest: Digest, metadata: Metadata) -> CommittedCheckpoint:
@@ -192,10 +192,10 @@ class Replica:
             return known
         while True:
             try:
-                children = self.storage.list(self.at(directory))
+                children = self.storage.list(self.uri_of(directory))
             except NotADirectoryError as error:
                 raise Refused(
-                    f"{self.at(directory)} is a file. Remove it, or sync into another TARGET_ROOT"
+                    f"{self.uri_of(directory)} is a file. Remove it, or sync into another TARGET_ROOT"
                 ) from error
             if not self._is_alone or self._remove_unfinished(children):
                 return children
@@ -208,14 +208,14 @@ class Replica:
         `FileExistsError` if not to `replace` one.
         """
         return self.storage.put(
-            self.at(f"{name}/{METADATA}"), content, lambda _length: check(), None, replace
+            self.uri_of(f"{name}/{METADATA}"), content, lambda _length: check(), None, replace
         )
 
     def withdraw(self, name: str) -> None:
         """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its
         files.
         """
-        self.storage.delete(self.at(f"{name}/{METADATA}"), durable=True)
+        self.storage.delete(self.uri_of(f"{name}/{METADATA}"), durable=True)
 
     def manifest(self, name: str) -> Manifest | None:
         """The manifest of a checkpoint, if there is one that can be read."""

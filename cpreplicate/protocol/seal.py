@@ -26,7 +26,7 @@ class Seal(NamedTuple):
 
 def place(replica: Replica) -> str:
     """Where the seal lies."""
-    return replica.at(f"{OWN}/{NAME}")
+    return replica.uri_of(f"{OWN}/{NAME}")
 
 
 def is_sealed(replica: Replica) -> bool:
@@ -43,7 +43,7 @@ def seal(replica: Replica, checkpoint: str) -> None:
 def read(replica: Replica) -> Seal | None:
     """Return the seal; None if there is none."""
     status = replica.storage.stat(place(replica))
-    found = records.told(records.read(replica.storage, place(replica)))
+    found = records.parse(records.read(replica.storage, place(replica)))
     return (
         Seal(records.word(found, "checkpoint"), status.modified)
         if status is not None and found is not None
@@ -64,7 +64,7 @@ def refuse_sealed(replica: Replica) -> None:
 
 def describe(replica: Replica) -> str | None:
     """By whom the replica was sealed, when and for which checkpoint; None if it is not."""
-    found = records.told(records.read(replica.storage, place(replica)))
+    found = records.parse(records.read(replica.storage, place(replica)))
     if found is None:
         return None
     who = f"{records.word(found, 'owner')}@{records.word(found, 'host')}"

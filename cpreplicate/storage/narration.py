@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 _EVERY = 10.0  # seconds between two reports about one storage, however many calls fail meanwhile
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 def _silent(_line: str) -> None:
     """Report nothing."""
 
 
-_say: Say = _silent
+_notify: Notify = _silent
 
 
-def narrate_with(say: Say) -> None:
+def narrate_with(notify: Notify) -> None:
     """Have the retries of this process reported through `say`."""
-    global _say  # one command runs in a process, and storages are made once for it
-    _say = say
+    global _notify  # one command runs in a process, and storages are made once for it
+    _notify = notify
 
 
 class Retries:
@@ -41,4 +41,4 @@ class Retries:
             if now < self._next:
                 return
             self._next = now + _EVERY
-        _say(f"{uri}: {reason}; trying again for up to {max(left, 1):.0f} s")
+        _notify(f"{uri}: {reason}; trying again for up to {max(left, 1):.0f} s")

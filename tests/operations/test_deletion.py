@@ -131,7 +131,7 @@ def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
 
         def run(actions):
             runs.append(len(actions))
-            replica.storage.delete(replica.at(".cpreplicate/lease"))
+            replica.storage.delete(replica.uri_of(".cpreplicate/lease"))
             return real(actions)
 
         monkeypatch.setattr(runner, "run", run)

@@ -274,6 +274,8 @@ def test_what_cannot_be_removed_is_a_warning(replica, monkeypatch):
 
 def test_the_runner_asked_for_removes(replica):
     orphan(replica, "shared/orphan")
-    done = sweep.sweep(replace(request_of(replica), execution=ExecutionOptions()), lambda _line: None)
+    done = sweep.sweep(
+        replace(request_of(replica), execution=ExecutionOptions()), lambda _line: None
+    )
     assert done.runner == "inline"
     assert not (replica / "shared" / "orphan").exists()

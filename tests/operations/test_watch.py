@@ -30,7 +30,7 @@ class Enough(BaseException):
 def follow(
     tmp_path,
     reports,
-    say=lambda _line: None,
+    notify=lambda _line: None,
     on_report=lambda _report: None,
     wait_for_source=False,
     **options,
@@ -51,7 +51,7 @@ def follow(
         **options,
     )
     with pytest.raises(Enough):
-        watch.watch(request, 0.05, say, show, wait_for_source)
+        watch.watch(request, 0.05, notify, show, wait_for_source)
     return shown
 
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_failed_is_superseded_by_the_newest(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     told = []
 
-    def say(line):
+    def notify(line):
         told.append(line)
         if "again" in line and not (tmp_path / "dcA" / JOB / "chk-3").exists():
             write_checkpoint(tmp_path / "dcA", 2, NEXT)
@@ -88,7 +88,7 @@ def test_a_checkpoint_that_failed_is_superseded_by_the_newest(tmp_path):
             full if verb == "put" and uri.endswith("/dcB/" + JOB + "/shared/a") else None
         )
     ):
-        shown = follow(tmp_path, 1, say)
+        shown = follow(tmp_path, 1, notify)
     assert [report.plan.checkpoint for report in shown] == ["chk-3"]
     assert any("no space left" in line for line in told)
 
@@ -163,11 +163,11 @@ def test_a_copy_that_failed_does_not_end_it(tmp_path, monkeypatch):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     real, calls = watch.sync, []
 
-    def sync(request, say):
+    def sync(request, notify):
         calls.append(request.source)
         if len(calls) == 1:
             raise CopyFailed("1 of 9 copies failed")
-        return real(request, say)
+        return real(request, notify)
 
     monkeypatch.setattr(watch, "sync", sync)
     assert follow(tmp_path, 1)[0].committed
@@ -218,12 +218,12 @@ def test_a_job_directory_that_vanishes_after_a_success_does_not_end_it(tmp_path)
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     lines = []
 
-    def say(line):
+    def notify(line):
         lines.append(line)
         if "is not there" in line:
             write_checkpoint(tmp_path / "dcA", 2, NEXT)
 
-    shown = follow(tmp_path, 2, say, on_report=lambda _report: shutil.rmtree(tmp_path / "dcA"))
+    shown = follow(tmp_path, 2, notify, on_report=lambda _report: shutil.rmtree(tmp_path / "dcA"))
     assert [report.plan.checkpoint for report in shown] == ["chk-1", "chk-2"]
     assert any("is not there or is empty; SOURCE is" in line for line in lines)
 
@@ -237,15 +237,15 @@ def test_a_missing_remap_ends_it(tmp_path):
 
 def test_an_unchanged_message_is_reported_once_a_minute():
     lines, now = [], [0.0]
-    say = watch.Sparing(lines.append, lambda: now[0])
+    notify = watch.Sparing(lines.append, lambda: now[0])
     for second in range(0, 150, 10):
         now[0] = second
-        say("it failed")
-        say(f"at {second}")
+        notify("it failed")
+        notify(f"at {second}")
     assert [line for line in lines if line == "it failed"] == ["it failed"] * 3
     assert len([line for line in lines if line.startswith("at ")]) == 15
-    say.forget()
-    say("it failed")
+    notify.forget()
+    notify("it failed")
     assert lines[-1] == "it failed"
 
 

@@ -89,7 +89,7 @@ class HadoopStorage(RenamingStorage):
         # what would fail at every call is raised now
         with (
             contextlib.suppress(Transient),
-            self.telling(filesystem),
+            self.translated_errors(filesystem),
         ):
             pass
 
@@ -98,14 +98,14 @@ class HadoopStorage(RenamingStorage):
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
-            with self.telling(uri) as cluster:
+            with self.translated_errors(uri) as cluster:
                 return cluster.status(uri).of(uri)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def list(self, uri: str) -> list[FileStatus]:
         try:
-            with self.telling(uri) as cluster:
+            with self.translated_errors(uri) as cluster:
                 found = cluster.statuses(uri)
         except FileNotFoundError:
             return []
@@ -123,14 +123,14 @@ class HadoopStorage(RenamingStorage):
             for (
                 chunk
             ) in content():  # outside of `telling`: what the source says is not of this place
-                with self.telling(uri):
+                with self.translated_errors(uri):
                     _write(cluster.jvm, out, memoryview(chunk))
                 length += len(chunk)
         return length
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
         try:
-            with self.telling(new_uri) as cluster:
+            with self.translated_errors(new_uri) as cluster:
                 cluster.rename(uri, new_uri, replace)
         except FileNotFoundError:
             return False
@@ -138,7 +138,7 @@ class HadoopStorage(RenamingStorage):
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         milliseconds = int(attributes.modified * 1000)
-        with self.telling(uri) as cluster:
+        with self.translated_errors(uri) as cluster:
             path = cluster.path(uri)
             if attributes.permission is not None:
                 permission = cluster.jvm.new(
@@ -153,7 +153,7 @@ class HadoopStorage(RenamingStorage):
         durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
     ) -> bool:
         try:
-            with self.telling(uri) as cluster:
+            with self.translated_errors(uri) as cluster:
                 return bool(cluster.call("delete", cluster.path(uri), False))
         except OSError as error:
             if error.errno == errno.ENOTEMPTY:
@@ -174,7 +174,7 @@ class HadoopStorage(RenamingStorage):
 
         The bytes are not read.
         """
-        with self.telling(uri) as cluster:
+        with self.translated_errors(uri) as cluster:
             found = cluster.call("getFileChecksum", cluster.path(uri))
             if found is None or cluster.jvm.call(found, "getAlgorithmName") != "COMPOSITE-CRC32C":
                 return None
@@ -198,7 +198,7 @@ class HadoopStorage(RenamingStorage):
         with (
             source.opened(source_uri) as stream,
             self._created(uri) as (cluster, out),
-            self.telling(uri),
+            self.translated_errors(uri),
         ):
             jvm = cluster.jvm
             crc = jvm.new("java.util.zip.CRC32C")
@@ -212,7 +212,7 @@ class HadoopStorage(RenamingStorage):
         from cpreplicate.storage.copy import SourceMissing
 
         try:
-            with self.telling(uri) as cluster:
+            with self.translated_errors(uri) as cluster:
                 stream = cluster.call("open", cluster.path(uri))
         except FileNotFoundError as error:
             raise SourceMissing(f"{uri} is not there") from error
@@ -227,18 +227,18 @@ class HadoopStorage(RenamingStorage):
 
         The file is whole when the block has ended without an exception.
         """
-        with self.telling(uri) as cluster:
+        with self.translated_errors(uri) as cluster:
             out = cluster.create(uri, self._write)
         try:
             yield cluster, out
-            with self.telling(uri):
+            with self.translated_errors(uri):
                 cluster.jvm.call(out, "close")
         except BaseException:
             cluster.close_quietly(out)  # else the client goes on renewing its lease
             raise
 
     @contextlib.contextmanager
-    def telling(self, uri: str) -> Iterator[_Cluster]:
+    def translated_errors(self, uri: str) -> Iterator[_Cluster]:
         """The cluster as it is reached now.
 
         Turns what Java throws meanwhile into the errors of the seam.
@@ -399,7 +399,7 @@ class _Reader(io.RawIOBase):
         self._storage, self._uri = storage, uri
         self._position = self._moved_to = 0
         self._end: int | None = None  # once it was met
-        with storage.telling(uri) as cluster:
+        with storage.translated_errors(uri) as cluster:
             self._cluster = cluster
             self._stream = cluster.call("open", cluster.path(uri))
 
@@ -425,7 +425,7 @@ class _Reader(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         if self._position == self._end or not view:
             return 0
-        with self._storage.telling(self._uri):
+        with self._storage.translated_errors(self._uri):
             count = self._next(view)
         self._position = self._moved_to = self._position + count
         if count < min(len(view), Exchange.size):
@@ -451,7 +451,7 @@ class _Reader(io.RawIOBase):
             return exchange.read(self._stream, buffer)
 
     def _length(self) -> int:
-        with self._storage.telling(self._uri) as cluster:
+        with self._storage.translated_errors(self._uri) as cluster:
             return cluster.status(self._uri).length
 
 

@@ -69,19 +69,19 @@ class HdfsStorage(RenamingStorage):
         self._client = _client(filesystem, options)
 
     def open(self, uri: str) -> BinaryIO:
-        with _telling(uri):
+        with _translated_errors(uri):
             return cast(BinaryIO, _Stream(_Reader(self._client.read(_path(uri)), uri), CHUNK))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 return _status(uri, self._client.get_file_info(_path(uri)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def list(self, uri: str) -> list[FileStatus]:
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 found = list(self._client.list_status(_path(uri)))
         except FileNotFoundError:
             return []
@@ -98,26 +98,26 @@ class HdfsStorage(RenamingStorage):
             create_parent=True,
         )
         length, chunks = 0, content()  # first: a source that is not there costs no call here
-        with _telling(uri):
+        with _translated_errors(uri):
             writer = self._client.create(_path(uri), options)
         for chunk in chunks:  # outside: what the source says is not of this place
-            with _telling(uri):
+            with _translated_errors(uri):
                 length += writer.write(chunk)
-        with _telling(uri):
+        with _translated_errors(uri):
             writer.close()
         return length
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
         refuse_unusable(new_uri)
         try:
-            with _telling(new_uri):
+            with _translated_errors(new_uri):
                 self._client.rename(_path(uri), _path(new_uri), overwrite=replace)
         except FileNotFoundError:
             return False
         return True
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
-        with _telling(uri):
+        with _translated_errors(uri):
             if attributes.permission is not None:
                 self._client.set_permission(_path(uri), attributes.permission)
             self._client.set_times(
@@ -130,7 +130,7 @@ class HdfsStorage(RenamingStorage):
         durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
     ) -> bool:
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 return self._client.delete(_path(uri), recursive=False)
         except OSError as error:
             if error.errno == errno.ENOTEMPTY:
@@ -185,7 +185,7 @@ class _Reader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._rest:
-            with _telling(self._uri):
+            with _translated_errors(self._uri):
                 self._rest = memoryview(self._next_chunk())
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
@@ -196,7 +196,7 @@ class _Reader(io.RawIOBase):
     def pieces(self) -> Iterator[bytes]:
         """What the DataNodes send, as it comes."""
         while True:
-            with _telling(self._uri):
+            with _translated_errors(self._uri):
                 piece = self._next_chunk()
             if not piece:
                 return
@@ -245,7 +245,7 @@ def _status(uri: str, found: Any) -> FileStatus:
 
 
 @contextlib.contextmanager
-def _telling(uri: str) -> Iterator[None]:
+def _translated_errors(uri: str) -> Iterator[None]:
     """Turn what hdfs-native raises into the errors of the seam."""
     try:
         yield

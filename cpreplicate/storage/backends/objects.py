@@ -78,13 +78,13 @@ class ObjectStorage(Storage):
         self._fs = _filesystem(self._protocol, options)
 
     def open(self, uri: str) -> BinaryIO:
-        with _telling(uri):
+        with _translated_errors(uri):
             file = self._fs.open(_path(uri), "rb", block_size=CHUNK, cache_type="readahead")
         return cast(BinaryIO, _Telling(file, uri))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 return _status(uri, self._fs.info(_path(uri), refresh=True))
         except FileNotFoundError:
             return None
@@ -92,7 +92,7 @@ class ObjectStorage(Storage):
     def list(self, uri: str) -> list[FileStatus]:
         path = _path(uri)
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 found = self._fs.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
             return []
@@ -115,7 +115,7 @@ class ObjectStorage(Storage):
         if rest is None:
             if expect is not None:
                 expect(len(head))
-            with _telling(uri):
+            with _translated_errors(uri):
                 self._fs.pipe_file(
                     _path(uri), head, **({} if replace else _EXCLUSIVE[self._protocol])
                 )
@@ -129,16 +129,16 @@ class ObjectStorage(Storage):
         if not replace and self._protocol != "s3" and self.stat(uri) is not None:
             raise FileExistsError(errno.EEXIST, "is there already", uri)
         mode = "wb" if replace or self._protocol != "s3" else "xb"
-        with _telling(uri):
+        with _translated_errors(uri):
             file = self._fs.open(_path(uri), mode, block_size=_PART)
         try:
             for chunk in chunks:  # outside: what the source says is not of this place
-                with _telling(uri):
+                with _translated_errors(uri):
                     file.write(chunk)
             length = int(file.tell())
             if expect is not None:
                 expect(length)
-            with _telling(uri):
+            with _translated_errors(uri):
                 file.close()
         except BaseException:
             file.closed = True  # else its destructor completes the upload
@@ -162,7 +162,7 @@ class ObjectStorage(Storage):
                           " once you are sure that no run is at work")  # fmt: skip
         path = _path(uri)
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 tag = self._fs.info(path, refresh=True).get("ETag")
                 if self._fs.cat_file(path) != seen:
                     return False
@@ -177,7 +177,7 @@ class ObjectStorage(Storage):
     @staticmethod
     def _put_if(uri: str, put: Callable[[], object]) -> bool:
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 put()
         except FileExistsError:
             return False
@@ -188,7 +188,7 @@ class ObjectStorage(Storage):
         if self.stat(new_uri) is not None:
             raise FileExistsError(errno.EEXIST, "is there already", new_uri)
         try:
-            with _telling(uri):
+            with _translated_errors(uri):
                 self._fs.cp_file(_path(uri), _path(new_uri))
         except FileNotFoundError:
             return False
@@ -201,7 +201,7 @@ class ObjectStorage(Storage):
             return False
         if status.is_directory:
             raise IsADirectoryError(errno.EISDIR, "is a directory", uri)
-        with _telling(uri):
+        with _translated_errors(uri):
             self._fs.rm_file(_path(uri))
         return True
 
@@ -217,7 +217,7 @@ class _Telling:
         self._file, self._uri = file, uri
 
     def read(self, size: int = -1) -> bytes:
-        with _telling(self._uri):
+        with _translated_errors(self._uri):
             return bytes(self._file.read(size))
 
     def __enter__(self) -> _Telling:
@@ -302,7 +302,7 @@ def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] |
 
 
 @contextlib.contextmanager
-def _telling(uri: str) -> Iterator[None]:
+def _translated_errors(uri: str) -> Iterator[None]:
     """Turn what fsspec's classes raise into the errors of the seam.
 
     What is not known to last is worth another try.
