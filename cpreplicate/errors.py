@@ -1,6 +1,6 @@
-"""One class a failure, each with the exit code that a script may rely on.
+"""Errors: a class for each kind of failure, with the exit code that a script may rely on.
 
-A message says what happened, to which path, and what the operator can do. The codes are those of
+A message states what happened, to which path, and what the operator can do. The codes are those of
 `docs/json.md`.
 """
 
@@ -8,40 +8,37 @@ from __future__ import annotations
 
 
 class CpreplicateError(Exception):
-    """The root of every failure that cpreplicate foresees."""
+    """The base class of every failure that cpreplicate expects."""
 
     exit_code = 1
 
 
 class UsageError(CpreplicateError):
-    """The words of the call do not fit together."""
+    """The arguments of a command are wrong or do not fit together."""
 
     exit_code = 2
 
 
 class CopyFailed(CpreplicateError):
-    """Some copies failed: nothing was committed or deleted, the replica is as before."""
+    """Some copies failed: nothing was committed or deleted, and the replica is as before."""
 
     exit_code = 3
 
 
 class MetadataError(CpreplicateError):
-    """Bytes that are not a `_metadata` this tool understands.
-
-    Names the version or the byte offset.
-    """
+    """A `_metadata` cannot be decoded; the message names the version or the byte offset."""
 
     exit_code = 5
 
 
 class Refused(CpreplicateError):
-    """Not done because it would not be safe."""
+    """The command was refused because it would not be safe."""
 
     exit_code = 6
 
 
 class TooManyDeletes(Refused):
-    """More would be deleted than `--max-delete` allows; `report` tells what."""
+    """More would be deleted than `--max-delete` allows; `report` is the plan."""
 
     def __init__(self, message: str, report: object) -> None:
         super().__init__(message)
@@ -49,21 +46,17 @@ class TooManyDeletes(Refused):
 
 
 class NotThere(CpreplicateError):
-    """The source or the replica is not there."""
+    """The source or the replica does not exist."""
 
     exit_code = 10
 
 
 class SourceBroken(NotThere):
-    """The source checkpoint has its `_metadata`, but files that it references are missing or
-    shorter than it needs.
-    """
+    """The source checkpoint is incomplete: referenced files are missing or too short."""
 
 
 class Misplaced(SourceBroken):
-    """Referenced files are missing where they are recorded, and exist where a `--remap` would read
-    them from.
-    """
+    """Referenced files are not where they are recorded, but where a `--remap` would find them."""
 
 
 class LeaseHeld(CpreplicateError):
@@ -73,13 +66,11 @@ class LeaseHeld(CpreplicateError):
 
 
 class SourceMovedOn(CpreplicateError):
-    """The source checkpoint was subsumed while it was copied; the next run takes the newest one."""
+    """The source checkpoint was subsumed during the copy; the next run takes the newest one."""
 
     exit_code = 12
 
 
 def exit_code_of(error: Exception) -> int:
-    """Return the exit code of a run that an exception ended: its own, or 1 where none is foreseen
-    for it.
-    """
+    """Return the exit code for an exception: its own, or 1 for an unexpected one."""
     return int(getattr(error, "exit_code", 1))

@@ -1,10 +1,9 @@
-"""The command line: options in, one call, its result to `output`. No logic of its own."""
+"""The command line: parse options, call one operation, pass its result to `output`."""
 
 from __future__ import annotations
 
 import errno
 import gc
-import io
 import os
 import signal
 import sys
@@ -14,15 +13,19 @@ from typing import NoReturn
 
 import click
 
-from cpreplicate.cli import fleet as fleet
-from cpreplicate.cli import maintenance as maintenance
+from cpreplicate.cli import fleet, maintenance
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import CpreplicateError, exit_code_of
 
-_LASTING = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
-_AGAIN = "Run the command again to resume"
+__all__ = ["fleet", "main", "maintenance"]  # the two modules add their commands to `cli`
+
+_PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
+_RESUME = "Run the command again to resume"
+_MISUSED = 2
 _INTERRUPTED = 130
-_SIGNALLED = 128  # and the number of the signal: 129 after SIGHUP, 143 after SIGTERM
+_SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
+# how click 8.2 and later ends a command without arguments
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class _Stopped(BaseException):
@@ -36,11 +39,11 @@ class _Stopped(BaseException):
 def main() -> NoReturn:
     """Run the command line and exit with one of the documented codes.
 
-    Print a traceback only with `--debug`.
+    A traceback is printed only with `--debug`.
     """
     _fill_closed_descriptors()
     _stop_on_signals()
-    # a plan makes millions of objects and no cycles: passes over them took a third of it
+    # a plan creates millions of objects and no cycles: collections took a third of its time
     gc.set_threshold(5_000_000, 20, 20)
     code = _exit_code()
     if "cpreplicate.output.streams" in sys.modules or code:
@@ -51,31 +54,30 @@ def main() -> NoReturn:
 
 
 def _fill_closed_descriptors() -> None:
-    """Open /dev/null in place of a stream that was closed (`2>&-`): a file of a replica must not
-    get its number.
+    """Open /dev/null for each standard stream that was closed, as by `2>&-`.
 
-    Python has no object for such a stream. stderr gets one, which takes what is printed and drops
-    it.
+    Else a file of a replica would get its number. Python has no object for a closed stream. stderr
+    gets one that discards what is written.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # it takes the lowest free number: this one
+            # open() uses the lowest free number: this one
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the end
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # it stays open until the process ends
 
 
 def _stop_on_signals() -> None:
-    """Unwind on SIGTERM, and on SIGHUP unless nohup had it ignored."""
+    """Unwind on SIGTERM, and on SIGHUP unless it is ignored, as by nohup."""
     signal.signal(signal.SIGTERM, _raise_stopped)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _raise_stopped)
 
 
 def _raise_stopped(number: int, _frame: FrameType | None) -> NoReturn:
-    # a terminal that closes may send it twice: once more by its shell
+    # a closed terminal may send SIGHUP twice: the shell sends it again
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise _Stopped(number)
 
@@ -89,46 +91,51 @@ def _exit_code() -> int:
         return _interrupted(_INTERRUPTED)
     except _Stopped as stopped:
         return _interrupted(stopped.code)
-    except Exception as error:  # noqa: BLE001  # the last resort: no traceback reaches a user
+    except Exception as error:  # noqa: BLE001  # a user gets a message, no traceback
         return _failed(error)
 
 
 def _misused(error: click.ClickException) -> int:
-    from cpreplicate.output import write_messages
+    from cpreplicate.output import write_error, write_messages
 
-    shown = io.StringIO()
-    error.show(shown)
-    write_messages(shown.getvalue())
+    if isinstance(error, _NO_ARGUMENTS):  # its message is the help text
+        write_messages(error.format_message())
+        return _MISUSED
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        write_messages(
+            f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n"
+        )
+    write_error(error.format_message())
     return error.exit_code
 
 
 def _failed(error: Exception) -> int:
-    from cpreplicate.output import complain, write_messages
+    from cpreplicate.output import write_error, write_messages
 
     if "--debug" in sys.argv:
         write_messages("".join(traceback.format_exception(error)))
     if isinstance(error, CpreplicateError):
-        complain(str(error))
+        write_error(str(error))
         return error.exit_code
     if isinstance(error, OSError):
-        complain(f"{error}. No partial files are visible. {_remedy(error)}")
+        write_error(f"{error}. No partial files are visible. {_remedy(error)}")
     else:
-        first = str(error).partition("\n")[0]
-        complain(
-            f"unexpected {type(error).__name__}: {first}; run `cpreplicate --debug …` and report"
-            " what it prints"
+        first_line = str(error).partition("\n")[0]
+        write_error(
+            f"unexpected {type(error).__name__}: {first_line}. Run `cpreplicate --debug …` and"
+            " report what it prints"
         )
     return exit_code_of(error)
 
 
 def _remedy(error: OSError) -> str:
-    return (
-        "Fix the problem and run the command again to resume" if error.errno in _LASTING else _AGAIN
-    )
+    if error.errno in _PERSISTENT:
+        return "Fix the problem and run the command again to resume"
+    return _RESUME
 
 
 def _interrupted(code: int) -> int:
-    from cpreplicate.output import complain
+    from cpreplicate.output import write_error
 
-    complain(f"interrupted. No partial files are visible. {_AGAIN}")
+    write_error(f"interrupted. No partial files are visible. {_RESUME}")
     return code

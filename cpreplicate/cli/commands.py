@@ -1,6 +1,6 @@
 """The commands and their options.
 
-The verbs are imported when one runs, so that `--help` stays quick.
+A command imports its operation when it runs, so that `--help` stays quick.
 """
 
 from __future__ import annotations
@@ -10,19 +10,35 @@ from typing import Any
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import options as common_options
-from cpreplicate.cli import storage_options
+from cpreplicate.cli import groups, options, storage_options
+from cpreplicate.cli.requests import (
+    ContentOptions,
+    start_narration,
+    storage_of,
+    sync_request,
+)
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.core import uri
 
 
 @click.group(
-    context_settings={"auto_envvar_prefix": "CPREPLICATE", "help_option_names": ["-h", "--help"]}
+    cls=groups.Commands,
+    context_settings={
+        "auto_envvar_prefix": "CPREPLICATE",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+    },
 )
 @click.version_option(__version__)
-@click.option("--config", metavar="FILE", is_eager=True, expose_value=False, callback=common_options.config,
-              help="A TOML file with a table of options for each command.")  # fmt: skip
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=options.load_config,
+    help="A TOML file with a table of options for each command.",
+)
+@click.option("--debug", is_flag=True, expose_value=False, help="Print the traceback of an error.")
 def cli() -> None:
     """Replicate Apache Flink checkpoints between data centres.
 
@@ -32,95 +48,132 @@ def cli() -> None:
     """
 
 
-@cli.command(epilog=common_options.READ_CODES)
-@click.argument("checkpoint", callback=common_options.place)
-@click.option("--refs", is_flag=True, help="Tell every state handle instead of the summary.")
-@common_options.remap_option
+@cli.command(
+    short_help="Show what a checkpoint holds.",
+    examples=(
+        "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-42",
+        "cpreplicate inspect --refs --output ndjson hdfs://dcA/flink/checkpoints/55d1.../chk-42",
+    ),
+    exit_codes=options.READ_CODES,
+)
+@click.argument("checkpoint", callback=options.location)
+@groups.basic("--refs", is_flag=True, help="List every state handle instead of the summary.")
+@options.remap
 @storage_options.source_conf
 @storage_options.access
-@common_options.output_option
+@options.output_options
 def inspect(
-    checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **options: Any
+    checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **values: Any
 ) -> int:
-    """What a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
-    from cpreplicate.operations import inspect as verb
+    """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
+    from cpreplicate.operations import inspect as operation
     from cpreplicate.output import show_inspection, show_references
 
-    side = common_options.side_of(options.pop("source_conf"), options)
+    start_narration(values)
+    side = storage_of(values).source_side()
     if refs:
-        return read_code(show_references(list(verb.references(checkpoint, side, remap)), output))
-    return read_code(show_inspection(verb.inspect(checkpoint, side, remap), output))
+        rows = list(operation.references(checkpoint, side, remap))
+        return read_code(show_references(rows, output))
+    return read_code(show_inspection(operation.inspect(checkpoint, side, remap), output))
 
 
-@cli.command(epilog=common_options.REPLICATE_CODES + "\n  20  --exit-code: there are differences")
-@common_options.replicate_options
-@common_options.max_delete
-@click.option("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
-def diff(exit_code: bool, actions: bool, output: Any, **options: Any) -> int:
-    """The plan of a sync, nothing done."""
-    from cpreplicate.operations.sync import diff as verb
+@cli.command(
+    short_help="Show what a sync would do.",
+    examples=(
+        "cpreplicate diff hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
+        "cpreplicate diff --actions --output ndjson SOURCE TARGET_ROOT",
+    ),
+    exit_codes={**options.REPLICATE_CODES, 20: "--exit-code: there are differences"},
+)
+@options.plan_options
+@options.max_delete
+@groups.basic("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
+def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
+    """Show the plan of a sync, and change nothing."""
+    from cpreplicate.operations import sync as operation
     from cpreplicate.output import show_report
 
-    with common_options.showing_what_was_refused(
-        lambda report: show_report(report, output, actions)
-    ):
-        report = verb(common_options.request_of(options))
+    start_narration(values)
+    with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
+        report = operation.diff(sync_request(values))
     code = read_code(show_report(report, output, actions))
     return 20 if exit_code and not report.plan.empty else code
 
 
-@cli.command(epilog=common_options.REPLICATE_CODES + common_options.STOPPED_CODES)
-@common_options.replicate_options
-@common_options.runner_options
-@common_options.deletes_options
+@cli.command(
+    short_help="Replicate a checkpoint.",
+    examples=(
+        "cpreplicate sync hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
+        "cpreplicate sync --dry-run --source-conf /etc/hadoop/dcA SOURCE TARGET_ROOT",
+    ),
+    exit_codes={**options.REPLICATE_CODES, **options.STOPPED_CODES},
+)
+@options.dry_run
+@options.plan_options
+@options.runner_options
+@options.delete_options
 @storage_options.writing
-@click.option("--check-content", is_flag=True, help="Read the files that are kept, and copy those whose content is not the"
-              " recorded one.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Show the plan, as diff does, and do nothing.")  # fmt: skip
-def sync(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
-    """Replicate: copy what is new, commit, delete what only the old checkpoint needed.
+@options.check_content
+def sync(dry_run: bool, actions: bool, output: Any, **values: Any) -> int:
+    """Replicate a checkpoint.
 
-    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. Refused
-    (exit 6), with nothing changed, where Flink or another program keeps files in the replica's
-    directory.
+    Copy the files that the replica lacks, commit, then delete what only the old checkpoint needed.
+
+    TARGET_ROOT is a directory that only cpreplicate writes, such as hdfs://dcB/flink/replicas. If
+    Flink or another program keeps files in the directory of the replica, the command changes
+    nothing and exits with 6.
     """
-    from cpreplicate.operations.sync import diff, sync
-    from cpreplicate.output import narrator, show_report
+    from cpreplicate.operations import sync as operation
+    from cpreplicate.output import show_report
 
-    notify = narrator(options["progress"])
-    request = common_options.request_of(options)
-    with common_options.showing_what_was_refused(
-        lambda report: show_report(report, output, actions)
-    ):
-        report = diff(request, notify) if dry_run else sync(request, notify)
+    notify = start_narration(values)
+    request = sync_request(values)
+    run = operation.diff if dry_run else operation.sync
+    with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
+        report = run(request, notify)
     unwritten = show_report(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 
 
-@cli.command(epilog=common_options.REPLICATE_CODES + common_options.STOPPED_CODES)
-@common_options.replicate_options
-@common_options.runner_options
-@common_options.deletes_options
+@cli.command(
+    short_help="Replicate each checkpoint as it completes.",
+    examples=(
+        "cpreplicate watch hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
+        "cpreplicate watch --interval 1m --async-deletes SOURCE TARGET_ROOT",
+    ),
+    exit_codes={**options.REPLICATE_CODES, **options.STOPPED_CODES},
+)
+@options.plan_options
+@options.runner_options
+@options.delete_options
 @storage_options.writing
-@click.option("--interval", metavar="TIME", default="10s", show_default=True,
-              callback=storage_options.parsed(storage_options.seconds),
-              help="How often a new checkpoint is looked for.")  # fmt: skip
-@click.option("--wait-for-source", is_flag=True, help="Wait for the job's directory if it is not there yet, instead of"
-              " ending with 10.")  # fmt: skip
+@groups.basic(
+    "--interval",
+    metavar="TIME",
+    default="10s",
+    show_default=True,
+    callback=storage_options.parsed(storage_options.seconds),
+    help="How often to look for a new checkpoint.",
+)
+@groups.basic(
+    "--wait-for-source",
+    is_flag=True,
+    help="Wait for the directory of the job if it does not exist yet, instead of exiting with 10.",
+)
 def watch(
-    interval: float, wait_for_source: bool, actions: bool, output: Any, **options: Any
+    interval: float, wait_for_source: bool, actions: bool, output: Any, **values: Any
 ) -> None:
-    """Keep replicating as checkpoints complete, until stopped. SOURCE is the job's directory.
+    """Replicate each checkpoint as it completes, until stopped.
 
-    TARGET_ROOT is a directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. A job that
-    has no completed checkpoint yet is waited for.
+    SOURCE is the directory of a job. If it has no completed checkpoint yet, the command waits.
+    TARGET_ROOT is a directory that only cpreplicate writes, such as hdfs://dcB/flink/replicas.
     """
-    from cpreplicate.operations.watch import watch as verb
-    from cpreplicate.output import narrator, show_report
+    from cpreplicate.operations import watch as operation
+    from cpreplicate.output import show_report
 
-    notify = narrator(options["progress"])
-    verb(
-        common_options.request_of(options),
+    notify = start_narration(values)
+    operation.watch(
+        sync_request(values),
         interval,
         notify,
         lambda report: change_code(show_report(report, output, actions)),
@@ -128,38 +181,46 @@ def watch(
     )
 
 
-@cli.command(epilog=common_options.READ_CODES + "\n   4  the replica cannot be restored")
-@click.argument("replica", callback=common_options.place)
-@click.option(
+@cli.command(
+    short_help="Check that a replica can be restored.",
+    examples=(
+        "cpreplicate verify hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate verify --content hdfs://dcB/flink/replicas/55d1...",
+    ),
+    exit_codes={**options.READ_CODES, 4: "the replica cannot be restored"},
+)
+@click.argument("replica", callback=options.location)
+@groups.basic(
     "--checkpoint",
     multiple=True,
     metavar="chk-N",
-    help="Default: the newest committed one. Repeatable.",
+    help="The checkpoint to verify. Default: the newest committed one. Repeatable.",
 )
-@click.option(
+@groups.basic(
     "--all",
     "every",
     is_flag=True,
     envvar="CPREPLICATE_VERIFY_ALL",
     help="Verify every committed checkpoint.",
 )
-@common_options.content_options
+@options.content_options
 @storage_options.target_conf
 @storage_options.access
-@common_options.output_option
+@options.output_options
 def verify(
-    replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, **options: Any
+    replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, **values: Any
 ) -> int:
-    """Prove that a replica can be restored: presence and extent of every file, nothing outside it."""
-    from cpreplicate.operations.verify import committed
-    from cpreplicate.operations.verify import verify as verb
-    from cpreplicate.output import narrate, show_verifications
+    """Check that a replica can be restored.
 
-    part, side = (
-        common_options.sample_of(options),
-        common_options.side_of(options.pop("target_conf"), options),
-    )
-    names = committed(replica, side) if every else (checkpoint or (None,))
-    found = [verb(replica, name, part, narrate, side) for name in names]
-    code = read_code(show_verifications(found, output))
-    return code if all(each.restorable for each in found) else 4
+    Every file of the checkpoint must exist with its length, inside the replica.
+    """
+    from cpreplicate.operations import verify as operation
+    from cpreplicate.output import show_verifications
+
+    notify = start_narration(values)
+    sample = ContentOptions.from_mapping(values).as_sample()
+    side = storage_of(values).target_side()
+    names = operation.committed(replica, side) if every else (checkpoint or (None,))
+    verifications = [operation.verify(replica, name, sample, notify, side) for name in names]
+    code = read_code(show_verifications(verifications, output))
+    return code if all(result.restorable for result in verifications) else 4

@@ -1,4 +1,4 @@
-"""The TOML file of options, and other files that options come from."""
+"""Read options from files: the TOML file of `--config`, and files of Spark properties."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.tables import check_value, parameters_of, spelled
+from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hadoop_conf import read
 from cpreplicate.storage.sides import Options
 
 STORAGE = "storage"
+_CONF_DIR = "conf-dir"
+_PROPERTY = re.compile(r"([^\s=:]+)\s*[=:\s]\s*(.*)")
 
 
 def load(
     path: str, commands: Mapping[str, click.Command]
 ) -> tuple[dict[str, Any], dict[str, Options]]:
-    """Return the tables of a TOML file: command to parameter to value, and filesystem to its
-    options.
+    """Return the tables of a TOML file: parameters by command, and options by filesystem.
 
-    Options are spelled as on the command line or with `_`. Raises `click.UsageError` with the line
-    of what is wrong.
+    Keys are spelled as on the command line or with `_`. Raises `click.UsageError` with the line of
+    a mistake.
     """
     file = TomlFile(path)
     for name, table in file.tables.items():
@@ -49,18 +50,23 @@ def _refuse_other_table(
 
 
 def _options(file: TomlFile, name: str, command: click.Command) -> dict[str, Any]:
-    parameters, found = parameters_of(command), {}
+    """Return the raw values of a command's table, by parameter: click converts defaults itself."""
+    parameters = parameters_of(command)
+    values = {}
     for key, value in file.tables[name].items():
         parameter = parameters.get(spelled(key))
         if parameter is None:
             raise file.unknown("key", key, f" in [{name}]", parameters, name, key)
-        found[parameter.name or ""] = check_value(file, f"[{name}]", parameter, value, name, key)
-    return found
+        raw = checked(file, f"[{name}]", parameter, value, name, key)
+        converted(file, f"[{name}]", parameter, raw, name, key)  # for its errors
+        values[parameter.name or ""] = raw
+    return values
 
 
 def storages_of(file: TomlFile) -> dict[str, Options]:
-    """Return the `[storage."…"]` tables: filesystem to options, `conf-dir` replaced by what the
-    directory holds.
+    """Return the `[storage."…"]` tables: the options of each filesystem.
+
+    The files of a `conf-dir` are read and replaced by their properties.
     """
     tables = file.tables.get(STORAGE, {})
     if not isinstance(tables, dict):
@@ -76,29 +82,25 @@ def _storage(file: TomlFile, name: str, table: object) -> Options:
             name,
         )
     for key, value in table.items():
-        is_right = (
-            isinstance(value, str)
-            if spelled(key) == "conf-dir"
-            else isinstance(value, (str, int, float))
-        )
-        if not is_right:
-            wanted = (
-                "a string" if spelled(key) == "conf-dir" else "a string, a number, true or false"
-            )
-            wanted += (
-                '; write a key with dots in quotes, "dfs.nameservices"'
-                if isinstance(value, dict)
-                else ""
-            )
-            raise file.error(
-                f'{key!r} in [{STORAGE}."{name}"] must be {wanted}', STORAGE, name, key
-            )
-    single = {key: _text(value) for key, value in table.items() if spelled(key) != "conf-dir"}
+        _check_storage_value(file, name, key, value)
+    single = {key: _text(value) for key, value in table.items() if spelled(key) != _CONF_DIR}
     return tuple({**_directory(file, name, table), **single}.items())
 
 
+def _check_storage_value(file: TomlFile, name: str, key: str, value: object) -> None:
+    if spelled(key) == _CONF_DIR:
+        is_valid, expected = isinstance(value, str), "a string"
+    else:
+        is_valid = isinstance(value, (str, int, float))
+        expected = "a string, a number, true or false"
+    if isinstance(value, dict):
+        expected += '; write a key with dots in quotes, "dfs.nameservices"'
+    if not is_valid:
+        raise file.error(f'{key!r} in [{STORAGE}."{name}"] must be {expected}', STORAGE, name, key)
+
+
 def _directory(file: TomlFile, name: str, table: Mapping[str, Any]) -> dict[str, str]:
-    key = next((key for key in table if spelled(key) == "conf-dir"), None)
+    key = next((key for key in table if spelled(key) == _CONF_DIR), None)
     try:
         return read(Path(table[key])) if key is not None else {}
     except UsageError as error:
@@ -112,17 +114,18 @@ def _text(value: object) -> str:
 
 
 def spark_properties(path: str) -> tuple[tuple[str, str], ...]:
-    """A file of Spark's properties: a line each, name and value parted by blanks, `=` or `:`.
+    """Return the properties of a file as spark-submit reads it.
 
-    `#` begins a comment.
+    Each line has a name and a value, separated by blanks, `=` or `:`. `#` begins a comment. Raises
+    `click.UsageError` if the file cannot be read.
     """
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--properties-file {path}: {error}") from error
-    found = [re.fullmatch(r"([^\s=:]+)\s*[=:\s]\s*(.*)", line.strip()) for line in lines]
+    matches = (_PROPERTY.fullmatch(line.strip()) for line in lines)
     return tuple(
         (match[1], match[2])
-        for match in found
+        for match in matches
         if match is not None and not match[1].startswith(("#", "!"))
     )

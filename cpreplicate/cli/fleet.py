@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import config, storage_options
-from cpreplicate.cli import options as common_options
+from cpreplicate.cli import config, groups, options, storage_options
 from cpreplicate.cli.commands import cli, sync
+from cpreplicate.cli.requests import (
+    OptionValues,
+    SyncOptions,
+    add_storages,
+    execution_of,
+    start_narration,
+    storage_of,
+)
 from cpreplicate.cli.results import change_code, read_code
-from cpreplicate.cli.tables import check_value, parameters_of, spelled
+from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
 
@@ -25,61 +33,90 @@ _OWN = {  # the keys of each table beside the options of `sync`
     "defaults": ("target", "priority", "exclude"),
 }
 _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
-_OPTIONS = ("paths", "keep", "remap", "source-root", "max-delete", "async-deletes", "lock-wait", "adopt", "same-source",
-            "allow-older")  # fmt: skip
-_FLEET_CODES = """\b
-EXIT STATUS
-   0  every job is replicated
-   2  usage: nothing was done
-   3  jobs failed, for different reasons; else the code that `sync` has for the reason"""
+_OPTIONS = (
+    "paths",
+    "keep",
+    "remap",
+    "source-root",
+    "max-delete",
+    "async-deletes",
+    "lock-wait",
+    "adopt",
+    "same-source",
+    "allow-older",
+)
+# keys that are arguments of `sync`, and the keys of these arguments
+_ARGUMENTS = {"source": "source", "target": "target-root"}
 
 
-@cli.command(epilog=_FLEET_CODES + common_options.STOPPED_CODES)
+@dataclass(frozen=True, kw_only=True)
+class _JobOptions(OptionValues):
+    """The keys of a job's table, or of a root's, that are not options of `sync`."""
+
+    name: str | None = None
+    priority: int = 0
+    exclude: Sequence[str] = ()
+
+
+@cli.command(
+    short_help="Replicate many jobs in one run.",
+    examples=(
+        "cpreplicate fleet jobs.toml",
+        "cpreplicate fleet --dry-run --output json jobs.toml",
+    ),
+    exit_codes={
+        0: "every job is replicated",
+        2: "usage: nothing was done",
+        3: "jobs failed for different reasons; else the exit code of `sync` for the reason",
+        **options.STOPPED_CODES,
+    },
+)
 @click.argument("configuration", metavar="CONFIG")
-@common_options.runner_options
+@options.dry_run
+@groups.basic("--allow-older", is_flag=True, help="Set --allow-older of sync for every job.")
+@options.runner_options
 @storage_options.source_conf
 @storage_options.target_conf
 @storage_options.access
 @storage_options.writing
-@click.option("--allow-older", is_flag=True, help="For every job, as of sync.")
-@click.option("--dry-run", is_flag=True, help="Look at every job, and do nothing.")
-@common_options.output_option
-def fleet(configuration: str, allow_older: bool, dry_run: bool, output: Any, **options: Any) -> int:
-    """Replicate many jobs in one run: those that CONFIG names, and those below the roots that it
-    names.
+@options.output_options
+def fleet(
+    configuration: str,
+    dry_run: bool,
+    allow_older: bool,
+    lock_wait: float,
+    output: Any,
+    **values: Any,
+) -> int:
+    """Replicate many jobs in one run.
 
-    CONFIG is a TOML file of [[job]] and [[root]] tables; see docs/fleet.md. Its `target` is a
-    directory of cpreplicate's own, such as hdfs://dcB/flink/replicas. Replicas below a root are
-    skipped.
+    CONFIG is a TOML file of [[job]] and [[root]] tables; see docs/fleet.md. A root stands for every
+    job below it; replicas below it are skipped. `target` is a directory that only cpreplicate
+    writes, such as hdfs://dcB/flink/replicas.
     """
-    from dataclasses import replace
-
     from cpreplicate.operations.fleet import replicate_fleet
-    from cpreplicate.output import narrator, show_fleet
+    from cpreplicate.output import show_fleet
 
     file = TomlFile(configuration)
     _refuse_mistakes(file)
-    common_options.add_storages(file)
-    notify, both = narrator(options["progress"]), common_options.sides_of(options)
-    lock_wait = options.pop("lock_wait")
-    execution = common_options.execution_of(options)
-    members = list(_members(file, both, lock_wait))
-    if allow_older:
-        members = [
-            replace(member, request=replace(member.request, allow_older=True)) for member in members
-        ]
-    report = replicate_fleet(members, execution, both, notify, dry_run)
+    add_storages(file)
+    notify = start_narration(values)
+    sides = storage_of(values).sides()
+    # what the command line gives for all jobs: a default, and a value that wins
+    defaults = {"lock_wait": lock_wait}
+    forced = {"allow_older": True} if allow_older else {}
+    members = list(_members(file, sides, defaults, forced))
+    report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
     unwritten = show_fleet(report, output)
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
 
 
 def _refuse_mistakes(file: TomlFile) -> None:
-    """Refuse what is misspelled: it would leave jobs or limits out, and nobody would notice."""
+    """Raise for a misspelled table: it would leave jobs or limits out, and nobody would notice."""
+    valid = (*_OWN, config.STORAGE)
     for name in file.tables:
-        if name not in (*_OWN, config.STORAGE):
-            raise file.unknown(
-                "table", name, " in the configuration of a fleet", (*_OWN, config.STORAGE), name
-            )
+        if name not in valid:
+            raise file.unknown("table", name, " in the configuration of a fleet", valid, name)
     for kind in ("job", "root"):
         if not isinstance(file.tables.get(kind, []), list):
             raise file.error(f"there may be several of {kind!r}: write [[{kind}]]", kind)
@@ -87,124 +124,99 @@ def _refuse_mistakes(file: TomlFile) -> None:
         raise file.error("no jobs are named; write [[job]] or [[root]] tables")
 
 
-def _members(file: TomlFile, both: Sides, lock_wait: float) -> Iterator[Member]:
-    """Yield the jobs named, and those below the roots that are not named.
-
-    These are alike but for their sources.
-    """
-    from dataclasses import replace
-
+def _members(
+    file: TomlFile, sides: Sides, defaults: Mapping[str, Any], forced: Mapping[str, Any]
+) -> Iterator[Member]:
+    """Yield the jobs that are named, then those below the roots that are not named."""
     from cpreplicate.operations.fleet import jobs_under
 
-    defaults = _table(file, "defaults", file.tables.get("defaults", {}), "defaults")
-    named, roots = (_tables(file, kind, defaults) for kind in ("job", "root"))
-    members = [_member(file, "job", at, table, both, lock_wait) for at, table in enumerate(named)]
-    tops = [_member(file, "root", at, table, both, lock_wait) for at, table in enumerate(roots)]
-    yield from members
-    sources = {member.request.source for member in members}
-    for root, top in zip(roots, tops, strict=True):
-        for source in jobs_under(top.request.source, both.source):
-            if source not in sources and (name := uri.name(source)) not in root.get("exclude", ()):
-                yield replace(top, name=name, request=replace(top.request, source=source))
+    in_file = _table(file, "defaults", file.tables.get("defaults", {}), "defaults")
+    all_defaults = {**defaults, **in_file}
+    jobs = [{**table, **forced} for table in _tables(file, "job", all_defaults)]
+    roots = [{**table, **forced} for table in _tables(file, "root", all_defaults)]
+    named = [_member(table, sides, is_discovered=False) for table in jobs]
+    templates = [_member(table, sides, is_discovered=True) for table in roots]
+    yield from named
+    sources = {member.request.source for member in named}
+    for table, template in zip(roots, templates, strict=True):
+        excluded = _JobOptions.from_mapping(table).exclude
+        for source in jobs_under(template.request.source, sides.source):
+            name = uri.name(source)
+            if source not in sources and name not in excluded:
+                request = replace(template.request, source=source)
+                yield replace(template, name=name, request=request)
 
 
-def _tables(file: TomlFile, kind: str, defaults: dict[str, Any]) -> list[dict[str, Any]]:
-    tables = enumerate(file.tables.get(kind, []))
-    return [{**defaults, **_table(file, kind, table, kind, at)} for at, table in tables]
+def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the values of each table of a kind, which must include source and target."""
+    for index, table in enumerate(file.tables.get(kind, [])):
+        values = {**defaults, **_table(file, kind, table, kind, index)}
+        for key in _ARGUMENTS:
+            if _field_of(key) not in values:
+                message = f'{_TITLES[kind]} has no {key!r}; write {key} = "…"'
+                raise file.error(message, kind, index)
+        yield values
 
 
-def _member(
-    file: TomlFile, kind: str, at: int, table: Mapping[str, Any], both: Sides, lock_wait: float
-) -> Member:
-    """Return one job, its options understood as those of `sync` are.
-
-    Or what the jobs below a root have in common.
-    """
-    from dataclasses import replace
-
+def _member(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Member:
+    """Return a job, or for a root the template of the jobs below it."""
     from cpreplicate.operations.fleet import Member
 
-    source, target = (_needed(file, kind, at, table, name) for name in ("source", "target"))
-    words = [
-        source,
-        target,
-        *(word for name in _OPTIONS if name in table for word in _words(name, table[name])),
-    ]
-    name = table.get("name") or uri.name(source)
-    try:
-        with sync.make_context(
-            f"{file.path}: {name}", words, parent=click.get_current_context()
-        ) as context:
-            request = replace(
-                common_options.request_of(context.params | {"progress": "none"}), sides=both
-            )
-    except click.UsageError as error:
-        raise file.error(f"job {name}: {error.format_message()}", kind, at) from error
-    waits = request.lock_wait if "lock-wait" in table else lock_wait
-    return Member(
-        name,
-        replace(request, lock_wait=waits),
-        table.get("priority", 0),
-        is_discovered=kind == "root",
-    )
+    job = _JobOptions.from_mapping(values)
+    request = SyncOptions.from_mapping(values).request(sides)
+    name = job.name or uri.name(request.source)
+    return Member(name, request, job.priority, is_discovered)
 
 
-def _words(name: str, value: object) -> list[str]:
-    """Return an option of the file as on the command line."""
-    if isinstance(value, bool):
-        return [f"--{name}"] if value else []
-    return [
-        word
-        for each in (value if isinstance(value, list) else [value])
-        for word in (f"--{name}", str(each))
-    ]
+def _table(file: TomlFile, kind: str, table: object, *key: str | int) -> dict[str, Any]:
+    """Return the values of a table by the names of their fields.
 
-
-def _table(file: TomlFile, kind: str, table: object, *place: str | int) -> dict[str, Any]:
-    """Return a table's keys, as the command line spells them, and values.
-
-    Raises `click.UsageError` with the line.
+    The options of `sync` pass the converters of its command line. Raises `click.UsageError` with
+    the line of a mistake.
     """
     if not isinstance(table, dict):
-        raise file.error(f"{kind!r} must be a table: write {_TITLES[kind]}", *place)
-    parameters, found = parameters_of(sync), {}
-    for key, value in table.items():
-        name = spelled(key)
-        if name in _OWN[kind]:
-            found[name] = _own_value(file, kind, value, *place, key)
-        elif name in _OPTIONS:
-            found[name] = check_value(file, _TITLES[kind], parameters[name], value, *place, key)
-        else:
-            raise _unknown(file, kind, name, *place, key)
-    return found
+        raise file.error(f"{kind!r} must be a table: write {_TITLES[kind]}", *key)
+    return {
+        _field_of(spelled(name)): _value(file, kind, spelled(name), value, *key, name)
+        for name, value in table.items()
+    }
 
 
-def _unknown(file: TomlFile, kind: str, name: str, *place: str | int) -> click.UsageError:
+def _field_of(key: str) -> str:
+    return _ARGUMENTS.get(key, key).replace("-", "_")
+
+
+def _value(file: TomlFile, kind: str, name: str, value: object, *key: str | int) -> Any:
+    parameters = parameters_of(sync)
+    if name in _OWN[kind]:
+        own = _own_value(file, kind, value, *key)
+        if name not in _ARGUMENTS:
+            return own
+        return converted(file, _TITLES[kind], parameters[_ARGUMENTS[name]], own, *key)
+    if name in _OPTIONS:
+        raw = checked(file, _TITLES[kind], parameters[name], value, *key)
+        return converted(file, _TITLES[kind], parameters[name], raw, *key)
+    raise _unknown(file, kind, name, *key)
+
+
+def _unknown(file: TomlFile, kind: str, name: str, *key: str | int) -> click.UsageError:
     if name in parameters_of(fleet):
         return file.error(
             f"unknown key {name!r} in {_TITLES[kind]}: give --{name} on the command line of fleet",
-            *place,
+            *key,
         )
-    return file.unknown("key", name, f" in {_TITLES[kind]}", (*_OWN[kind], *_OPTIONS), *place)
+    return file.unknown("key", name, f" in {_TITLES[kind]}", (*_OWN[kind], *_OPTIONS), *key)
 
 
-def _own_value(file: TomlFile, kind: str, value: object, *place: str | int) -> object:
-    name = spelled(str(place[-1]))
+def _own_value(file: TomlFile, kind: str, value: object, *key: str | int) -> object:
+    name = spelled(str(key[-1]))
     if name == "priority":
-        is_right, wanted = type(value) is int, "a whole number"
+        is_valid, expected = type(value) is int, "a whole number"
     elif name == "exclude":
-        is_right = isinstance(value, list) and all(isinstance(each, str) for each in value)
-        wanted = 'an array of job ids, such as ["7f0c…"]'
+        is_valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        expected = 'an array of job ids, such as ["7f0c…"]'
     else:
-        is_right, wanted = isinstance(value, str) and value != "", "a string that is not empty"
-    if not is_right:
-        raise file.error(
-            f"{place[-1]!r} in {_TITLES[kind]} must be {wanted}, not {value!r}", *place
-        )
+        is_valid, expected = isinstance(value, str) and value != "", "a string that is not empty"
+    if not is_valid:
+        raise file.error(f"{key[-1]!r} in {_TITLES[kind]} must be {expected}, not {value!r}", *key)
     return value
-
-
-def _needed(file: TomlFile, kind: str, at: int, table: Mapping[str, Any], name: str) -> str:
-    if name not in table:
-        raise file.error(f'{_TITLES[kind]} has no {name!r}; write {name} = "…"', kind, at)
-    return str(table[name])

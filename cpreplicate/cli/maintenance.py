@@ -1,154 +1,241 @@
-"""The commands that keep a replica healthy, and hand it over to a job."""
+"""The commands that maintain a replica and hand it over to a job."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import options as common_options
-from cpreplicate.cli import storage_options
+from cpreplicate.cli import groups, options, storage_options
 from cpreplicate.cli.commands import cli
+from cpreplicate.cli.requests import (
+    ContentOptions,
+    execution_of,
+    start_narration,
+    storage_of,
+)
 from cpreplicate.cli.results import change_code, read_code
 
-_UPKEEP_CODES = """\b
-EXIT STATUS
-   0  done, or nothing to do
-   6  refused for safety
-   7  a storage could not be reached within --retry-for
-  10  no replica there
-  11  lease held by another run"""
+if TYPE_CHECKING:
+    from cpreplicate.core.plan import Cap
+    from cpreplicate.core.restore import PathsMode
+
+_SWEEP_CODES = {code: text for code, text in options.REPLICA_CODES.items() if code != 11}
 
 
 @cli.command(
-    epilog=_UPKEEP_CODES.replace("\n  11  lease held by another run", "")
-    + common_options.STOPPED_CODES
+    short_help="Remove files that no checkpoint references.",
+    examples=(
+        "cpreplicate sweep --dry-run hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate sweep --trash hdfs://dcB/flink/replicas/55d1...",
+    ),
+    exit_codes={**_SWEEP_CODES, **options.STOPPED_CODES},
 )
-@click.argument("replica", callback=common_options.place)
-@click.option("--min-age", metavar="TIME", default="24h", show_default=True,
-              callback=storage_options.parsed(storage_options.seconds),
-              help="Leave what was modified since: another run may have made it.")  # fmt: skip
-@click.option("--max-delete", metavar="N|P%", default="50%", show_default=True, callback=common_options.cap,
-              help="Do nothing, and exit with 6, if more are orphans, or a larger share of the files.")  # fmt: skip
-@click.option("--trash", is_flag=True, help="Move orphans to .cpreplicate/trash/ instead.")
-@click.option(
+@click.argument("replica", callback=options.location)
+@options.dry_run
+@groups.basic("--trash", is_flag=True, help="Move orphans to .cpreplicate/trash/ instead.")
+@groups.basic(
     "--empty-trash",
     is_flag=True,
     help="Delete what has been in the trash for longer than --min-age.",
 )
-@common_options.runner_options
+@groups.limit(
+    "--min-age",
+    metavar="TIME",
+    default="24h",
+    show_default=True,
+    callback=storage_options.parsed(storage_options.seconds),
+    help="Leave files that were modified within this time: another run may have written them.",
+)
+@groups.limit(
+    "--max-delete",
+    metavar="N|P%",
+    default="50%",
+    show_default=True,
+    callback=options.cap,
+    help="Do nothing, and exit with 6, if there are more orphans, or if they are a larger share of"
+    " the files.",
+)
+@options.runner_options
 @storage_options.target_conf
 @storage_options.access
-@click.option("--actions", is_flag=True, help="Tell every file, not only sums.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and do nothing.")
-@common_options.output_option
-def sweep(dry_run: bool, actions: bool, output: Any, **options: Any) -> int:
-    """Remove orphans: files under a replica that no committed checkpoint there references."""
-    from cpreplicate.operations.sweep import SweepRequest, check
-    from cpreplicate.operations.sweep import sweep as verb
-    from cpreplicate.output import narrator, show_sweep
+@options.actions
+@options.output_options
+def sweep(
+    replica: str,
+    dry_run: bool,
+    trash: bool,
+    empty_trash: bool,
+    min_age: float,
+    max_delete: Cap,
+    lock_wait: float,
+    actions: bool,
+    output: Any,
+    **values: Any,
+) -> int:
+    """Remove orphans: files of a replica that none of its committed checkpoints references."""
+    from cpreplicate.operations import sweep as operation
+    from cpreplicate.output import show_sweep
     from cpreplicate.storage import Sides
 
-    side = common_options.side_of(options.pop("target_conf"), options)
-    notify = narrator(options["progress"])
-    request = SweepRequest(
+    notify = start_narration(values)
+    side = storage_of(values).target_side()
+    request = operation.SweepRequest(
+        replica=replica,
+        min_age=min_age,
+        max_delete=max_delete,
+        trash=trash,
+        empty_trash=empty_trash,
+        lock_wait=lock_wait,
         sides=Sides(side, side),
-        execution=common_options.execution_of(options),
-        **common_options.without_access(options),
+        execution=execution_of(values),
     )
-    with common_options.showing_what_was_refused(
-        lambda report: show_sweep(report, output, actions)
-    ):
-        report = check(request) if dry_run else verb(request, notify)
+    with options.showing_refused_plan(lambda report: show_sweep(report, output, actions)):
+        report = operation.check(request) if dry_run else operation.sweep(request, notify)
     unwritten = show_sweep(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 
 
-@cli.command(epilog=_UPKEEP_CODES + common_options.STOPPED_CODES)
-@click.argument("replica", callback=common_options.place)
-@common_options.paths_option
-@click.option("--root", metavar="URI", callback=common_options.place_if_any,
-              help="Where Flink will find the replica. Default: where it lies.")  # fmt: skip
-@click.option("--moved-from", metavar="URI", callback=common_options.place_if_any,
-              help="Where the replica lay before. Default: told from its paths.")  # fmt: skip
-@common_options.lock_wait
+@cli.command(
+    short_help="Rewrite the paths of a replica.",
+    examples=(
+        "cpreplicate relocate hdfs://dcB/flink/moved/55d1...",
+        "cpreplicate relocate --paths absolute hdfs://dcB/flink/replicas/55d1...",
+    ),
+    exit_codes={**options.REPLICA_CODES, **options.STOPPED_CODES},
+)
+@click.argument("replica", callback=options.location)
+@options.paths
+@groups.path(
+    "--root",
+    metavar="URI",
+    callback=options.optional_location,
+    help="Where Flink will find the replica. Default: REPLICA.",
+)
+@groups.path(
+    "--moved-from",
+    metavar="URI",
+    callback=options.optional_location,
+    help="Where the replica was before. Default: derived from its paths.",
+)
+@options.lock_wait
 @storage_options.target_conf
 @storage_options.access
-@common_options.output_option
-def relocate(output: Any, **options: Any) -> int:
-    """Rewrite the _metadata of a replica where it lies, or after it was moved by other means.
+@options.output_options
+def relocate(
+    replica: str,
+    paths: PathsMode,
+    root: str | None,
+    moved_from: str | None,
+    lock_wait: float,
+    output: Any,
+    **values: Any,
+) -> int:
+    """Rewrite the paths of a replica, in place or after it was moved by other means.
 
-    No source is needed.
+    The source is not needed.
     """
-    from cpreplicate.operations.relocate import RelocateRequest
-    from cpreplicate.operations.relocate import relocate as verb
-    from cpreplicate.output import narrate, show_relocation
+    from cpreplicate.operations import relocate as operation
+    from cpreplicate.output import show_relocation
 
-    side = common_options.side_of(options.pop("target_conf"), options)
-    done = verb(RelocateRequest(side=side, **common_options.without_access(options)), narrate)
-    return change_code(show_relocation(done, output))
+    notify = start_narration(values)
+    request = operation.RelocateRequest(
+        replica=replica,
+        paths=paths,
+        root=root,
+        moved_from=moved_from,
+        lock_wait=lock_wait,
+        side=storage_of(values).target_side(),
+    )
+    return change_code(show_relocation(operation.relocate(request, notify), output))
 
 
 @cli.command(
-    epilog=_UPKEEP_CODES
-    + "\n   4  the replica cannot be restored; it was left as it was"
-    + common_options.STOPPED_CODES
+    short_help="Seal a replica and print how to start the job from it.",
+    examples=(
+        "cpreplicate promote hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate promote --content --output json hdfs://dcB/flink/replicas/55d1...",
+    ),
+    exit_codes={
+        **options.REPLICA_CODES,
+        4: "the replica cannot be restored; it was left unchanged",
+        **options.STOPPED_CODES,
+    },
 )
-@click.argument("replica", callback=common_options.place)
-@click.option("--checkpoint", metavar="chk-N", help="Default: the newest committed one.")
-@common_options.content_options
-@common_options.lock_wait
+@click.argument("replica", callback=options.location)
+@groups.basic(
+    "--checkpoint",
+    metavar="chk-N",
+    help="The checkpoint to promote. Default: the newest committed one.",
+)
+@options.content_options
+@options.lock_wait
 @storage_options.target_conf
 @storage_options.access
-@common_options.output_option
-def promote(output: Any, **options: Any) -> int:
-    """Make a replica the one that the job runs from: verify it, make its paths absolute, seal it,
-    tell how to start.
+@options.output_options
+def promote(
+    replica: str, checkpoint: str | None, lock_wait: float, output: Any, **values: Any
+) -> int:
+    """Hand a replica over to a job.
+
+    Verify the replica, make its paths absolute, seal it against further syncs, and print how to
+    start the job from it.
     """
-    from cpreplicate.operations.promote import PromoteRequest
-    from cpreplicate.operations.promote import promote as verb
-    from cpreplicate.output import narrate, show_promotion
+    from cpreplicate.operations import promote as operation
+    from cpreplicate.output import show_promotion
 
-    content, side = (
-        common_options.sample_of(options),
-        common_options.side_of(options.pop("target_conf"), options),
+    notify = start_narration(values)
+    request = operation.PromoteRequest(
+        replica=replica,
+        checkpoint=checkpoint,
+        content=ContentOptions.from_mapping(values).as_sample(),
+        lock_wait=lock_wait,
+        side=storage_of(values).target_side(),
     )
-    done = verb(
-        PromoteRequest(content=content, side=side, **common_options.without_access(options)),
-        narrate,
-    )
-    code = change_code(show_promotion(done, output))
-    return code if done.verification.restorable else 4
+    promotion = operation.promote(request, notify)
+    code = change_code(show_promotion(promotion, output))
+    return code if promotion.verification.restorable else 4
 
 
-@cli.command(epilog=_UPKEEP_CODES)
-@click.argument("replica", callback=common_options.place)
-@click.option("--job", metavar="DIR", callback=common_options.place_if_any,
-              help="The checkpoint directory of the job that was started from the replica. Refused (exit 6) while a"
-              " checkpoint there references the replica, or none has completed.")  # fmt: skip
-@click.option(
+@cli.command(
+    short_help="Remove the seal of a promoted replica.",
+    examples=(
+        "cpreplicate unseal hdfs://dcB/flink/replicas/55d1... --job hdfs://dcB/flink/checkpoints"
+        "/7f0c...",
+        "cpreplicate unseal hdfs://dcB/flink/replicas/55d1... --no-job-uses-it",
+    ),
+    exit_codes=options.REPLICA_CODES,
+)
+@click.argument("replica", callback=options.location)
+@groups.basic(
+    "--job",
+    metavar="DIR",
+    callback=options.optional_location,
+    help="The checkpoint directory of the job that was started from the replica. The seal stays"
+    " (exit 6) while a checkpoint there references the replica, or none has completed.",
+)
+@groups.basic(
     "--no-job-uses-it",
     is_flag=True,
     help="Instead of --job: you know that no job needs the replica's files.",
 )
 @storage_options.target_conf
 @storage_options.access
-def unseal(replica: str, job: str | None, no_job_uses_it: bool, **options: Any) -> None:
+@options.progress_options
+def unseal(replica: str, job: str | None, no_job_uses_it: bool, **values: Any) -> None:
     """Remove the seal of a promoted replica, so that sync, watch and sweep may change it again.
 
     Name the job that was started from the replica with --job, or state with --no-job-uses-it that
     there is none.
     """
-    from cpreplicate.operations.unseal import UnsealRequest
-    from cpreplicate.operations.unseal import unseal as verb
-    from cpreplicate.output import narrate
+    from cpreplicate.operations import unseal as operation
 
     if (job is None) != no_job_uses_it:
         raise click.UsageError(
             "give either --job DIR, the checkpoint directory of the job that was started from the"
             " replica, or --no-job-uses-it"
         )
-    sealed = verb(
-        UnsealRequest(replica, job, common_options.side_of(options.pop("target_conf"), options))
-    )
-    narrate(f"unsealed {replica}, which was sealed {sealed}")
+    notify = start_narration(values)
+    side = storage_of(values).target_side()
+    sealed = operation.unseal(operation.UnsealRequest(replica, job, side))
+    notify(f"unsealed {replica}, which was sealed {sealed}")

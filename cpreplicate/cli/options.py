@@ -1,191 +1,97 @@
-"""What several commands share: options, and how they become requests and sides."""
+"""Options that several commands share, their converters, and the exit codes in help texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import storage_options
+from cpreplicate.cli import groups, storage_options
+from cpreplicate.cli.requests import STORAGES
 from cpreplicate.core import uri
 from cpreplicate.errors import TooManyDeletes
-from cpreplicate.storage.narration import narrate_with
 
 if TYPE_CHECKING:
-    from cpreplicate.cli.toml_file import TomlFile
     from cpreplicate.core.plan import Cap
-    from cpreplicate.operations.sync_plan import SyncRequest
-    from cpreplicate.operations.verify import Sample
-    from cpreplicate.runners import ExecutionOptions
-    from cpreplicate.storage import Limits, Side, Sides
 
-STORAGES = "cpreplicate.storages"
-_NARRATED = "cpreplicate.narrated"
-REPLICATE_CODES = """\b
-EXIT STATUS
-   0  done, or nothing to do
-   2  usage
-   3  some copies failed: not committed, nothing deleted
-   5  metadata not understood
-   6  refused for safety
-   7  a storage could not be reached within --retry-for
-  10  the source is not there, or referenced files are missing or too short
-  11  lease held by another run
-  12  source moved on; run again to take the newest checkpoint"""
-ACCESS = ("hdfs_client", "max_rps", "bandwidth", "retry_for", "replication", "block_size")
-STOPPED_CODES = "\n 129, 130, 143  stopped by SIGHUP, SIGINT or SIGTERM; run again to resume"
-READ_CODES = """\b
-EXIT STATUS
-   0  done
-   5  metadata not understood
-   7  a storage could not be reached within --retry-for
-  10  not there"""
+_UNREACHABLE = {7: "a storage could not be reached within --retry-for"}
+READ_CODES: Mapping[int, str] = {
+    0: "done",
+    2: "usage",
+    5: "metadata not understood",
+    **_UNREACHABLE,
+    10: "not there",
+}
+REPLICATE_CODES: Mapping[int, str] = {
+    0: "done, or nothing to do",
+    2: "usage",
+    3: "some copies failed: not committed, nothing deleted",
+    5: "metadata not understood",
+    6: "refused for safety",
+    **_UNREACHABLE,
+    10: "the source is not there, or referenced files are missing or too short",
+    11: "lease held by another run",
+    12: "source moved on; run again to take the newest checkpoint",
+}
+REPLICA_CODES: Mapping[int, str] = {
+    0: "done, or nothing to do",
+    2: "usage",
+    6: "refused for safety",
+    **_UNREACHABLE,
+    10: "no replica there",
+    11: "lease held by another run",
+}
+STOPPED_CODES: Mapping[int, str] = {
+    129: "stopped by SIGHUP; run again to resume",
+    130: "stopped by SIGINT (Ctrl-C); run again to resume",
+    143: "stopped by SIGTERM; run again to resume",
+}
 
 
-def place(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+def location(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Convert an argument to a URI."""
     return uri.absolute(value, str(Path.cwd()))
 
 
-def place_if_any(
+def optional_location(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> str | None:
+    """Convert the value of an option to a URI; None stays None."""
     return None if value is None else uri.absolute(value, str(Path.cwd()))
 
 
-def places(
+def _locations(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     return tuple(uri.absolute(value, str(Path.cwd())) for value in values)
 
 
-def remaps(
+def _remaps(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[uri.Remap, ...]:
     return uri.parse_remaps(values, str(Path.cwd()))
 
 
-def config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    """Options of a TOML file, a table a command, become the defaults that flags and environment
-    override.
-    """
-    if value is not None:
-        from cpreplicate.cli.config import load
-
-        assert isinstance(context.command, click.Group)
-        context.default_map, context.meta[STORAGES] = load(value, context.command.commands)
-
-
-paths_option = click.option(
-    "--paths", type=click.Choice(["auto", "relative", "absolute"]), default="auto", show_default=True,
-    help="How the replica's _metadata names its files. auto: relative where Flink's default restore is safe with it, else"
-    " absolute.",
-)  # fmt: skip
-remap_option = click.option(
-    "--remap", multiple=True, metavar="FROM=TO", callback=remaps,
-    help="Read files recorded below FROM from TO: a renamed nameservice, `s3a=s3`, a mounted copy. Repeatable.",
-)  # fmt: skip
-output_option = click.option(
-    "--output", type=click.Choice(["text", "json", "ndjson"]), default="text", show_default=True,
-    help="How stdout tells the result; see docs/json.md.",
-)  # fmt: skip
-
-
-def replicate_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """SOURCE, TARGET_ROOT and what shapes the plan: the same for `diff` and `sync`."""
-    return _all(command, [
-        click.argument("source", callback=place),
-        click.argument("target_root", callback=place),
-        paths_option,
-        click.option("--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-                     help="Checkpoints that the replica holds."),
-        remap_option,
-        click.option("--source-root", multiple=True, metavar="URI", callback=places,
-                     help="Read only below these roots, the job's own directory and what --remap names. Default: the"
-                     " filesystem of SOURCE. Repeatable."),
-        click.option("--adopt", is_flag=True, help="Accept a directory that holds other files: what is there is never changed"
-                     " or deleted, and kept where it equals the source's."),
-        click.option("--same-source", is_flag=True, help="Accept SOURCE as another name of the replica's source: a renamed"
-                     " nameservice, a moved checkpoint directory."),
-        click.option("--allow-older", is_flag=True, help="Follow a job that was started from scratch and counts its checkpoints"
-                     " anew: take the checkpoint that was completed last, and withdraw those with higher numbers."),
-        storage_options.source_conf,
-        storage_options.target_conf,
-        storage_options.access,
-        click.option("--actions", is_flag=True, help="Tell every file, not only sums."),
-        output_option,
-    ])  # fmt: skip
-
-
-def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What carries out copies and deletes."""
-    return _all(command, [
-        click.option("--runner", type=click.Choice(["auto", "spark", "inline"]), default="auto", show_default=True,
-                     help="What copies and deletes: Spark executors, or threads of this process. auto: what is"
-                     " estimated to be faster, Spark's start included."),
-        click.option("--master", metavar="URL", help="Spark master. Default: what spark-submit or the properties name, else"
-                     " local[*] with four tries a batch."),
-        click.option("--conf", multiple=True, metavar="K=V", callback=_properties, help="A property of Spark. Repeatable."),
-        click.option("--properties-file", metavar="FILE", help="Properties of Spark, as spark-submit reads them; --conf wins."),
-        click.option("--parallelism", type=click.IntRange(1), metavar="N",
-                     help="Slots to fill with batches (spark), or files copied at once (inline). Default: what the cluster"
-                     " offers, what the storages like."),
-        click.option("--batch-bytes", metavar="SIZE", callback=storage_options.parsed(storage_options.size),
-                     help="At most so many bytes a batch, unless it is one file. Default: 8GiB."),
-        click.option("--batch-files", type=click.IntRange(1), metavar="N",
-                     help="At most so many files a batch. Default: 2000."),
-        click.option("--streams", type=click.IntRange(1), metavar="N",
-                     help="Files that a task copies at once. Default: what the storages like, 8 of large ones."),
-        click.option("--explain", is_flag=True, help="Tell which runner was chosen, and why."),
-        click.option("--progress", type=click.Choice(["auto", "bar", "lines", "ndjson", "none"]), default="auto",
-                     show_default=True, help="How stderr tells how far it is. auto: a bar on a terminal, else a line every"
-                     " ten seconds."),
-        lock_wait,
-    ])  # fmt: skip
-
-
-def _properties(
+def _spark_properties(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    pairs = [value.partition("=") for value in values]
-    if wrong := [
-        value
-        for value, (name, equals, _) in zip(values, pairs, strict=True)
-        if not (name and equals)
-    ]:
+    return tuple(map(_spark_property, values))
+
+
+def _spark_property(value: str) -> tuple[str, str]:
+    name, equals, text = value.partition("=")
+    if not (name and equals):
         raise click.BadParameter(
-            f"{wrong[0]}: expected a property of Spark such as spark.executor.cores=4"
+            f"{value}: expected a property of Spark such as spark.executor.cores=4"
         )
-    return tuple((name.strip(), text.strip()) for name, _, text in pairs)
-
-
-_EXECUTION = (
-    "runner", "master", "parallelism", "batch_bytes", "batch_files", "streams", "explain",
-)  # fmt: skip
-
-
-def execution_of(options: dict[str, Any]) -> ExecutionOptions:
-    """Build `ExecutionOptions`; take `runner_options` out of the options."""
-    from cpreplicate.cli.config import spark_properties
-    from cpreplicate.output import show_progress
-    from cpreplicate.runners import ExecutionOptions
-
-    file = options.pop("properties_file")
-    conf = (*(spark_properties(file) if file else ()), *options.pop("conf"))
-    show = show_progress(options.pop("progress"))
-    chosen = {name: options.pop(name) for name in _EXECUTION}
-    return ExecutionOptions(conf=conf, show=show, **chosen)
-
-
-lock_wait = click.option(
-    "--lock-wait", metavar="TIME", default="0s", show_default=True, callback=storage_options.parsed(storage_options.seconds),
-    help="How long to wait for another run that holds the replica's lease, as in 5m.",
-)  # fmt: skip
+    return name.strip(), text.strip()
 
 
 def cap(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Cap | None:
+    """Convert the value of `--max-delete`; None stays None."""
     from cpreplicate.core.plan import Cap
 
     if value is None:
@@ -197,114 +103,227 @@ def cap(_context: click.Context, _parameter: click.Parameter, value: str | None)
     return Cap(storage_options.share(value), is_share=True)
 
 
-max_delete = click.option(
-    "--max-delete", metavar="N|P%", callback=cap,
-    help="Do nothing, and exit with 6, if more files are to be deleted, or a larger share of the replica's.",
-)  # fmt: skip
+def load_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """Make the tables of a TOML file the defaults of the commands.
+
+    Flags and environment variables override them.
+    """
+    if value is not None:
+        from cpreplicate.cli.config import load
+
+        assert isinstance(context.command, click.Group)
+        context.default_map, context.meta[STORAGES] = load(value, context.command.commands)
 
 
-def deletes_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How far deletes go, and when."""
-    return _all(command, [
-        max_delete,
-        click.option("--async-deletes", is_flag=True, help="Return after the commit: files that only the old checkpoint"
-                     " needed are deleted by `watch` between two checkpoints, or left to `sweep`."),
-    ])  # fmt: skip
+paths = groups.path(
+    "--paths",
+    type=click.Choice(["auto", "relative", "absolute"]),
+    default="auto",
+    show_default=True,
+    help="How the _metadata of the replica names its files. auto: relative if Flink's default"
+    " restore is safe with it, else absolute.",
+)
+remap = groups.path(
+    "--remap",
+    multiple=True,
+    metavar="FROM=TO",
+    callback=_remaps,
+    help="Read files recorded below FROM from TO: a renamed nameservice, `s3a=s3`, a mounted copy."
+    " Repeatable.",
+)
+dry_run = groups.basic(
+    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
+)
+lock_wait = groups.limit(
+    "--lock-wait",
+    metavar="TIME",
+    default="0s",
+    show_default=True,
+    callback=storage_options.parsed(storage_options.seconds),
+    help="How long to wait for another run that holds the lease of the replica, such as 5m.",
+)
+max_delete = groups.limit(
+    "--max-delete",
+    metavar="N|P%",
+    callback=cap,
+    help="Do nothing, and exit with 6, if more files would be deleted, or a larger share of the"
+    " replica's files.",
+)
+actions = groups.output("--actions", is_flag=True, help="List every file instead of totals.")
 
+progress_options = groups.all_of(
+    groups.output(
+        "--progress",
+        type=click.Choice(["auto", "bar", "lines", "ndjson", "none"]),
+        default="auto",
+        show_default=True,
+        help="Progress display on stderr. auto: a bar on a terminal, else a line every ten"
+        " seconds. ndjson: messages are JSON objects, too.",
+    ),
+    groups.output(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        help="Print only warnings and errors to stderr: no progress, no messages.",
+    ),
+)
+output_options = groups.all_of(
+    groups.output(
+        "--output",
+        type=click.Choice(["text", "json", "ndjson"]),
+        default="text",
+        show_default=True,
+        help="Output format on stdout; see docs/json.md.",
+    ),
+    progress_options,
+)
 
-def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What of the files' content is read and compared."""
-    return _all(command, [
-        click.option("--content", is_flag=True, help="Read every file and compare the CRC32C recorded when it was copied."),
-        click.option("--sample", metavar="SHARE", callback=storage_options.parsed(storage_options.share),
-                     help="Read a part only, as in 5%."),
-        click.option("--seed", type=int, default=0, show_default=True, help="Which part: another seed reads other files."),
-    ])  # fmt: skip
+plan_options = groups.all_of(
+    click.argument("source", callback=location),
+    click.argument("target_root", callback=location),
+    groups.basic(
+        "--keep",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Number of checkpoints that the replica holds.",
+    ),
+    groups.basic(
+        "--allow-older",
+        is_flag=True,
+        help="Follow a job that was started from scratch and counts its checkpoints from 1 again:"
+        " take the checkpoint that was completed last, and withdraw those with higher numbers.",
+    ),
+    groups.basic(
+        "--same-source",
+        is_flag=True,
+        help="Accept SOURCE as another name of the replica's source: a renamed nameservice, a"
+        " moved checkpoint directory.",
+    ),
+    groups.basic(
+        "--adopt",
+        is_flag=True,
+        help="Accept a directory that holds other files. They are never changed or deleted. A file"
+        " that the checkpoint needs is kept if its content equals the source's.",
+    ),
+    paths,
+    remap,
+    groups.path(
+        "--source-root",
+        multiple=True,
+        metavar="URI",
+        callback=_locations,
+        help="Read only below these roots, the job's own directory and the directories of --remap."
+        " Default: the filesystem of SOURCE. Repeatable.",
+    ),
+    storage_options.source_conf,
+    storage_options.target_conf,
+    storage_options.access,
+    actions,
+    output_options,
+)
 
+runner_options = groups.all_of(
+    groups.spark(
+        "--runner",
+        type=click.Choice(["auto", "spark", "inline"]),
+        default="auto",
+        show_default=True,
+        help="What copies and deletes: Spark executors, or threads of this process (inline). auto:"
+        " the one that is estimated to be faster, with the startup time of Spark.",
+    ),
+    groups.spark(
+        "--master",
+        metavar="URL",
+        help="Spark master. Default: that of spark-submit or of the properties, else local[*] with"
+        " four attempts per batch.",
+    ),
+    groups.spark(
+        "--conf",
+        multiple=True,
+        metavar="K=V",
+        callback=_spark_properties,
+        help="A property of Spark. Repeatable.",
+    ),
+    groups.spark(
+        "--properties-file",
+        metavar="FILE",
+        help="File of Spark properties, as for spark-submit. --conf overrides it.",
+    ),
+    groups.spark(
+        "--parallelism",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of task slots to fill with batches (spark), or of files copied at the same"
+        " time (inline). Default: the slots of the cluster, or a number that suits the storages.",
+    ),
+    groups.spark(
+        "--batch-bytes",
+        metavar="SIZE",
+        callback=storage_options.parsed(storage_options.size),
+        help="Maximum size of a batch of several files. Default: 8GiB.",
+    ),
+    groups.spark(
+        "--batch-files",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Maximum number of files in a batch. Default: 2000.",
+    ),
+    groups.spark(
+        "--streams",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of files that a task copies at the same time. Default: a number that suits"
+        " the storages, 8 for large files.",
+    ),
+    groups.spark("--explain", is_flag=True, help="Print which runner was chosen, and why."),
+    lock_wait,
+)
 
-def _all(
-    command: Callable[..., Any], decorators: Sequence[Callable[..., Any]]
-) -> Callable[..., Any]:
-    for decorate in reversed(decorators):
-        command = decorate(command)
-    return command
+delete_options = groups.all_of(
+    max_delete,
+    groups.basic(
+        "--async-deletes",
+        is_flag=True,
+        help="Return after the commit. Files that only the old checkpoint needed are deleted by"
+        " `watch` between two checkpoints, or left to `sweep`.",
+    ),
+)
+check_content = groups.basic(
+    "--check-content",
+    is_flag=True,
+    help="Read the files that are kept, and copy again those whose content differs from the"
+    " recorded one.",
+)
 
-
-def sample_of(options: dict[str, Any]) -> Sample:
-    """Takes `content_options` out of the options."""
-    from cpreplicate.operations.verify import Sample
-
-    sample, content, seed = options.pop("sample"), options.pop("content"), options.pop("seed")
-    return Sample(sample if sample is not None else float(content), seed)
+content_options = groups.all_of(
+    groups.basic(
+        "--content",
+        is_flag=True,
+        help="Read every file and compare it with the CRC32C recorded when it was copied.",
+    ),
+    groups.basic(
+        "--sample",
+        metavar="SHARE",
+        callback=storage_options.parsed(storage_options.share),
+        help="Read and compare only a share of the files, such as 5%.",
+    ),
+    groups.basic(
+        "--seed",
+        type=int,
+        default=0,
+        show_default=True,
+        help="Which files --sample reads: another seed selects others.",
+    ),
+)
 
 
 @contextmanager
-def showing_what_was_refused(show: Callable[[Any], object]) -> Iterator[None]:
-    """Over the cap of deletes: tell what would have been deleted, then the refusal."""
+def showing_refused_plan(show: Callable[[Any], object]) -> Iterator[None]:
+    """Show the plan when it would delete more than `--max-delete` allows, then raise."""
     try:
         yield
     except TooManyDeletes as error:
         show(error.report)
         raise
-
-
-def add_storages(file: TomlFile) -> None:
-    """Have the `[storage."…"]` tables of another file count too."""
-    from cpreplicate.cli.config import storages_of
-
-    meta = click.get_current_context().meta
-    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(file)}
-
-
-def sides_of(options: dict[str, Any]) -> Sides:
-    """Takes what tells how both sides are reached out of the options."""
-    from cpreplicate.storage import Sides
-
-    limits = storage_options.limits_of(options)
-    source = side_of(options.pop("source_conf"), options, limits)
-    target = side_of(options.pop("target_conf"), options, limits)
-    return Sides(source, target, options.pop("preserve", False))
-
-
-def request_of(options: dict[str, Any]) -> SyncRequest:
-    from cpreplicate.operations.sync_plan import SyncRequest
-    from cpreplicate.runners import ExecutionOptions
-
-    both = sides_of(options)
-    for name in ("dry_run", "actions", "output"):
-        options.pop(name, None)
-    execution = execution_of(options) if "runner" in options else ExecutionOptions()
-    rest = without_access(options)
-    return SyncRequest(
-        remaps=rest.pop("remap"),
-        source_roots=rest.pop("source_root"),
-        sides=both,
-        execution=execution,
-        **rest,
-    )
-
-
-def without_access(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that do not tell how storages are reached."""
-    return {name: value for name, value in options.items() if name not in ACCESS}
-
-
-def side_of(words: tuple[str, ...], options: dict[str, Any], limits: Limits | None = None) -> Side:
-    _narrate_retries(options.get("progress", "auto"))
-    storages = click.get_current_context().meta.get(STORAGES, {})
-    return storage_options.side(
-        words, storages, options, limits or storage_options.limits_of(options)
-    )
-
-
-def _narrate_retries(progress: str) -> None:
-    """Report retries as the command narrates.
-
-    The options of a job of a fleet come later, and change nothing.
-    """
-    meta = click.get_current_context().meta
-    if _NARRATED not in meta:
-        from cpreplicate.output import narrator
-
-        meta[_NARRATED] = True
-        narrate_with(narrator(progress))

@@ -1,4 +1,4 @@
-"""What a result that could not be written to stdout means for the exit code."""
+"""Choose the exit code when a result could not be written to stdout."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ UNWRITTEN = 1
 def read_code(unwritten: OSError | None) -> int:
     """Return the exit code of a command that only reads: without its result it did nothing.
 
-    A reader that has seen enough, such as `head`, is no reason for a message.
+    No message is printed for a reader that closed the pipe early, such as `head`.
     """
-    from cpreplicate.output import complain
+    from cpreplicate.output import write_error
 
     if unwritten is None:
         return 0
     if unwritten.errno != EPIPE:
-        complain(_text(unwritten))
+        write_error(_text(unwritten))
     return UNWRITTEN
 
 
 def change_code(unwritten: OSError | None) -> int:
-    """Return the exit code of a command that changed a replica: what it did counts.
+    """Return the exit code of a command that changed a replica, and warn that its result is lost.
 
-    The loss is mentioned on stderr.
+    The exit code is about the work that was done.
     """
-    from cpreplicate.output import warn
+    from cpreplicate.output import write_warning
 
     if unwritten is not None:
-        warn(f"{_text(unwritten)}. The work is done, and the exit code is its own")
+        write_warning(f"{_text(unwritten)}. The work is done, and the exit code is its own")
     return 0
 
 

@@ -1,6 +1,4 @@
-"""Tables of a TOML file that hold options of a command: their keys and values are those of its
-parameters.
-"""
+"""Check and convert tables of a TOML file whose keys are the options of a command."""
 
 from __future__ import annotations
 
@@ -13,13 +11,7 @@ from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import UsageError
 
 # the metavars of options that are parsed from text
-_NUMBER_OR_TEXT = (
-    "TIME",
-    "SIZE",
-    "SIZE/s",
-    "SHARE",
-    "N|P%",
-)
+_NUMBER_OR_TEXT = ("TIME", "SIZE", "SIZE/s", "SHARE", "N|P%")
 
 
 def spelled(name: str) -> str:
@@ -38,31 +30,40 @@ def _key_of(parameter: click.Parameter) -> str:
     return spelled(parameter.name or "")
 
 
-def check_value(
+def checked(
     file: TomlFile, title: str, parameter: click.Parameter, value: object, *key: str | int
 ) -> Any:
-    """Return the value of a parameter, an array where several may be given.
+    """Return the raw value of a parameter: a list where several may be given.
 
-    Raises `click.UsageError` with its line.
+    Raises `click.UsageError` with the line of a value of the wrong type.
     """
-    text, types = _wanted(parameter)
-    several = isinstance(parameter, click.Option) and parameter.multiple
-    values = value if several and isinstance(value, list) else [value]
-    if not all(type(each) in types for each in values):
-        text = f"{text}, or an array of them" if several else text
-        raise file.error(f"{key[-1]!r} in {title} must be {text}, not {_shown(value)}", *key)
-    result = values if several else value
-    try:
-        parameter.process_value(
-            click.Context(click.Command(title), parent=click.get_current_context()), result
+    expected, types = _expected(parameter)
+    is_multiple = isinstance(parameter, click.Option) and parameter.multiple
+    values = value if is_multiple and isinstance(value, list) else [value]
+    if not all(type(item) in types for item in values):
+        expected = f"{expected}, or an array of them" if is_multiple else expected
+        raise file.error(
+            f"{key[-1]!r} in {title} must be {expected}, not {_description(value)}", *key
         )
+    return values if is_multiple else value
+
+
+def converted(
+    file: TomlFile, title: str, parameter: click.Parameter, raw: object, *key: str | int
+) -> Any:
+    """Return the value that the command line makes of a raw one.
+
+    Raises `click.UsageError` with the line of what the parameter does not accept.
+    """
+    context = click.Context(click.Command(title), parent=click.get_current_context())
+    try:
+        return parameter.process_value(context, raw)
     except (click.UsageError, UsageError) as error:
         message = error.message if isinstance(error, click.UsageError) else str(error)
         raise file.error(f"{key[-1]!r} in {title}: {message}", *key) from error
-    return result
 
 
-def _wanted(parameter: click.Parameter) -> tuple[str, Container[type]]:
+def _expected(parameter: click.Parameter) -> tuple[str, Container[type]]:
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return "true or false", (bool,)
     if isinstance(parameter.type, click.types.IntParamType):
@@ -74,7 +75,7 @@ def _wanted(parameter: click.Parameter) -> tuple[str, Container[type]]:
     return "a string", (str,)
 
 
-def _shown(value: object) -> str:
+def _description(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

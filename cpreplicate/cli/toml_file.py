@@ -1,4 +1,4 @@
-"""A TOML file whose mistakes are reported with file, line and key."""
+"""Read TOML files, and report mistakes in them with file, line and key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class TomlFile:
-    """A TOML file as read: `tables` is what it holds."""
+    """A parsed TOML file; `tables` are its contents."""
 
     def __init__(self, path: str) -> None:
         """Read and parse the file. Raises `click.UsageError`."""
@@ -35,22 +35,29 @@ class TomlFile:
         self._text = text
 
     def error(self, message: str, *key: str | int) -> click.UsageError:
-        """Return the error for a key, given by the names of its tables and its own, with its line
-        in front.
+        """Return an error that begins with the file and the line of a key.
+
+        `key` is the names of its tables and its own. Where its line is not known, it is that of the
+        innermost table whose line is.
         """
         lines = _lines_of_keys(self._text)
-        known = next(
-            (lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in lines), None
-        )
-        return self._error(message, known)
+        prefixes = (key[:end] for end in range(len(key), 0, -1))
+        line = next((lines[prefix] for prefix in prefixes if prefix in lines), None)
+        return self._error(message, line)
 
     def unknown(
-        self, what: str, name: str, place: str, valid: Collection[str], *key: str | int
+        self, kind: str, name: str, where: str, valid: Collection[str], *key: str | int
     ) -> click.UsageError:
-        """Return the error for a name that is not one of `valid`, with the nearest of them or all."""
-        near = difflib.get_close_matches(name, valid, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"valid are {', '.join(sorted(valid))}"
-        return self.error(f"unknown {what} {name!r}{place}; {hint}", *key)
+        """Return the error for a name that is not in `valid`.
+
+        It suggests the most similar valid name, or lists all.
+        """
+        similar = difflib.get_close_matches(name, valid, 1)
+        if similar:
+            hint = f"did you mean {similar[0]!r}?"
+        else:
+            hint = f"valid are {', '.join(sorted(valid))}"
+        return self.error(f"unknown {kind} {name!r}{where}; {hint}", *key)
 
     def _read(self) -> str:
         try:
@@ -66,8 +73,8 @@ class TomlFile:
             ) from error
 
     def _syntax(self, message: str, text: str) -> click.UsageError:
-        at = _AT_LINE.search(message)
-        line = int(at[1]) if at and at[1] else text.rstrip().count("\n") + 1
+        match = _AT_LINE.search(message)
+        line = int(match[1]) if match and match[1] else text.rstrip().count("\n") + 1
         return self._error(_AT_LINE.sub("", message), line)
 
     def _error(self, message: str, line: int | None) -> click.UsageError:
@@ -77,8 +84,8 @@ class TomlFile:
 
 
 def _lines_of_keys(text: str) -> dict[Key, int]:
-    """Return the line of each table and key; tables of an array are told apart by their index."""
-    found: dict[Key, int] = {}
+    """Return the line of each table and key; a table of an array has its index in its key."""
+    lines: dict[Key, int] = {}
     lengths: Counter[Key] = Counter()
     table: Key = ()
     for line, is_header, statement in _statements(text):
@@ -88,13 +95,14 @@ def _lines_of_keys(text: str) -> dict[Key, int]:
         else:
             keys = [table + key for key in _keys(statement)]
         for key in keys:
-            found.setdefault(key, line)
-    return found
+            lines.setdefault(key, line)
+    return lines
 
 
 def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any]]]:
-    """Yield each statement, a header or a key with its value, with its first line: lines that can
-    be parsed together.
+    """Yield the first line, whether it is a header, and the parsed form of each statement.
+
+    A statement is the fewest lines that can be parsed together: a header, or a key and its value.
     """
     first, pending = 1, ""
     for number, line in enumerate(text.split("\n"), 1):
@@ -109,7 +117,7 @@ def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, Any]]]:
 
 
 def _header(statement: Any, lengths: Counter[Key]) -> Key:
-    """Return the table that a header such as `[a.b]` or `[[a]]` begins."""
+    """Return the key of the table that a header such as `[a.b]` or `[[a]]` begins."""
     key: Key = ()
     while statement:
         name, statement = next(iter(statement.items()))
@@ -123,14 +131,12 @@ def _header(statement: Any, lengths: Counter[Key]) -> Key:
 
 
 def _keys(value: Any) -> Iterator[Key]:
-    """Yield every key of a statement, those of inline tables too."""
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
+    """Yield every key of a statement, also those of inline tables and arrays."""
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
     for name, inner in items:
         yield (name,)
         yield from ((name, *key) for key in _keys(inner))

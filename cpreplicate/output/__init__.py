@@ -1,7 +1,7 @@
-"""Every word that a person or a script reads. stdout carries the result, stderr the narration.
+"""Everything that a person or a script reads: results on stdout, messages on stderr.
 
-Each `show_…` returns the error if stdout cannot take the result, so that its command can choose the
-exit code.
+Each `show_…` returns the error if the result cannot be written to stdout, so that its command can
+choose the exit code.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
-from cpreplicate.output import json as json_output
-from cpreplicate.output import text
+from cpreplicate.output import json, text
 from cpreplicate.output.streams import write_message, write_messages, write_result
 from cpreplicate.runners import ShowProgress
 
+# Other modules of this package are imported when they are needed: a sync with nothing to do is
+# quick without them.
 if TYPE_CHECKING:
     from cpreplicate.operations.fleet import FleetReport
     from cpreplicate.operations.promote import Promotion
@@ -28,7 +29,7 @@ Form = Literal["text", "json", "ndjson"]
 
 __all__ = [
     "Form",
-    "complain",
+    "discard",
     "narrate",
     "narrator",
     "show_fleet",
@@ -40,121 +41,121 @@ __all__ = [
     "show_report",
     "show_sweep",
     "show_verifications",
-    "warn",
+    "write_error",
     "write_messages",
+    "write_warning",
 ]
 
 
 def narrate(line: str) -> None:
-    """Print what happens meanwhile to stderr."""
+    """Print to stderr what a command is doing."""
     write_message(line)
 
 
-def show_fleet(done: FleetReport, form: Form) -> OSError | None:
-    """The result of `fleet`."""
-    from cpreplicate.output import fleet
-
-    return _print(
-        {"text": fleet.fleet_text, "json": fleet.fleet_json, "ndjson": fleet.fleet_ndjson}[form](
-            done
-        )
-    )
+def discard(_line: str) -> None:
+    """Print nothing."""
 
 
 def narrator(progress: str) -> Callable[[str], None]:
-    """How to narrate beside progress of a form: beside events as events."""
+    """Return the function that narrates beside a progress display: as events beside events."""
     return _narrate_as_event if progress == "ndjson" else narrate
-
-
-def show_progress(form: progress.Form) -> ShowProgress | None:
-    """What shows how far a run is, in a form."""
-    from cpreplicate.output import progress
-
-    return progress.progress(form)
 
 
 def _narrate_as_event(line: str) -> None:
     from cpreplicate.output import progress
 
-    narrate(progress.narration(line))
+    write_message(progress.narration(line))
 
 
-def complain(line: str) -> None:
+def show_progress(form: progress.Form) -> ShowProgress | None:
+    """Return the function that shows progress in a form, None for `none`."""
+    from cpreplicate.output import progress
+
+    return progress.progress(form)
+
+
+def write_error(line: str) -> None:
     """Print why the run ended, as one line: `cpreplicate: error: …`."""
     write_message(f"cpreplicate: error: {line}")
 
 
-def warn(line: str) -> None:
+def write_warning(line: str) -> None:
     """Print what went wrong without ending the run, as one line: `cpreplicate: warning: …`."""
     write_message(f"cpreplicate: warning: {line}")
 
 
 def show_inspection(inspection: Inspection, form: Form) -> OSError | None:
-    """The result of `inspect`."""
-    return _print(
-        text.inspection(inspection) if form == "text" else json_output.inspection(inspection)
-    )
+    """Print the result of `inspect`."""
+    if form == "text":
+        return _print(text.inspection(inspection))
+    return _print(json.inspection_json(inspection))
 
 
 def show_references(rows: list[ReferenceRow], form: Form) -> OSError | None:
-    """The result of `inspect --refs`."""
-    return _print(text.references(rows) if form == "text" else json_output.rows(rows, form))
+    """Print the result of `inspect --refs`."""
+    return _print(text.references(rows) if form == "text" else json.rows_json(rows, form))
 
 
 def show_report(report: Report, form: Form, actions: bool) -> OSError | None:
-    """The result of `diff` and `sync`; with `actions`, every file."""
+    """Print the result of `diff` or `sync`; with `actions`, every file."""
+    if form == "text":
+        return _print(text.report(report, actions))
     if form == "ndjson":
-        return _print(json_output.rows(report.plan.actions, form))
-    return _print(
-        text.report(report, actions) if form == "text" else json_output.report(report, actions)
-    )
+        return _print(json.rows_json(report.plan.actions, form))
+    return _print(json.report_json(report, actions))
 
 
-def show_verifications(found: Sequence[Verification], form: Form) -> OSError | None:
-    """The result of `verify`: of one checkpoint an object.
+def show_verifications(verifications: Sequence[Verification], form: Form) -> OSError | None:
+    """Print the result of `verify`: an object for one checkpoint, an array for several.
 
-    Of several an array, or an object a line.
+    As ndjson, an object per line.
     """
     if form == "text":
-        return _print("\n\n".join(map(text.verification, found)))
-    objects = [json_output.verification(each) for each in found]
-    return _print(
-        f"[{', '.join(objects)}]" if form == "json" and len(objects) > 1 else "\n".join(objects)
-    )
+        return _print("\n\n".join(map(text.verification, verifications)))
+    objects = list(map(json.verification_json, verifications))
+    if form == "json" and len(objects) > 1:
+        return _print(f"[{', '.join(objects)}]")
+    return _print("\n".join(objects))
 
 
-def show_sweep(found: Sweep, form: Form, actions: bool) -> OSError | None:
-    """The result of `sweep`; with `actions`, every file."""
-    # it and what it tells of take time that a sync with nothing to do has not
-    from cpreplicate.output import (
-        maintenance,
-    )
+def show_sweep(sweep: Sweep, form: Form, actions: bool) -> OSError | None:
+    """Print the result of `sweep`; with `actions`, every file."""
+    from cpreplicate.output import maintenance
 
+    if form == "text":
+        return _print(maintenance.sweep_text(sweep, actions))
     if form == "ndjson":
-        return _print(json_output.rows(found.deletes, form))
-    return _print(
-        maintenance.sweep_text(found, actions)
-        if form == "text"
-        else maintenance.sweep_json(found, actions)
-    )
+        return _print(json.rows_json(sweep.deletes, form))
+    return _print(maintenance.sweep_json(sweep, actions))
 
 
-def show_relocation(done: Relocation, form: Form) -> OSError | None:
-    """The result of `relocate`."""
+def show_relocation(relocation: Relocation, form: Form) -> OSError | None:
+    """Print the result of `relocate`."""
     from cpreplicate.output import maintenance
 
-    return _print(
-        maintenance.relocation_text(done) if form == "text" else maintenance.relocation_json(done)
-    )
+    if form == "text":
+        return _print(maintenance.relocation_text(relocation))
+    return _print(maintenance.relocation_json(relocation))
 
 
-def show_promotion(done: Promotion, form: Form) -> OSError | None:
-    """The result of `promote`."""
+def show_promotion(promotion: Promotion, form: Form) -> OSError | None:
+    """Print the result of `promote`."""
     from cpreplicate.output import maintenance
 
-    return _print(
-        maintenance.promotion_text(done) if form == "text" else maintenance.promotion_json(done)
-    )
+    if form == "text":
+        return _print(maintenance.promotion_text(promotion))
+    return _print(maintenance.promotion_json(promotion))
+
+
+def show_fleet(report: FleetReport, form: Form) -> OSError | None:
+    """Print the result of `fleet`."""
+    from cpreplicate.output import fleet
+
+    if form == "text":
+        return _print(fleet.fleet_text(report))
+    if form == "ndjson":
+        return _print(fleet.fleet_ndjson(report))
+    return _print(fleet.fleet_json(report))
 
 
 def _print(result: str) -> OSError | None:

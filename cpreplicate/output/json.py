@@ -1,4 +1,4 @@
-"""Results for machines: the stable JSON of `docs/json.md`."""
+"""Results for programs: the stable JSON of `docs/json.md`."""
 
 from __future__ import annotations
 
@@ -13,48 +13,62 @@ from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
 
 
-def inspection(found: Inspection) -> str:
-    """`inspect --output json`."""
-    return json.dumps(asdict(found))
+def inspection_json(inspection: Inspection) -> str:
+    """Return the result of `inspect --output json`."""
+    return json.dumps(asdict(inspection))
 
 
-def rows(found: Iterable[ReferenceRow | Action], form: str) -> str:
-    """Named tuples as objects: one a line for ndjson, an array for json."""
-    objects = (json.dumps(row._asdict()) for row in found)
+def rows_json(rows: Iterable[ReferenceRow | Action], form: str) -> str:
+    """Return rows as JSON objects: one per line for ndjson, an array for json."""
+    objects = (json.dumps(row._asdict()) for row in rows)
     return "\n".join(objects) if form == "ndjson" else f"[{', '.join(objects)}]"
 
 
-def report(done: Report, actions: bool) -> str:
-    """`diff|sync --output json`."""
-    plan = done.plan
+def report_json(report: Report, actions: bool) -> str:
+    """Return the result of `diff` or `sync --output json`; with `actions`, every file."""
+    return json.dumps(report_object(report, actions))
+
+
+def report_object(report: Report, actions: bool) -> dict[str, Any]:
+    """Return the object that `report_json` prints."""
+    plan = report.plan
     result: dict[str, Any] = {
         "source": plan.source,
         "replica": plan.replica,
         "checkpoint": plan.checkpoint,
         "checkpoint_id": plan.checkpoint_id,
         "base_checkpoint_id": plan.base_checkpoint_id,
-        "copy": _sum(plan.copies),
-        "keep": _sum(plan.keeps),
-        "delete": _sum(plan.deletes),
-        "committed": done.committed,
-        "undeleted": len(done.undeleted),
-        "runner": done.runner,
-        "seconds": round(done.seconds, 3),
+        "copy": _totals(plan.copies),
+        "keep": _totals(plan.keeps),
+        "delete": _totals(plan.deletes),
+        "committed": report.committed,
+        "undeleted": len(report.undeleted),
+        "runner": report.runner,
+        "seconds": round(report.seconds, 3),
         "paths": plan.paths_reported,
-        "restore": {"claim_mode": done.restore.claim_mode, "command": done.restore.command},
-        "warnings": list(done.warnings),
+        "restore": {"claim_mode": report.restore.claim_mode, "command": report.restore.command},
+        "warnings": list(report.warnings),
     }
     if actions:
         result["actions"] = [action._asdict() for action in plan.actions]
-    return json.dumps(result)
+    return result
 
 
-def verification(found: Verification) -> str:
-    """`verify --output json`."""
-    result = asdict(found)
-    return json.dumps({"replica": result.pop("replica"), "checkpoint_id": result.pop("checkpoint_id"),
-                       "restorable": found.restorable, **result})  # fmt: skip
+def verification_json(verification: Verification) -> str:
+    """Return the result of `verify --output json`."""
+    return json.dumps(verification_object(verification))
 
 
-def _sum(actions: tuple[Action, ...]) -> dict[str, int]:
+def verification_object(verification: Verification) -> dict[str, Any]:
+    """Return the object that `verification_json` prints."""
+    result = asdict(verification)
+    return {
+        "replica": result.pop("replica"),
+        "checkpoint_id": result.pop("checkpoint_id"),
+        "restorable": verification.restorable,
+        **result,
+    }
+
+
+def _totals(actions: tuple[Action, ...]) -> dict[str, int]:
     return {"files": len(actions), "bytes": total(actions)}

@@ -1,4 +1,4 @@
-"""Results of `sweep`, `relocate` and `promote`, for people and for machines."""
+"""Results of `sweep`, `relocate` and `promote`, for people and for programs."""
 
 from __future__ import annotations
 
@@ -10,144 +10,149 @@ from cpreplicate.core.plan import total
 from cpreplicate.operations.promote import Promotion, Starting
 from cpreplicate.operations.relocate import Relocation
 from cpreplicate.operations.sweep import Sweep
-from cpreplicate.output import json as json_output
 from cpreplicate.output import text
+from cpreplicate.output.json import verification_object
 from cpreplicate.output.streams import printable
 
-_SHOWN_LEFT = 12
 
-
-def sweep_text(found: Sweep, every: bool) -> str:
-    """What a sweep removes, or removed."""
+def sweep_text(sweep: Sweep, every: bool) -> str:
+    """Return what a sweep removes, or removed; with `every`, every file."""
+    left = Counter(sweep.found.left.values())
     facts = [
-        ("replica", f"{found.replica} (holds {', '.join(found.found.checkpoints)})"),
-        ("files", f"{found.found.files} in all"),
-        ("delete", f"{len(found.deletes)} files, {text.size(found.bytes)}"),
-        *((f"left ({count})", why) for why, count in Counter(found.found.left.values()).items()),
-        ("result", _sweep_result(found)),
+        ("replica", f"{sweep.replica} (holds {', '.join(sweep.found.checkpoints)})"),
+        ("files", f"{sweep.found.files} in all"),
+        ("delete", f"{len(sweep.deletes)} files, {text.size(sweep.bytes)}"),
+        *((f"left ({count})", reason) for reason, count in left.items()),
+        ("result", _sweep_result(sweep)),
     ]
-    parts = [
-        text.columns(facts),
-        text.actions((("delete", found.deletes),), every) if every or not found.done else "",
-    ]
-    return "\n\n".join(
-        [*filter(None, parts), *(printable(f"warning: {warning}") for warning in found.warnings)]
-    )
+    parts = [text.columns(facts)]
+    if every or not sweep.done:
+        parts.append(text.actions((("delete", sweep.deletes),), every))
+    parts += [printable(f"warning: {warning}") for warning in sweep.warnings]
+    return "\n\n".join(filter(None, parts))
 
 
-def _sweep_result(found: Sweep) -> str:
-    if not found.deletes:
-        return f"nothing to do ({found.seconds:.1f} s)"
-    if not found.done:
+def _sweep_result(sweep: Sweep) -> str:
+    if not sweep.deletes:
+        return f"nothing to do ({sweep.seconds:.1f} s)"
+    if not sweep.done:
         return "nothing done; these are the orphans"
-    where = f"moved to {found.trash}" if found.trash else "deleted"
-    return f"{where} ({found.runner}, {found.seconds:.1f} s)"
+    outcome = f"moved to {sweep.trash}" if sweep.trash else "deleted"
+    return f"{outcome} ({sweep.runner}, {sweep.seconds:.1f} s)"
 
 
-def sweep_json(found: Sweep, every: bool) -> str:
-    """`sweep --output json`."""
+def sweep_json(sweep: Sweep, every: bool) -> str:
+    """Return the result of `sweep --output json`; with `every`, every file."""
     result: dict[str, Any] = {
-        "replica": found.replica,
-        "checkpoints": list(found.found.checkpoints),
-        "files": found.found.files,
-        "delete": {"files": len(found.deletes), "bytes": total(found.deletes)},
-        "left": dict(Counter(found.found.left.values())),
-        "done": found.done,
-        "trash": found.trash,
-        "runner": found.runner,
-        "seconds": round(found.seconds, 3),
-        "warnings": list(found.warnings),
+        "replica": sweep.replica,
+        "checkpoints": list(sweep.found.checkpoints),
+        "files": sweep.found.files,
+        "delete": {"files": len(sweep.deletes), "bytes": total(sweep.deletes)},
+        "left": dict(Counter(sweep.found.left.values())),
+        "done": sweep.done,
+        "trash": sweep.trash,
+        "runner": sweep.runner,
+        "seconds": round(sweep.seconds, 3),
+        "warnings": list(sweep.warnings),
     }
     if every:
-        result["actions"] = [action._asdict() for action in found.deletes]
+        result["actions"] = [action._asdict() for action in sweep.deletes]
     return json.dumps(result)
 
 
-def relocation_text(done: Relocation) -> str:
-    """What became of each checkpoint."""
-    facts = [("replica", done.replica), *(("moved from", place) for place in done.moved_from)]
-    if done.root != done.replica:
-        facts.append(("for Flink at", done.root))
-    for each in done.checkpoints:
-        facts.append(
-            (
-                each.checkpoint,
-                (
-                    f"{'rewritten' if each.rewritten else 'left as it is'}; {each.paths}:"
-                    f" {each.reason}"
-                ),
-            )
+def relocation_text(relocation: Relocation) -> str:
+    """Return what was done with each checkpoint, and how to restore the newest."""
+    facts = [
+        ("replica", relocation.replica),
+        *(("moved from", location) for location in relocation.moved_from),
+    ]
+    if relocation.root != relocation.replica:
+        facts.append(("for Flink at", relocation.root))
+    for checkpoint in relocation.checkpoints:
+        outcome = "rewritten" if checkpoint.rewritten else "left as it is"
+        facts.append((checkpoint.checkpoint, f"{outcome}; {checkpoint.paths}: {checkpoint.reason}"))
+    newest = relocation.checkpoints[0]
+    restore = newest.restore
+    if restore.command:
+        how = text.lines(
+            [f"restore {newest.checkpoint} with ({restore.reason}):", f"    {restore.command}"]
         )
-    newest = done.checkpoints[0].restore
+    else:
+        how = f"do not restore it: {restore.reason}"
+    warnings = (printable(f"warning: {warning}") for warning in relocation.warnings)
+    return "\n\n".join([text.columns(facts), *warnings, how])
+
+
+def relocation_json(relocation: Relocation) -> str:
+    """Return the result of `relocate --output json`."""
+    checkpoints = [
+        {
+            "checkpoint": checkpoint.checkpoint,
+            "rewritten": checkpoint.rewritten,
+            "paths": checkpoint.paths,
+            "restore": {
+                "claim_mode": checkpoint.restore.claim_mode,
+                "command": checkpoint.restore.command,
+            },
+        }
+        for checkpoint in relocation.checkpoints
+    ]
+    return json.dumps(
+        {
+            "replica": relocation.replica,
+            "root": relocation.root,
+            "moved_from": list(relocation.moved_from),
+            "checkpoints": checkpoints,
+            "warnings": list(relocation.warnings),
+        }
+    )
+
+
+def promotion_text(promotion: Promotion) -> str:
+    """Return how to start the job, or what is wrong with the replica."""
+    verification = text.verification(promotion.verification)
+    start = promotion.starting
+    if start is None:
+        return f"{verification}\n\nnot promoted: the replica was left unchanged"
     how = text.lines(
         [
-            f"restore {done.checkpoints[0].checkpoint} with ({newest.reason}):",
-            f"    {newest.command}",
+            f"sealed {promotion.sealed}; start the job from it in one of these ways",
+            f"({start.restore.reason}):",
+            f"    {start.restore.command}",
+            f"    POST /jars/<jar>/run {json.dumps(start.rest)}",
+            "    FlinkDeployment (Kubernetes operator):",
+            *(f"        {line}" for line in _deployment(start)),
         ]
     )
-    warnings = (printable(f"warning: {warning}") for warning in done.warnings)
-    return "\n\n".join(
-        [
-            text.columns(facts),
-            *warnings,
-            how if newest.command else f"do not restore it: {newest.reason}",
-        ]
-    )
+    return f"{verification}\n\n{how}"
 
 
-def relocation_json(done: Relocation) -> str:
-    """`relocate --output json`."""
-    return json.dumps({
-        "replica": done.replica,
-        "root": done.root,
-        "moved_from": list(done.moved_from),
-        "checkpoints": [
-            {"checkpoint": each.checkpoint, "rewritten": each.rewritten, "paths": each.paths,
-             "restore": {"claim_mode": each.restore.claim_mode, "command": each.restore.command}}
-            for each in done.checkpoints
-        ],
-        "warnings": list(done.warnings),
-    })  # fmt: skip
-
-
-def promotion_text(done: Promotion) -> str:
-    """How to start the job, or what the replica wants."""
-    if done.starting is None:
-        return (
-            text.verification(done.verification)
-            + "\n\nnot promoted: the replica was left as it was"
-        )
-    start = done.starting
-    lines = [
-        f"sealed {done.sealed}; start the job from it in one of these ways",
-        f"({start.restore.reason}):",
-        f"    {start.restore.command}",
-        f"    POST /jars/<jar>/run {json.dumps(start.rest)}",
-        "    FlinkDeployment (Kubernetes operator):",
-        *(f"        {line}" for line in _operator(start)),
-    ]
-    return text.verification(done.verification) + "\n\n" + text.lines(lines)
-
-
-def _operator(start: Starting) -> list[str]:
+def _deployment(start: Starting) -> list[str]:
     lines = ["spec:", "  job:", f"    initialSavepointPath: {json.dumps(start.checkpoint)}"]
     if start.configuration:
-        lines += [
-            "  flinkConfiguration:",
-            *(f"    {key}: {value}" for key, value in start.configuration.items()),
-        ]
+        lines.append("  flinkConfiguration:")
+        lines += [f"    {key}: {value}" for key, value in start.configuration.items()]
     return lines
 
 
-def promotion_json(done: Promotion) -> str:
-    """`promote --output json`."""
-    start = done.starting
-    return json.dumps({
-        "replica": done.verification.replica,
-        "checkpoint": done.checkpoint,
-        "promoted": start is not None,
-        "sealed": done.sealed,
-        "restore": start and {"claim_mode": start.restore.claim_mode, "command": start.restore.command,
-                              "rest": start.rest, "configuration": start.configuration},
-        "verification": json.loads(json_output.verification(done.verification)),
-    })  # fmt: skip
+def promotion_json(promotion: Promotion) -> str:
+    """Return the result of `promote --output json`."""
+    start = promotion.starting
+    restore = None
+    if start is not None:
+        restore = {
+            "claim_mode": start.restore.claim_mode,
+            "command": start.restore.command,
+            "rest": start.rest,
+            "configuration": start.configuration,
+        }
+    return json.dumps(
+        {
+            "replica": promotion.verification.replica,
+            "checkpoint": promotion.checkpoint,
+            "promoted": start is not None,
+            "sealed": promotion.sealed,
+            "restore": restore,
+            "verification": verification_object(promotion.verification),
+        }
+    )

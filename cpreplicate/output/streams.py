@@ -1,5 +1,6 @@
-"""Write to stdout and stderr: control characters are escaped, and no failure of a stream ends a
-run.
+"""Write to stdout and stderr.
+
+Control characters are escaped, and a stream that cannot be written to does not end a run.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ from contextlib import suppress
 from errno import EBADF
 from typing import TextIO
 
-_HEADING = ("\x1b[1m", "\x1b[0m")  # what a table's heading on a terminal begins and ends with
+_HEADING = ("\x1b[1m", "\x1b[0m")  # begin and end of a table's heading on a terminal
 _HEADING_OR_CHARACTER = re.compile(r"\x1b\[[01]m|.", re.DOTALL)
 
 
 def printable(text: str) -> str:
-    """Return a text as one line without control characters: an escape byte becomes `\\x1b`, a
-    newline `\\n`.
+    """Return a text as one line in which control characters are escaped.
 
-    Names of files come from others. Printed as they are, they could rewrite what the terminal
-    shows.
+    An escape byte becomes `\\x1b`, a newline `\\n`. File names come from other programs and could
+    else overwrite what the terminal shows.
     """
     return text if text.isprintable() else "".join(map(_escaped, text))
 
@@ -29,33 +29,31 @@ def printable(text: str) -> str:
 def write_result(text: str) -> OSError | None:
     """Write a result of several lines to stdout.
 
-    Return why it could not be written, None if it was.
+    Return the error if it could not be written, else None.
     """
     return _write(sys.stdout, "\n".join(map(_printable_line, text.split("\n"))) + "\n")
 
 
 def write_message(line: str) -> None:
-    """Write one line to stderr, in one piece: jobs of a fleet narrate from many threads.
+    """Write one line to stderr, and ignore a failure.
 
-    A failure is ignored.
+    The line is written in one piece, because jobs of a fleet write from many threads.
     """
     _write(sys.stderr, printable(line) + "\n")
 
 
 def write_messages(lines: str) -> None:
-    """Write a text of several lines, such as a traceback, to stderr. A failure is ignored."""
+    """Write a text of several lines, such as a traceback, to stderr, and ignore a failure."""
     _write(sys.stderr, "\n".join(map(printable, lines.rstrip("\n").split("\n"))) + "\n")
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal; one that was closed at the start is none."""
+    """Return whether a stream is a terminal; None, a stream that was closed, is not."""
     return stream is not None and stream.isatty()
 
 
 def discard_unwritten() -> None:
-    """Drop what the streams still hold and cannot write, for Python would exit with 120 because of
-    it.
-    """
+    """Discard buffered output that cannot be written, for which Python would exit with 120."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
@@ -72,7 +70,7 @@ def _printable_line(line: str) -> str:
     if line.isprintable():
         return line
     return _HEADING_OR_CHARACTER.sub(
-        lambda found: found[0] if found[0] in _HEADING else _escaped(found[0]), line
+        lambda match: match[0] if match[0] in _HEADING else _escaped(match[0]), line
     )
 
 
@@ -87,7 +85,7 @@ def _write(stream: TextIO | None, text: str) -> OSError | None:
 
 
 def _write_all(stream: TextIO, data: bytes) -> None:
-    """Write past the stream's buffer, which would keep what failed and fail again at exit."""
+    """Write without the stream's buffer, which would fail again at exit with what it holds."""
     stream.flush()
     try:
         number = stream.fileno()
@@ -97,5 +95,5 @@ def _write_all(stream: TextIO, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(number, data) :]
-        except BlockingIOError:  # another process made the pipe that it shares with us non-blocking
+        except BlockingIOError:  # another process set the shared pipe to non-blocking
             select.select([], [number], [])

@@ -1,4 +1,4 @@
-"""Results for people: rich tables on a terminal, plain aligned columns otherwise."""
+"""Results for people: rich tables on a terminal, else plain aligned columns."""
 
 from __future__ import annotations
 
@@ -11,101 +11,111 @@ from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output.streams import is_terminal, printable
 
-_SHOWN_ACTIONS = 12  # of each verb, unless all are asked for
-_SHOWN_WANTS = 20  # of each kind
+_SHOWN_ACTIONS = 12  # of each verb, without --actions
+_SHOWN_FAULTS = 20  # of each kind
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size(number: int) -> str:
-    """Bytes as people read them: `3.4 MiB`."""
+    """Return a number of bytes as people read it, such as `3.4 MiB`."""
     value, unit = float(number), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{number} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
-def inspection(found: Inspection) -> str:
-    """What a checkpoint holds."""
+def inspection(result: Inspection) -> str:
+    """Return what a checkpoint holds: totals, and a row for each operator."""
+    state = (
+        f"{result.files} files, {size(result.bytes)}; {size(result.inline_bytes)} inline;"
+        f" {result.handles} handles"
+    )
     facts = [
-        ("checkpoint", found.checkpoint),
-        ("id", f"{found.checkpoint_id}, metadata v{found.version}"),
-        (
-            "state",
-            (
-                f"{found.files} files, {size(found.bytes)}; {size(found.inline_bytes)} inline;"
-                f" {found.handles} handles"
-            ),
-        ),
-        *(("foreign", f"{count} files of {group}") for group, count in found.foreign.items()),
+        ("checkpoint", result.checkpoint),
+        ("id", f"{result.checkpoint_id}, metadata v{result.version}"),
+        ("state", state),
+        *(("foreign", f"{count} files of {group}") for group, count in result.foreign.items()),
     ]
     rows = [
-        (each.id, each.name or each.uid or "", f"{each.subtasks} / {each.max_parallelism}", str(each.files),
-         size(each.bytes), _skew(each.largest_subtask_bytes, each.bytes, each.subtasks))
-        for each in found.operators
-    ]  # fmt: skip
+        (
+            operator.id,
+            operator.name or operator.uid or "",
+            f"{operator.subtasks} / {operator.max_parallelism}",
+            str(operator.files),
+            size(operator.bytes),
+            _skew(operator.largest_subtask_bytes, operator.bytes, operator.subtasks),
+        )
+        for operator in result.operators
+    ]
     head = ("operator", "name", "subtasks / max", "files", "bytes", "largest subtask")
     return columns(facts) + "\n\n" + table(head, rows)
 
 
-def references(found: Sequence[ReferenceRow]) -> str:
-    """Every state handle."""
-    rows = [
-        (row.operator or "", "" if row.subtask is None else str(row.subtask), row.state, row.handle,
-         str(row.size), "" if row.position is None else str(row.position), row.path or "")
-        for row in found
-    ]  # fmt: skip
-    return table(("operator", "subtask", "state", "handle", "size", "position", "path"), rows)
+def references(rows: Sequence[ReferenceRow]) -> str:
+    """Return a row for each state handle."""
+    cells = [
+        (
+            row.operator or "",
+            "" if row.subtask is None else str(row.subtask),
+            row.state,
+            row.handle,
+            str(row.size),
+            "" if row.position is None else str(row.position),
+            row.path or "",
+        )
+        for row in rows
+    ]
+    return table(("operator", "subtask", "state", "handle", "size", "position", "path"), cells)
 
 
-def report(done: Report, every_action: bool) -> str:
-    """A plan, or what came of it."""
-    plan = done.plan
-    parts = [columns([*_plan_facts(plan), *_result_facts(done)])]
+def report(result: Report, every_action: bool) -> str:
+    """Return a plan, or the result of a sync, with the restore command."""
+    plan, restore = result.plan, result.restore
+    parts = [columns([*_plan_facts(plan), ("result", _result(result))])]
     listed = actions(_verbs(plan), every_action)
-    if listed and (every_action or done.runner is None):
+    if listed and (every_action or result.runner is None):
         parts.append(listed)
-    parts += [printable(f"warning: {warning}") for warning in done.warnings]
-    verb = "restore it with" if done.committed or plan.empty else "once synced, restore it with"
-    how = lines([f"{verb} ({done.restore.reason}):", f"    {done.restore.command}"])
-    parts.append(how if done.restore.command else f"do not restore it: {done.restore.reason}")
+    parts += [printable(f"warning: {warning}") for warning in result.warnings]
+    if restore.command:
+        is_there = result.committed or plan.empty
+        when = "restore it with" if is_there else "once synced, restore it with"
+        parts.append(lines([f"{when} ({restore.reason}):", f"    {restore.command}"]))
+    else:
+        parts.append(f"do not restore it: {restore.reason}")
     return "\n\n".join(parts)
 
 
-def verification(found: Verification) -> str:
-    """Whether a replica can be restored, and what it wants if not."""
-    content = (
-        f", content of {found.compared} files (CRC32C)"
-        if found.content
-        else "; not the content (--content)"
-    )
+def verification(result: Verification) -> str:
+    """Return whether a replica can be restored, and what is wrong if not."""
+    if result.content:
+        content = f", content of {result.compared} files (CRC32C)"
+    else:
+        content = "; not the content (--content)"
     facts = [
-        ("replica", found.replica),
-        ("checkpoint", f"chk-{found.checkpoint_id}, {found.files} files, {size(found.bytes)}"),
+        ("replica", result.replica),
+        ("checkpoint", f"chk-{result.checkpoint_id}, {result.files} files, {size(result.bytes)}"),
         ("checked", f"presence, extents, places{content}"),
-        ("restorable", "yes" if found.restorable else "NO"),
+        ("restorable", "yes" if result.restorable else "NO"),
     ]
-    wants = [
-        *_first("missing", found.missing),
-        *_first("short", found.short),
-        *_first("corrupt", found.corrupt),
-        *_first("outside the replica", found.outside),
-        *_first("not compared, no CRC32C was recorded", found.uncompared),
+    faults = [
+        *_first("missing", result.missing),
+        *_first("short", result.short),
+        *_first("corrupt", result.corrupt),
+        *_first("outside the replica", result.outside),
+        *_first("not compared, no CRC32C was recorded", result.uncompared),
     ]
-    if found.outside:
-        wants.append(
-            "if the replica was moved by other means than cpreplicate, `cpreplicate relocate` mends"
-            " its paths"
+    if result.outside:
+        faults.append(
+            "If the replica was moved by other means than cpreplicate, repair its paths with"
+            " `cpreplicate relocate`"
         )
-    return columns(facts) + ("\n" + lines(wants) if wants else "")
+    return columns(facts) + ("\n" + lines(faults) if faults else "")
 
 
-def _first(what: str, paths: Sequence[str]) -> list[str]:
-    more = (
-        [f"{what}: … {len(paths) - _SHOWN_WANTS} more, --output json tells all"]
-        if len(paths) > _SHOWN_WANTS
-        else []
-    )
-    return [f"{what}: {path}" for path in paths[:_SHOWN_WANTS]] + more
+def _first(fault: str, paths: Sequence[str]) -> list[str]:
+    shown = [f"{fault}: {path}" for path in paths[:_SHOWN_FAULTS]]
+    hidden = len(paths) - len(shown)
+    return [*shown, f"{fault}: … {hidden} more, see --output json"] if hidden else shown
 
 
 def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -126,23 +136,19 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _result_facts(done: Report) -> list[tuple[str, str]]:
-    if done.plan.empty:
-        return [
-            (
-                "result",
-                f"nothing to do, the replica holds {done.plan.checkpoint} ({done.seconds:.1f} s)",
-            )
-        ]
-    if done.runner is None:
-        return [("result", "nothing done; this is the plan")]
-    what = (
-        f"committed {done.plan.checkpoint}"
-        if done.committed
-        else "cleaned up; the checkpoint was committed before"
-    )
-    left = f"; {len(done.undeleted)} files are left to sweep, or to watch" if done.undeleted else ""
-    return [("result", f"{what} ({done.runner}, {done.seconds:.1f} s){left}")]
+def _result(result: Report) -> str:
+    checkpoint, took = result.plan.checkpoint, f"{result.seconds:.1f} s"
+    if result.plan.empty:
+        return f"nothing to do, the replica holds {checkpoint} ({took})"
+    if result.runner is None:
+        return "nothing done; this is the plan"
+    if result.committed:
+        outcome = f"committed {checkpoint}"
+    else:
+        outcome = "cleaned up; the checkpoint was committed before"
+    left = len(result.undeleted)
+    note = f"; {left} files are left to sweep, or to watch" if left else ""
+    return f"{outcome} ({result.runner}, {took}){note}"
 
 
 def _verbs(plan: Plan) -> tuple[tuple[str, tuple[Action, ...]], ...]:
@@ -150,16 +156,19 @@ def _verbs(plan: Plan) -> tuple[tuple[str, tuple[Action, ...]], ...]:
 
 
 def actions(verbs: Iterable[tuple[str, tuple[Action, ...]]], every: bool) -> str:
-    """The first files of each verb, or every one; empty if there are none."""
+    """Return a table with the first files of each verb, or with every file.
+
+    The text is empty if there are no files.
+    """
     rows: list[tuple[str, ...]] = []
-    for name, found in verbs:
-        shown = found if every else found[:_SHOWN_ACTIONS]
+    for name, all_actions in verbs:
+        shown = all_actions if every else all_actions[:_SHOWN_ACTIONS]
+        hidden = all_actions[len(shown) :]
         rows += [
             (action.action, size(action.bytes), action.target, action.reason) for action in shown
         ]
-        if len(found) > len(shown):
-            hidden = found[len(shown) :]
-            rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions shows all"))
+        if hidden:
+            rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions lists all"))
     return table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
 
 
@@ -170,16 +179,17 @@ def _skew(largest: int, whole: int, subtasks: int) -> str:
 
 
 def columns(facts: Iterable[tuple[str, str]]) -> str:
-    """Names and values below each other."""
+    """Return names and values in two columns, one pair per line."""
     return lines(f"{name:<11} {value}" for name, value in facts)
 
 
 def lines(texts: Iterable[str]) -> str:
-    """Texts below each other, each on one line."""
+    """Return texts one per line, with control characters escaped."""
     return "\n".join(map(printable, texts))
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return a table: with rich on a terminal, else in plain aligned columns."""
     rows = [tuple(map(printable, row)) for row in rows]
     return _rich_table(head, rows) if is_terminal(sys.stdout) else _plain_table(head, rows)
 
@@ -200,7 +210,7 @@ def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in head:
-        table.add_column(title, overflow="fold")  # an id or path that is cut short is of no use
+        table.add_column(title, overflow="fold")  # a truncated id or path is useless
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console()

@@ -1,4 +1,4 @@
-"""The command line as its user meets it: processes, exit codes, what is printed where."""
+"""The command line as a user runs it: processes, exit codes, what is printed to which stream."""
 
 import json
 import os
@@ -60,9 +60,14 @@ def test_sync_prints_its_result_on_stdout_and_its_narration_on_stderr(cli):
 
 def test_sync_json_is_as_documented(cli):
     result = json.loads(cli.sync(6, "--output", "json", "--actions").stdout)
-    assert {key: result[key] for key in ("checkpoint_id", "base_checkpoint_id", "committed", "runner", "warnings")} == {
-        "checkpoint_id": 6, "base_checkpoint_id": None, "committed": True, "runner": "inline", "warnings": [],
-    }  # fmt: skip
+    expected = {
+        "checkpoint_id": 6,
+        "base_checkpoint_id": None,
+        "committed": True,
+        "runner": "inline",
+        "warnings": [],
+    }
+    assert {key: result[key] for key in expected} == expected
     assert result["copy"]["files"] == len(result["actions"]) > 0
     assert result["copy"]["bytes"] == sum(action["bytes"] for action in result["actions"])
     assert set(result["actions"][0]) == {"action", "source", "target", "bytes", "reason"}
@@ -77,7 +82,7 @@ def test_diff_and_dry_run_show_the_same_rows_and_do_nothing(cli):
     assert not (cli.directory / "dcB").exists()
 
 
-def test_diff_exit_code_tells_whether_there_are_differences(cli):
+def test_diff_exit_code_is_20_if_there_are_differences(cli):
     words = ("diff", "--exit-code", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
     assert cli(*words).returncode == 20
     cli.sync(6)
@@ -109,21 +114,22 @@ def test_verify_content_finds_a_flipped_bit(cli):
     assert f"corrupt: shared/{file.name}" in done.stdout
 
 
-def test_inspect_tells_operators_in_every_form(cli):
+def test_inspect_lists_operators_in_every_form(cli):
     words = ("inspect", f"dcA/ckpt/{JOB}/chk-6", *cli.remap)
-    found = json.loads(cli(*words, "--output", "json").stdout)
-    assert (found["checkpoint_id"], found["version"], len(found["operators"])) == (6, 6, 4)
-    assert found["foreign"] == {}
-    assert all(operator["id"] in cli(*words).stdout for operator in found["operators"])
+    inspection = json.loads(cli(*words, "--output", "json").stdout)
+    assert (inspection["checkpoint_id"], inspection["version"]) == (6, 6)
+    assert len(inspection["operators"]) == 4
+    assert inspection["foreign"] == {}
+    assert all(operator["id"] in cli(*words).stdout for operator in inspection["operators"])
     rows = [
         json.loads(row) for row in cli(*words, "--refs", "--output", "ndjson").stdout.splitlines()
     ]
-    assert len(rows) == found["handles"]
-    assert len({row["uri"] for row in rows if row["uri"]}) == found["files"]
+    assert len(rows) == inspection["handles"]
+    assert len({row["uri"] for row in rows if row["uri"]}) == inspection["files"]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "expected"),
     [
         (("sync", "nowhere", "dcB"), 10, "nowhere"),
         (("verify", "nowhere"), 10, "holds no committed checkpoint"),
@@ -134,13 +140,13 @@ def test_inspect_tells_operators_in_every_form(cli):
         (("diff", "gopher://x/y", "b"), 2, "gopher"),
     ],
 )
-def test_an_error_is_one_clear_line_with_its_exit_code(cli, words, code, told):
+def test_an_error_is_one_clear_line_with_its_exit_code(cli, words, code, expected):
     broken = cli.directory / "broken" / "chk-1"
     broken.mkdir(parents=True)
     (broken / "_metadata").write_bytes(b"\x49\x60\x67\x2d\0\0\0\x09")
     done = cli(*words)
     assert done.returncode == code
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
@@ -213,9 +219,7 @@ def test_a_run_with_nothing_to_do_is_quick_and_needs_no_spark(cli):
 
 
 def quickest(words: list[str], enough: float) -> tuple[float, set[str]]:
-    """Of ten runs at most the one of least CPU time: other work on this machine only ever adds to
-    it.
-    """
+    """Return the run with the least CPU time of up to ten: other work only adds to it."""
     best = cpu_and_modules(words)
     for _ in range(9):
         if best[0] >= enough:
@@ -225,13 +229,15 @@ def quickest(words: list[str], enough: float) -> tuple[float, set[str]]:
 
 def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
     """CPU seconds of a fresh process that runs the command, and the modules that it imported."""
-    code = "\n".join([
-        "import atexit, sys",
-        "from cpreplicate.cli import main",
-        f"sys.argv[1:] = {words!r}",
-        "atexit.register(lambda: print('\\n' + ' '.join(sys.modules)))",
-        "main()",
-    ])  # fmt: skip
+    code = "\n".join(
+        [
+            "import atexit, sys",
+            "from cpreplicate.cli import main",
+            f"sys.argv[1:] = {words!r}",
+            "atexit.register(lambda: print('\\n' + ' '.join(sys.modules)))",
+            "main()",
+        ]
+    )
     # pip compiles it
     as_installed = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
@@ -245,7 +251,7 @@ def cpu_and_modules(words: list[str]) -> tuple[float, set[str]]:
     return used, set(done.stdout.splitlines()[-1].split())
 
 
-def test_explain_tells_both_estimates_also_of_a_dry_run(cli):
+def test_explain_prints_both_estimates_also_of_a_dry_run(cli):
     for words in (["--dry-run"], []):
         done = cli("sync", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--explain", *words)
         assert done.returncode == 0
@@ -254,7 +260,7 @@ def test_explain_tells_both_estimates_also_of_a_dry_run(cli):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--conf", "spark.executor.cores"], "expected a property of Spark"),
         (["--properties-file", "/nonexistent"], "No such file"),
@@ -262,12 +268,10 @@ def test_explain_tells_both_estimates_also_of_a_dry_run(cli):
         (["--batch-files", "0"], "0 is not in the range"),
     ],
 )
-def test_an_option_of_the_engine_that_is_not_understood_is_told_before_anything_is_done(
-    cli, words, said
-):
+def test_an_invalid_option_of_a_runner_is_refused_before_anything_is_done(cli, words, expected):
     done = cli.sync(6, *words)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert expected in done.stderr
     assert not (cli.directory / "dcB").exists()
 
 
@@ -288,26 +292,27 @@ def test_an_interrupt_breaks_off_large_files_that_are_being_copied(tmp_path):
     wait_until(lambda: len(list((tmp_path / "dcB").glob("*/shared/*"))) == 3)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
-    said = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert time.monotonic() - began < 10
-    assert (process.returncode, "Traceback" in said) == (130, False)
+    assert (process.returncode, "Traceback" in stderr) == (130, False)
     assert list((tmp_path / "dcB").glob("*/shared/*")) == []
 
 
 @pytest.mark.parametrize(
-    "place", ["hdfs://nosuchhost.invalid:8020/a/chk-1", "webhdfs://nosuchhost.invalid:9870/a/chk-1"]
+    "checkpoint",
+    ["hdfs://nosuchhost.invalid:8020/a/chk-1", "webhdfs://nosuchhost.invalid:9870/a/chk-1"],
 )
 def test_a_host_name_that_does_not_resolve_ends_with_7_in_time_and_its_retries_are_shown(
-    cli, place
+    cli, checkpoint
 ):
     began = time.monotonic()
-    done = cli("inspect", place, "--retry-for", "2s")
+    done = cli("inspect", checkpoint, "--retry-for", "2s")
     assert time.monotonic() - began < 4 + 2  # the start of Python takes its time on a busy machine
     assert done.returncode == 7
     retrying, error = done.stderr.splitlines()
-    assert retrying.startswith(f"{place}/_metadata: ")
+    assert retrying.startswith(f"{checkpoint}/_metadata: ")
     assert "; trying again for up to " in retrying
-    assert error.startswith(f"cpreplicate: error: {place}/_metadata: ")
+    assert error.startswith(f"cpreplicate: error: {checkpoint}/_metadata: ")
     assert "longer than --retry-for allows (2 s)" in error
 
 

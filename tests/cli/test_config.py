@@ -1,6 +1,4 @@
-"""The TOML file of options: what is misspelled is reported with file, line and key, and nothing is
-done.
-"""
+"""The TOML file of options: a mistake is reported with file, line and key, and nothing is done."""
 
 import subprocess
 import sys
@@ -12,91 +10,156 @@ from tests.support.replicas import FILES, NEXT
 
 
 @pytest.fixture
-def place(tmp_path):
+def directory(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     return tmp_path
 
 
-def run(place, text, *words):
+def run(directory, text, *words):
     """A sync, or another command, with a file of options."""
-    (place / "c.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (directory / "c.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     words = words or ("sync", f"dcA/{JOB}", "dcB", "--runner", "inline")
     command = [sys.executable, "-m", "cpreplicate", "--config", "c.toml", *words]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
-        ('[sync]\n\n\n# cap\nmax-delte = 3\n', "c.toml:5: unknown key 'max-delte' in [sync]; did you mean 'max-delete'?"),
-        ("[sync]\nmax_delte = 3\n", "c.toml:2: unknown key 'max_delte' in [sync]; did you mean 'max-delete'?"),
+        (
+            "[sync]\n\n\n# cap\nmax-delte = 3\n",
+            "c.toml:5: unknown key 'max-delte' in [sync]; did you mean 'max-delete'?",
+        ),
+        (
+            "[sync]\nmax_delte = 3\n",
+            "c.toml:2: unknown key 'max_delte' in [sync]; did you mean 'max-delete'?",
+        ),
         ("[syncs]\nkeep = 2\n", "c.toml:1: unknown table 'syncs'; did you mean 'sync'?"),
-        ("[watch]\nintervall = '3s'\n", "c.toml:2: unknown key 'intervall' in [watch]; did you mean 'interval'?"),
-        ("[fleet]\nrunnner = 'inline'\n", "c.toml:2: unknown key 'runnner' in [fleet]; did you mean 'runner'?"),
-        ("[verify]\nzzz = 1\n", "c.toml:2: unknown key 'zzz' in [verify]; valid are all, bandwidth, checkpoint, content,"),
-        ("keep = 2\n[sync]\n", "c.toml:1: 'keep' is in no table; write it below the table of a command, such as [sync]"),
+        (
+            "[watch]\nintervall = '3s'\n",
+            "c.toml:2: unknown key 'intervall' in [watch]; did you mean 'interval'?",
+        ),
+        (
+            "[fleet]\nrunnner = 'inline'\n",
+            "c.toml:2: unknown key 'runnner' in [fleet]; did you mean 'runner'?",
+        ),
+        (
+            "[verify]\nzzz = 1\n",
+            "c.toml:2: unknown key 'zzz' in [verify]; valid are all, bandwidth, checkpoint,",
+        ),
+        (
+            "keep = 2\n[sync]\n",
+            "c.toml:1: 'keep' is in no table; write it below the table of a command, such as",
+        ),
         ("\n[[sync]]\nkeep = 2\n", "c.toml:2: 'sync' must be a table: write [sync]"),
         ('[sync]\nkeep = "two"\n', "c.toml:2: 'keep' in [sync] must be a whole number, not 'two'"),
         ("[sync]\nkeep = [1]\n", "c.toml:2: 'keep' in [sync] must be a whole number, not an array"),
         ("[sync]\nkeep = true\n", "c.toml:2: 'keep' in [sync] must be a whole number, not true"),
         ("[sync]\nkeep = 0\n", "c.toml:2: 'keep' in [sync]: 0 is not in the range x>=1"),
-        ("[sync]\nmax-delete = true\n", "c.toml:2: 'max-delete' in [sync] must be a string or a number, not true"),
-        ('[sync]\nmax-delete = "few"\n', "c.toml:2: 'max-delete' in [sync]: few: expected a number of files or a share"),
-        ("[sync]\nremap = 3\n", "c.toml:2: 'remap' in [sync] must be a string, or an array of them, not 3"),
-        ('[sync]\nremap = [\n  "a=b",\n  3,\n]\n', "c.toml:2: 'remap' in [sync] must be a string, or an array of them"),
+        (
+            "[sync]\nmax-delete = true\n",
+            "c.toml:2: 'max-delete' in [sync] must be a string or a number, not true",
+        ),
+        (
+            '[sync]\nmax-delete = "few"\n',
+            "c.toml:2: 'max-delete' in [sync]: few: expected a number of files or a share",
+        ),
+        (
+            "[sync]\nremap = 3\n",
+            "c.toml:2: 'remap' in [sync] must be a string, or an array of them, not 3",
+        ),
+        (
+            '[sync]\nremap = [\n  "a=b",\n  3,\n]\n',
+            "c.toml:2: 'remap' in [sync] must be a string, or an array of them",
+        ),
         ('[sync]\nremap = ["a"]\n', "c.toml:2: 'remap' in [sync]: "),
-        ('[sync]\nasync-deletes = "yes"\n', "c.toml:2: 'async-deletes' in [sync] must be true or false, not 'yes'"),
+        (
+            '[sync]\nasync-deletes = "yes"\n',
+            "c.toml:2: 'async-deletes' in [sync] must be true or false, not 'yes'",
+        ),
         ('[sync]\npaths = "relativ"\n', "c.toml:2: 'paths' in [sync]: 'relativ' is not one of"),
-        ("[sync]\nmaster = { url = 'yarn' }\n", "c.toml:2: 'master' in [sync] must be a string, not a table"),
-        ("[sync]\nmax-rps = 'many'\n", "c.toml:2: 'max-rps' in [sync] must be a number, not 'many'"),
-        ("sync = { keep = 1, kep = 2 }\n", "c.toml:1: unknown key 'kep' in [sync]; did you mean 'keep'?"),
-        ("sync.keep = 1\nsync.kep = 2\n", "c.toml:2: unknown key 'kep' in [sync]; did you mean 'keep'?"),
+        (
+            "[sync]\nmaster = { url = 'yarn' }\n",
+            "c.toml:2: 'master' in [sync] must be a string, not a table",
+        ),
+        (
+            "[sync]\nmax-rps = 'many'\n",
+            "c.toml:2: 'max-rps' in [sync] must be a number, not 'many'",
+        ),
+        (
+            "sync = { keep = 1, kep = 2 }\n",
+            "c.toml:1: unknown key 'kep' in [sync]; did you mean 'keep'?",
+        ),
+        (
+            "sync.keep = 1\nsync.kep = 2\n",
+            "c.toml:2: unknown key 'kep' in [sync]; did you mean 'keep'?",
+        ),
         ("[sync]\nkeep = 1\nkeep = 2\n", "c.toml:3: Cannot overwrite a value"),
         ("[sync]\nkeep =\n", "c.toml:2: Invalid value"),
         ('[sync]\nmaster = """\n', "c.toml:2: Unterminated string"),
         (b"[sync]\r\n# \xe4\r\nkeep = 1\r\n", "c.toml:2: not UTF-8: byte 0xe4"),
-        ('[storage]\nx = 1\n', "c.toml:2: 'x' in [storage] must be a table, such as [storage.\"hdfs://dcA\"]"),
-        ('[storage."hdfs://a"]\ndfs.nameservices = "a"\n', "c.toml:2: 'dfs' in [storage.\"hdfs://a\"] must be a string"),
+        (
+            "[storage]\nx = 1\n",
+            "c.toml:2: 'x' in [storage] must be a table, such as [storage.\"hdfs://dcA\"]",
+        ),
+        (
+            '[storage."hdfs://a"]\ndfs.nameservices = "a"\n',
+            "c.toml:2: 'dfs' in [storage.\"hdfs://a\"] must be a string",
+        ),
         ("storage = 1\n", "c.toml:1: 'storage' must be a table: write [storage]"),
-        ('[storage."s3://b"]\nkey = "k"\nsecret = ["s3cr3t"]\n', "c.toml:3: 'secret' in [storage.\"s3://b\"] must be"),
-        ('[storage."hdfs://a"]\nconf-dir = 3\n', "c.toml:2: 'conf-dir' in [storage.\"hdfs://a\"] must be a string"),
-        ('[storage."hdfs://a"]\nconf_dir = "/nowhere"\n', "c.toml:2: 'conf_dir' in [storage.\"hdfs://a\"]: /nowhere holds"),
-        ("[sync]\nhdfs-client = 'hdfs3'\n", "c.toml:2: 'hdfs-client' in [sync]: --hdfs-client hdfs3: "),
+        (
+            '[storage."s3://b"]\nkey = "k"\nsecret = ["s3cr3t"]\n',
+            "c.toml:3: 'secret' in [storage.\"s3://b\"] must be",
+        ),
+        (
+            '[storage."hdfs://a"]\nconf-dir = 3\n',
+            "c.toml:2: 'conf-dir' in [storage.\"hdfs://a\"] must be a string",
+        ),
+        (
+            '[storage."hdfs://a"]\nconf_dir = "/nowhere"\n',
+            "c.toml:2: 'conf_dir' in [storage.\"hdfs://a\"]: /nowhere holds",
+        ),
+        (
+            "[sync]\nhdfs-client = 'hdfs3'\n",
+            "c.toml:2: 'hdfs-client' in [sync]: --hdfs-client hdfs3: ",
+        ),
     ],
-)  # fmt: skip
-def test_a_mistake_is_reported_with_file_line_and_key_and_nothing_is_done(place, text, said):
-    done = run(place, text)
+)
+def test_a_mistake_is_reported_with_file_line_and_key_and_nothing_is_done(
+    directory, text, expected
+):
+    done = run(directory, text)
     assert done.returncode == 2
-    assert said in done.stderr.splitlines()[-1]
+    assert expected in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert "s3cr3t" not in done.stderr
-    assert not (place / "dcB").exists()
+    assert not (directory / "dcB").exists()
 
 
-def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(place):
+def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(directory):
     text = (
         '[watch]\nkeep = 1\n[sync]\nmaster = """\n[sync]\nkeep = "two"\n"""\nremap = [\n '
         ' "/a=/b",\n]\nkeep = "2"\n'
     )
-    assert "c.toml:11: 'keep' in [sync]" in run(place, text).stderr
+    assert "c.toml:11: 'keep' in [sync]" in run(directory, text).stderr
 
 
-def test_a_file_that_is_not_there_is_named(place):
+def test_a_file_that_is_not_there_is_named(directory):
     command = [sys.executable, "-m", "cpreplicate", "--config", "nowhere.toml", "inspect", "x"]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
-        "Error: nowhere.toml: No such file or directory",
+        "cpreplicate: error: nowhere.toml: No such file or directory",
     )
 
 
-def test_values_of_every_kind_that_an_option_takes_are_accepted(place):
+def test_values_of_every_kind_that_an_option_takes_are_accepted(directory):
     text = f"""
 [sync]
 keep = 2
 paths = "absolute"
 remap = "/elsewhere=/there"
-source_root = ["{place}"]
+source_root = ["{directory}"]
 max-delete = 100
 lock-wait = 3
 batch-bytes = 1000000
@@ -112,24 +175,24 @@ secret = "s"
 anon = true
 retries = 3
 """
-    assert run(place, text).returncode == 0
-    write_checkpoint(place / "dcA", 2, NEXT)
-    assert run(place, text).returncode == 0
-    assert run(place, text, "verify", f"dcB/{JOB}").stdout.count("restorable  yes") == 2
+    assert run(directory, text).returncode == 0
+    write_checkpoint(directory / "dcA", 2, NEXT)
+    assert run(directory, text).returncode == 0
+    assert run(directory, text, "verify", f"dcB/{JOB}").stdout.count("restorable  yes") == 2
 
 
-def test_a_misspelled_cap_no_longer_lets_a_sync_delete_what_it_likes(place):
-    run(place, "").check_returncode()
-    write_checkpoint(place / "dcA", 2, NEXT)
-    before = sorted(each.name for each in (place / "dcB" / JOB / "shared").iterdir())
-    assert run(place, "[sync]\nmax-delete = 1\n").returncode == 6
-    assert run(place, "[sync]\nmax-deletes = 1\n").returncode == 2
-    assert sorted(each.name for each in (place / "dcB" / JOB / "shared").iterdir()) == before
+def test_a_misspelled_cap_no_longer_lets_a_sync_delete_what_it_likes(directory):
+    run(directory, "").check_returncode()
+    write_checkpoint(directory / "dcA", 2, NEXT)
+    before = sorted(path.name for path in (directory / "dcB" / JOB / "shared").iterdir())
+    assert run(directory, "[sync]\nmax-delete = 1\n").returncode == 6
+    assert run(directory, "[sync]\nmax-deletes = 1\n").returncode == 2
+    assert sorted(path.name for path in (directory / "dcB" / JOB / "shared").iterdir()) == before
 
 
-def test_the_environment_calls_verify_all_as_the_command_line_does(place, monkeypatch):
+def test_the_environment_calls_verify_all_as_the_command_line_does(directory, monkeypatch):
     for number, files in ((1, FILES), (2, NEXT)):
-        write_checkpoint(place / "dcA", number, files)
-        run(place, "[sync]\nkeep = 2\n").check_returncode()
+        write_checkpoint(directory / "dcA", number, files)
+        run(directory, "[sync]\nkeep = 2\n").check_returncode()
     monkeypatch.setenv("CPREPLICATE_VERIFY_ALL", "true")
-    assert run(place, "", "verify", f"dcB/{JOB}").stdout.count("restorable  yes") == 2
+    assert run(directory, "", "verify", f"dcB/{JOB}").stdout.count("restorable  yes") == 2

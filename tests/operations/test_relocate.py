@@ -13,8 +13,8 @@ from cpreplicate.operations import relocate, sync
 from cpreplicate.operations.relocate import RelocateRequest
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
-from cpreplicate.output import json as json_output
 from cpreplicate.output import maintenance, text
+from cpreplicate.output.json import report_json
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
@@ -191,10 +191,10 @@ def merged(tmp_path, **options):
 @pytest.mark.parametrize("spelling", ["auto", "relative"])
 def test_a_replica_with_merged_segments_is_reported_as_mixed_with_a_warning(tmp_path, spelling):
     replica, report = merged(tmp_path, paths=spelling)
-    for form in (text.report(report, False), json_output.report(report, False)):
+    for form in (text.report(report, False), report_json(report, False)):
         assert "mixed" in form
         assert "merged segments have no relative form" in form
-    assert json.loads(json_output.report(report, False))["paths"] == "mixed"
+    assert json.loads(report_json(report, False))["paths"] == "mixed"
     assert report.restore.claim_mode == "NO_CLAIM"
     done = run(replica, paths=spelling)
     assert [(each.rewritten, each.paths) for each in done.checkpoints] == [(False, "mixed")]
@@ -213,7 +213,7 @@ def test_a_mixed_replica_that_was_moved_is_not_restorable_until_it_is_relocated(
 
 def test_a_replica_with_merged_segments_and_absolute_paths_is_reported_as_absolute(tmp_path):
     _, report = merged(tmp_path, paths="absolute")
-    assert json.loads(json_output.report(report, False))["paths"] == "absolute"
+    assert json.loads(report_json(report, False))["paths"] == "absolute"
     assert report.warnings == ()
 
 

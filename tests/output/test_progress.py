@@ -1,4 +1,4 @@
-"""What people and machines read of how far a run is."""
+"""Progress displays for people and for programs."""
 
 import json
 import subprocess
@@ -13,23 +13,31 @@ from tests.support.jobs import write_checkpoint
 NOW = Snapshot(3, 10, 5 << 20, 20 << 20, 2.5 * (1 << 20), 3725.0, 0, 0, 12.34)
 
 
-def test_a_line_tells_files_bytes_rate_and_time_left():
+def test_a_line_has_files_bytes_rate_and_time_left():
     assert progress.line(NOW) == "3 of 10 files, 5.0 MiB of 20.0 MiB, 2.5 MiB/s, 1 h 02 min left"
     assert progress.line(NOW._replace(left=None)).endswith("2.5 MiB/s")
     assert progress.line(NOW._replace(left=62.0)).endswith("1 min 02 s left")
 
 
-def test_a_line_tells_troubles_only_where_there_are_some():
+def test_a_line_has_failures_and_retries_only_if_there_are_some():
     assert progress.line(NOW._replace(failed=2, retried=1, left=5.0)).endswith(
-        "5 s left, 2 failed, 1 tried again"
+        "5 s left, 2 failed, 1 retried"
     )
 
 
 def test_an_event_is_one_object_of_stable_fields():
     assert json.loads(progress.event(NOW, last=False)) == {
-        "event": "progress", "files": 3, "files_total": 10, "bytes": 5 << 20, "bytes_total": 20 << 20,
-        "bytes_per_second": 2621440, "seconds_left": 3725.0, "failed": 0, "retried": 0, "seconds": 12.3,
-    }  # fmt: skip
+        "event": "progress",
+        "files": 3,
+        "files_total": 10,
+        "bytes": 5 << 20,
+        "bytes_total": 20 << 20,
+        "bytes_per_second": 2621440,
+        "seconds_left": 3725.0,
+        "failed": 0,
+        "retried": 0,
+        "seconds": 12.3,
+    }
     assert json.loads(progress.event(NOW._replace(left=None), last=True))["event"] == "end"
 
 
@@ -55,8 +63,21 @@ def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(capsys, monkeypatch):
 )
 def test_machines_get_events_and_nothing_else_on_stderr(tmp_path, words):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{n}": 100_000 for n in range(30)})
-    command = [sys.executable, "-m", "cpreplicate", "sync", checkpoint, tmp_path / "dcB", "--progress", "ndjson", "--bandwidth",
-               "1MB/s", "--output", "json", *words]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "cpreplicate",
+        "sync",
+        checkpoint,
+        tmp_path / "dcB",
+        "--progress",
+        "ndjson",
+        "--bandwidth",
+        "1MB/s",
+        "--output",
+        "json",
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     events = [json.loads(line) for line in done.stderr.splitlines()]
     assert {event["event"] for event in events} == {"narration", "progress", "end"}

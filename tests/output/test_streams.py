@@ -1,6 +1,4 @@
-"""What stdout and stderr may be: closed, full, gone, of another encoding, a terminal that hostile
-names would write to.
-"""
+"""Streams that are closed, full, gone, or of another encoding, and control characters in names."""
 
 import json
 import os
@@ -24,7 +22,7 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 
 
 @pytest.fixture
-def place(tmp_path):
+def directory(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     return tmp_path
 
@@ -33,11 +31,11 @@ def command(*words):
     return " ".join([sys.executable, "-m", "cpreplicate", *words])
 
 
-def shell(place, text, **environment):
+def shell(directory, text, **environment):
     """Run a line of shell in the directory that holds dcA."""
     return subprocess.run(
         ["sh", "-c", text],
-        cwd=place,
+        cwd=directory,
         capture_output=True,
         text=True,
         timeout=60,
@@ -45,21 +43,21 @@ def shell(place, text, **environment):
     )
 
 
-def sync(place, redirections, *words, **environment):
+def sync(directory, redirections, *words, **environment):
     return shell(
-        place,
+        directory,
         f"{command('sync', f'dcA/{JOB}', 'dcB', '--runner', 'inline', *words)} {redirections}",
         **environment,
     )
 
 
-def into_closed_pipe(place, *words):
+def into_closed_pipe(directory, *words):
     """The exit code and the messages of a command whose reader has gone."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "cpreplicate", *words]
     done = subprocess.run(
-        command, cwd=place, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        command, cwd=directory, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(writer)
     return done.returncode, done.stderr
@@ -70,38 +68,38 @@ UNWRITABLE = [">/dev/full", ">&-", "2>/dev/full", "2>&-", ">/dev/full 2>&1", "<&
 
 @pytest.mark.parametrize("redirections", UNWRITABLE)
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_sync_that_committed_exits_with_0_whatever_its_streams_are(place, redirections, form):
-    done = sync(place, redirections, "--output", form, "--progress", "ndjson")
+def test_a_sync_that_committed_exits_with_0_whatever_its_streams_are(directory, redirections, form):
+    done = sync(directory, redirections, "--output", form, "--progress", "ndjson")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert checker.faults(place / "dcB" / JOB) == []
-    assert not (place / "dcB" / JOB / ".cpreplicate" / "lease").exists()
+    assert checker.faults(directory / "dcB" / JOB) == []
+    assert not (directory / "dcB" / JOB / ".cpreplicate" / "lease").exists()
 
 
 @pytest.mark.parametrize(
     ("redirections", "why"),
     [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")],
 )
-def test_a_lost_result_of_a_sync_is_mentioned_on_stderr(place, redirections, why):
-    last = sync(place, redirections).stderr.splitlines()[-1]
+def test_a_lost_result_of_a_sync_is_mentioned_on_stderr(directory, redirections, why):
+    last = sync(directory, redirections).stderr.splitlines()[-1]
     assert last.startswith(
         f"cpreplicate: warning: the result could not be written to stdout: {why}"
     )
 
 
-def test_a_sync_whose_reader_went_away_exits_with_0(place):
-    code, said = into_closed_pipe(place, "sync", f"dcA/{JOB}", "dcB", "--runner", "inline")
+def test_a_sync_whose_reader_went_away_exits_with_0(directory):
+    code, stderr = into_closed_pipe(directory, "sync", f"dcA/{JOB}", "dcB", "--runner", "inline")
     assert code == 0
-    assert "could not be written to stdout: Broken pipe" in said
+    assert "could not be written to stdout: Broken pipe" in stderr
 
 
-def test_a_sync_that_failed_keeps_its_code_where_stderr_is_full(place):
-    (place / "dcA" / JOB / "shared" / "a").unlink()
-    assert sync(place, "2>/dev/full").returncode == 10
-    assert sync(place, "2>&-").returncode == 10
+def test_a_sync_that_failed_keeps_its_code_where_stderr_is_full(directory):
+    (directory / "dcA" / JOB / "shared" / "a").unlink()
+    assert sync(directory, "2>/dev/full").returncode == 10
+    assert sync(directory, "2>&-").returncode == 10
 
 
-def test_help_that_cannot_be_written_exits_with_1(place):
-    done = shell(place, f"{command('--help')} >/dev/full", PYTHONUNBUFFERED="")
+def test_help_that_cannot_be_written_exits_with_1(directory):
+    done = shell(directory, f"{command('--help')} >/dev/full", PYTHONUNBUFFERED="")
     assert (done.returncode, "Exception ignored" in done.stderr) == (1, False)
 
 
@@ -111,7 +109,7 @@ def test_a_progress_bar_that_cannot_be_drawn_ends_no_run(tmp_path):
     assert done.returncode == 0
 
 
-def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(place):
+def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(directory):
     """What a library writes to stderr would land in that file."""
     code = (
         "import os, runpy; os.closerange(0, 3); runpy.run_module('cpreplicate',"
@@ -122,11 +120,13 @@ def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(place):
         " 'os.rename' else None)"
     )
     words = ["sync", f"dcA/{JOB}", "dcB", "--runner", "inline"]
-    done = subprocess.run([sys.executable, "-c", f"{spy}\n{code}", *words], cwd=place, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{spy}\n{code}", *words], cwd=directory, check=False
+    )
     assert done.returncode == 0
-    assert checker.faults(place / "dcB" / JOB) == []
+    assert checker.faults(directory / "dcB" / JOB) == []
     assert b"noise" not in b"".join(
-        each.read_bytes() for each in (place / "dcB").rglob("*") if each.is_file()
+        path.read_bytes() for path in (directory / "dcB").rglob("*") if path.is_file()
     )
 
 
@@ -147,47 +147,49 @@ def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(place):
     ],
 )
 def test_a_lost_result_gives_1_where_the_command_only_reads_and_no_other_code_says_more(
-    place, words, code
+    directory, words, code
 ):
     for target in ("dcB", "broken"):
-        shell(place, command("sync", f"dcA/{JOB}", target, "--runner", "inline")).check_returncode()
-    (place / "broken" / JOB / "shared" / "a").unlink()
-    done = shell(place, f"{command(*words)} >/dev/full")
+        shell(
+            directory, command("sync", f"dcA/{JOB}", target, "--runner", "inline")
+        ).check_returncode()
+    (directory / "broken" / JOB / "shared" / "a").unlink()
+    done = shell(directory, f"{command(*words)} >/dev/full")
     assert done.returncode == code
     assert "the result could not be written to stdout: No space left on device" in done.stderr
 
 
-def test_a_reader_that_has_seen_enough_gets_no_message(place):
-    assert into_closed_pipe(place, "inspect", "--refs", f"dcA/{JOB}") == (1, "")
+def test_a_reader_that_has_seen_enough_gets_no_message(directory):
+    assert into_closed_pipe(directory, "inspect", "--refs", f"dcA/{JOB}") == (1, "")
 
 
-def test_a_watch_goes_on_when_its_results_cannot_be_written(place):
+def test_a_watch_goes_on_when_its_results_cannot_be_written(directory):
     words = ["watch", f"dcA/{JOB}", "dcB", "--interval", "50ms"]
     with open("/dev/full", "w") as full:
         process = subprocess.Popen(
             [sys.executable, "-m", "cpreplicate", *words],
-            cwd=place,
+            cwd=directory,
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
         )
     for number in (1, 2):
-        write_checkpoint(place / "dcA", number, {**FILES, f"chk-{number}/x": 10})
-        wait_until((place / "dcB" / JOB / f"chk-{number}" / "_metadata").exists)
+        write_checkpoint(directory / "dcA", number, {**FILES, f"chk-{number}/x": 10})
+        wait_until((directory / "dcB" / JOB / f"chk-{number}" / "_metadata").exists)
     process.terminate()
     assert "No space left" in process.communicate(timeout=30)[1]
     assert process.returncode == 143
 
 
-def test_text_that_the_encoding_of_the_stream_lacks_is_escaped(place):
-    done = sync(place, "", **ASCII)
+def test_text_that_the_encoding_of_the_stream_lacks_is_escaped(directory):
+    done = sync(directory, "", **ASCII)
     assert done.returncode == 0
     assert "NO_CLAIM \\u2026" in done.stdout
     assert done.stdout.isascii()
 
 
-def hostile(place):
-    write_checkpoint(place / "dcA", 2, {**FILES, HOSTILE: 300, "chk-2/x": 10})
+def hostile(directory):
+    write_checkpoint(directory / "dcA", 2, {**FILES, HOSTILE: 300, "chk-2/x": 10})
 
 
 def is_safe(text):
@@ -195,9 +197,9 @@ def is_safe(text):
 
 
 @pytest.mark.parametrize("words", [("--actions",), ("--output", "json"), ("--output", "ndjson")])
-def test_no_control_character_of_a_file_name_is_printed_by_sync(place, words):
-    hostile(place)
-    done = sync(place, "", *words)
+def test_no_control_character_of_a_file_name_is_printed_by_sync(directory, words):
+    hostile(directory)
+    done = sync(directory, "", *words)
     assert done.returncode == 0
     assert is_safe(done.stdout)
     assert is_safe(done.stderr)
@@ -208,39 +210,39 @@ def test_no_control_character_of_a_file_name_is_printed_by_sync(place, words):
         assert "ndjson" not in words or HOSTILE in {row["target"] for row in rows}
 
 
-def test_no_control_character_of_a_file_name_is_printed_by_any_other_command(place):
-    hostile(place)
-    sync(place, "")
-    (place / "dcB" / JOB / HOSTILE).unlink()
-    verified = shell(place, command("verify", f"dcB/{JOB}"))
+def test_no_control_character_of_a_file_name_is_printed_by_any_other_command(directory):
+    hostile(directory)
+    sync(directory, "")
+    (directory / "dcB" / JOB / HOSTILE).unlink()
+    verified = shell(directory, command("verify", f"dcB/{JOB}"))
     assert (verified.returncode, is_safe(verified.stdout)) == (4, True)
     assert f"missing: {ESCAPED}" in verified.stdout.replace("shared/", "")
-    refs = shell(place, command("inspect", "--refs", f"dcA/{JOB}"))
+    refs = shell(directory, command("inspect", "--refs", f"dcA/{JOB}"))
     assert is_safe(refs.stdout)
     assert ESCAPED in refs.stdout
-    (place / "dcA" / JOB / HOSTILE).unlink()
-    failed = sync(place, "", "--debug")
+    (directory / "dcA" / JOB / HOSTILE).unlink()
+    failed = sync(directory, "", "--debug")
     assert failed.returncode == 2  # --debug is an option of the whole
-    failed = shell(place, command("--debug", "sync", f"dcA/{JOB}", "dcC", "--runner", "inline"))
+    failed = shell(directory, command("--debug", "sync", f"dcA/{JOB}", "dcC", "--runner", "inline"))
     assert failed.returncode == 10
     assert is_safe(failed.stderr)
     assert ESCAPED in failed.stderr.splitlines()[-1]
 
 
-def test_no_control_character_of_an_argument_is_printed(place):
+def test_no_control_character_of_an_argument_is_printed(directory):
     words = [sys.executable, "-m", "cpreplicate", "sync", "a", "b", "--remap", "\x1b[2Jx"]
-    done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert is_safe(done.stderr)
     assert "\\x1b[2Jx" in done.stderr
 
 
-def test_a_table_on_a_terminal_has_a_bold_heading_and_escaped_names(place):
-    hostile(place)
+def test_a_table_on_a_terminal_has_a_bold_heading_and_escaped_names(directory):
+    hostile(directory)
     leader, follower = pty.openpty()
     words = [sys.executable, "-m", "cpreplicate", "diff", f"dcA/{JOB}", "dcB", "--actions"]
     process = subprocess.Popen(
-        words, cwd=place, stdout=follower, stderr=follower, env={**os.environ, "COLUMNS": "300"}
+        words, cwd=directory, stdout=follower, stderr=follower, env={**os.environ, "COLUMNS": "300"}
     )
     os.close(follower)
     printed = read_all(leader)
@@ -266,9 +268,13 @@ def test_a_hangup_stops_a_sync_unless_nohup_had_it_ignored(tmp_path, ignored):
     write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}": 4_000_000 for number in range(2)})
     words = ["sync", f"dcA/{JOB}", "dcB", "--runner", "inline", "--bandwidth", "4MB/s"]
     process = subprocess.Popen(
-        [*(["nohup"] if ignored else []), sys.executable, "-m", "cpreplicate", *words], cwd=tmp_path,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*(["nohup"] if ignored else []), sys.executable, "-m", "cpreplicate", *words],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     replica = tmp_path / "dcB" / JOB
     wait_until(lambda: list(replica.glob("shared/*")) or list(replica.glob("shared/.*")))
     until = time.monotonic() + 2
@@ -276,10 +282,10 @@ def test_a_hangup_stops_a_sync_unless_nohup_had_it_ignored(tmp_path, ignored):
     while process.poll() is None and time.monotonic() < until:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.001)
-    said = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert process.returncode == (0 if ignored else 129)
     assert (replica / "chk-1" / "_metadata").exists() == ignored
-    assert ("interrupted. No partial files" in said) != ignored
+    assert ("interrupted. No partial files" in stderr) != ignored
     assert not (replica / ".cpreplicate" / "lease").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a person reads."""
+"""Results as text, on a terminal and in a pipe."""
 
 import os
 import pty
@@ -15,11 +15,11 @@ CHECKPOINT = next(FOLDER.glob("ckpt/*/chk-9"))
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "expected"),
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10 * 1024**4, "10.0 TiB")],
 )
-def test_sizes_are_told_as_people_read_them(number, told):
-    assert text.size(number) == told
+def test_sizes_have_binary_units(number, expected):
+    assert text.size(number) == expected
 
 
 def on_a_terminal(*words):
@@ -34,7 +34,7 @@ def on_a_terminal(*words):
         while piece := os.read(leader, 1 << 16):
             printed += piece
     except OSError:
-        pass  # the terminal's other side was closed: Linux tells it so
+        pass  # Linux raises this once the other side of the terminal is closed
     process.communicate(timeout=30)
     os.close(leader)
     assert process.returncode == 0

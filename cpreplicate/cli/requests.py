@@ -1,0 +1,275 @@
+"""Values of options, as typed objects, and the requests that are built from them.
+
+Values come from click or from the tables of a TOML file; both have passed the same converters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cpreplicate.protocol.users import user_name
+from cpreplicate.storage import Limits, Side, Sides, WriteSettings
+from cpreplicate.storage.backends.hadoop_conf import read
+from cpreplicate.storage.narration import narrate_with
+from cpreplicate.storage.sides import Options
+from cpreplicate.storage.wrappers.limits import new_limits
+
+if TYPE_CHECKING:
+    from cpreplicate.cli.toml_file import TomlFile
+    from cpreplicate.core.plan import Cap
+    from cpreplicate.core.restore import PathsMode
+    from cpreplicate.core.uri import Remap
+    from cpreplicate.operations.sync_plan import SyncRequest
+    from cpreplicate.operations.verify import Sample
+    from cpreplicate.output.progress import Form
+    from cpreplicate.runners import ExecutionOptions, ShowProgress
+
+STORAGES = "cpreplicate.storages"  # the key of click's `meta` under which these tables are kept
+_AWS = {  # botocore would look for them on each executor, which may have others
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_SESSION_TOKEN": "token",
+    "AWS_ENDPOINT_URL": "endpoint_url",
+    "AWS_REGION": "region",
+}
+_HDFS_SCHEMES = ("hdfs:", "viewfs:")
+_S3_SCHEMES = ("s3:", "s3a:", "s3n:", "s3p:")
+
+T = TypeVar("T", bound="OptionValues")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionValues:
+    """Values of some options of a command; each field has the name and default of its option."""
+
+    @classmethod
+    def from_mapping(cls: type[T], values: Mapping[str, Any]) -> T:
+        """Return the values of these options; a mapping may also hold those of others."""
+        names = {item.name for item in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressOptions(OptionValues):
+    """What a command prints to stderr while it runs."""
+
+    progress: Form = "auto"
+    quiet: bool = False
+
+    def narrator(self) -> Callable[[str], None]:
+        """Return the function that prints lines of narration; with `quiet` it prints nothing."""
+        from cpreplicate.output import discard, narrator
+
+        return discard if self.quiet else narrator(self.progress)
+
+    def show(self) -> ShowProgress | None:
+        """Return the function that shows progress, None if it is not shown."""
+        from cpreplicate.output import show_progress
+
+        return None if self.quiet else show_progress(self.progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageOptions(OptionValues):
+    """How storages are reached and written; `tables` are the `[storage."…"]` tables."""
+
+    source_conf: tuple[str, ...] = ()
+    target_conf: tuple[str, ...] = ()
+    hdfs_client: str = "native"
+    max_rps: float | None = None
+    bandwidth: int | None = None
+    retry_for: float = 60.0
+    replication: int | None = None
+    block_size: int | None = None
+    preserve: bool = False
+    tables: Mapping[str, Options] = field(default_factory=dict)
+
+    def sides(self) -> Sides:
+        """Return both sides, which share the limits of a run."""
+        limits = self._limits()
+        source = self._side(self.source_conf, limits)
+        target = self._side(self.target_conf, limits)
+        return Sides(source, target, self.preserve)
+
+    def source_side(self) -> Side:
+        """Return the side of the source, for a command that has no other."""
+        return self._side(self.source_conf, self._limits())
+
+    def target_side(self) -> Side:
+        """Return the side of the replica, for a command that has no other."""
+        return self._side(self.target_conf, self._limits())
+
+    def _limits(self) -> Limits:
+        return new_limits(self.max_rps, self.bandwidth)
+
+    def _side(self, words: tuple[str, ...], limits: Limits) -> Side:
+        """Return a side, given the values of its `--…-conf` options.
+
+        Later sources win: the environment of this process, the tables, the options.
+        HADOOP_CONF_DIR is read only if the options name no directory.
+        """
+        names_directory = any("=" not in word or Path(word).is_dir() for word in words)
+        options = (
+            *_from_environment(os.environ, with_hadoop=not names_directory),
+            *self.tables.items(),
+            ("", tuple(_properties(words).items())),
+        )
+        write = WriteSettings(self.replication, self.block_size)
+        return Side(options, self.hdfs_client, write, self.retry_for, limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerOptions(OptionValues):
+    """What copies and deletes."""
+
+    runner: str = "auto"
+    master: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+    properties_file: str | None = None
+    parallelism: int | None = None
+    batch_bytes: int | None = None
+    batch_files: int | None = None
+    streams: int | None = None
+    explain: bool = False
+
+    def execution(self, show: ShowProgress | None) -> ExecutionOptions:
+        """Return the options of a runner; `--conf` wins over the properties file."""
+        from cpreplicate.cli.config import spark_properties
+        from cpreplicate.runners import ExecutionOptions
+
+        from_file = spark_properties(self.properties_file) if self.properties_file else ()
+        return ExecutionOptions(
+            runner=self.runner,
+            master=self.master,
+            conf=(*from_file, *self.conf),
+            parallelism=self.parallelism,
+            batch_bytes=self.batch_bytes,
+            batch_files=self.batch_files,
+            streams=self.streams,
+            explain=self.explain,
+            show=show,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncOptions(OptionValues):
+    """What to replicate and how: the options of `sync`, and of a job of a fleet."""
+
+    source: str
+    target_root: str
+    paths: PathsMode = "auto"
+    keep: int = 1
+    remap: tuple[Remap, ...] = ()
+    source_root: tuple[str, ...] = ()
+    lock_wait: float = 0.0
+    max_delete: Cap | None = None
+    async_deletes: bool = False
+    adopt: bool = False
+    same_source: bool = False
+    allow_older: bool = False
+    check_content: bool = False
+
+    def request(self, sides: Sides, execution: ExecutionOptions | None = None) -> SyncRequest:
+        """Return the request; without `execution` it has the default one."""
+        from cpreplicate.operations.sync_plan import SyncRequest
+        from cpreplicate.runners import ExecutionOptions
+
+        return SyncRequest(
+            source=self.source,
+            target_root=self.target_root,
+            paths=self.paths,
+            keep=self.keep,
+            remaps=self.remap,
+            source_roots=self.source_root,
+            sides=sides,
+            lock_wait=self.lock_wait,
+            max_delete=self.max_delete,
+            async_deletes=self.async_deletes,
+            adopt=self.adopt,
+            same_source=self.same_source,
+            allow_older=self.allow_older,
+            check_content=self.check_content,
+            execution=execution or ExecutionOptions(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContentOptions(OptionValues):
+    """Which files' content `verify` and `promote` read and compare."""
+
+    content: bool = False
+    sample: float | None = None
+    seed: int = 0
+
+    def as_sample(self) -> Sample:
+        """Return the sample; `--sample` wins over `--content`."""
+        from cpreplicate.operations.verify import Sample
+
+        return Sample(float(self.content) if self.sample is None else self.sample, self.seed)
+
+
+def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
+    """Return the narrator of a command, and have the retries of its storages printed by it."""
+    notify = ProgressOptions.from_mapping(values).narrator()
+    narrate_with(notify)
+    return notify
+
+
+def storage_of(values: Mapping[str, Any]) -> StorageOptions:
+    """Return how the storages are reached, from options and the tables of the TOML file."""
+    tables = click.get_current_context().meta.get(STORAGES, {})
+    return StorageOptions.from_mapping({**values, "tables": tables})
+
+
+def add_storages(file: TomlFile) -> None:
+    """Add the `[storage."…"]` tables of another file to those of the command."""
+    from cpreplicate.cli.config import storages_of
+
+    meta = click.get_current_context().meta
+    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(file)}
+
+
+def execution_of(values: Mapping[str, Any]) -> ExecutionOptions:
+    """Return the options of a runner, with the progress display that the options ask for."""
+    show = ProgressOptions.from_mapping(values).show()
+    return RunnerOptions.from_mapping(values).execution(show)
+
+
+def sync_request(values: Mapping[str, Any]) -> SyncRequest:
+    """Return the request of `diff`, `sync` or `watch`."""
+    sides = storage_of(values).sides()
+    return SyncOptions.from_mapping(values).request(sides, execution_of(values))
+
+
+def _properties(words: tuple[str, ...]) -> dict[str, str]:
+    """Return the properties that the values of a `--…-conf` option give; a later one wins."""
+    properties: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if Path(word).is_dir() or not equals:
+            properties.update(read(Path(word)))
+        else:
+            properties[name] = value
+    return properties
+
+
+def _from_environment(environ: Mapping[str, str], with_hadoop: bool) -> list[tuple[str, Options]]:
+    """Return the options that environment variables give, by filesystem."""
+    options: list[tuple[str, Options]] = []
+    directory = environ.get("HADOOP_CONF_DIR")
+    if with_hadoop and directory and Path(directory).is_dir():
+        properties = tuple(read(Path(directory)).items())
+        options += [(scheme, properties) for scheme in _HDFS_SCHEMES]
+    aws = tuple(
+        (name, environ[variable]) for variable, name in _AWS.items() if environ.get(variable)
+    )
+    if aws:
+        options += [(scheme, aws) for scheme in _S3_SCHEMES]
+    user = environ.get("HADOOP_USER_NAME") or user_name()
+    return [*options, ("", (("hadoop.user.name", user),))]

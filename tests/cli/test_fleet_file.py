@@ -1,0 +1,87 @@
+"""The jobs that a TOML file names, as requests: they pass the converters of `sync`."""
+
+import pytest
+from click.testing import CliRunner
+
+from cpreplicate.cli.commands import cli
+from cpreplicate.core.plan import Cap
+from cpreplicate.core.uri import Remap
+from cpreplicate.operations import fleet
+from cpreplicate.operations.sync_plan import SyncRequest
+
+
+@pytest.fixture
+def members_of(tmp_path, monkeypatch):
+    """Return the function that parses a file, and returns the members of its fleet."""
+    members = []
+
+    def replicate_fleet(given, *_arguments):
+        members.extend(given)
+        return fleet.FleetReport((), "inline", 0.0)
+
+    monkeypatch.setattr(fleet, "replicate_fleet", replicate_fleet)
+
+    def parse(text, *words):
+        (tmp_path / "jobs.toml").write_text(text)
+        words = ["fleet", str(tmp_path / "jobs.toml"), *words]
+        done = CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
+        assert not done.return_value
+        return members
+
+    return parse
+
+
+JOB = '[[job]]\nsource = "/a/job"\ntarget = "/b"\n'
+
+
+def test_a_job_without_options_is_a_request_with_the_defaults_of_sync(members_of):
+    (member,) = members_of(JOB)
+    sides = member.request.sides
+    assert (member.name, member.priority, member.is_discovered) == ("job", 0, False)
+    assert member.request == SyncRequest("file:/a/job", "file:/b", sides=sides)
+
+
+def test_options_of_a_job_mean_what_they_mean_on_the_command_line(members_of):
+    text = f"""{JOB}
+name = "orders"
+priority = 7
+paths = "absolute"
+keep = 2
+remap = "s3a=s3"
+source-root = ["/a", "/c"]
+max_delete = "20%"
+async-deletes = true
+lock-wait = 3
+adopt = true
+same-source = false
+"""
+    (member,) = members_of(text)
+    assert (member.name, member.priority) == ("orders", 7)
+    assert member.request == SyncRequest(
+        "file:/a/job",
+        "file:/b",
+        paths="absolute",
+        keep=2,
+        remaps=(Remap("s3a:", "s3:"),),
+        source_roots=("file:/a", "file:/c"),
+        sides=member.request.sides,
+        lock_wait=3.0,
+        max_delete=Cap(0.2, is_share=True),
+        async_deletes=True,
+        adopt=True,
+    )
+
+
+def test_a_job_overrides_the_defaults_and_these_the_command_line(members_of):
+    text = '[defaults]\nlock-wait = "2s"\nkeep = 3\ntarget = "/d"\n[[job]]\nsource = "/a/1"\n'
+    text += f'{JOB}keep = 1\nlock-wait = "1s"\n'
+    first, second = members_of(text, "--lock-wait", "9s")
+    assert (first.request.lock_wait, first.request.keep) == (2.0, 3)
+    assert (second.request.lock_wait, second.request.keep) == (1.0, 1)
+    assert (first.request.target_root, second.request.target_root) == ("file:/d", "file:/b")
+
+
+def test_options_of_the_command_line_count_where_no_table_has_them(members_of):
+    (member,) = members_of(JOB + "allow-older = false\n", "--lock-wait", "9s", "--allow-older")
+    assert member.request.lock_wait == 9.0
+    assert member.request.allow_older

@@ -1,0 +1,104 @@
+"""Help texts: options under headings, examples, exit codes in ascending order."""
+
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cpreplicate.cli import fleet, maintenance
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.groups import GROUPS
+from cpreplicate.cli.requests import (
+    ContentOptions,
+    ProgressOptions,
+    RunnerOptions,
+    StorageOptions,
+    SyncOptions,
+)
+
+COMMANDS = sorted(cli.commands)
+assert fleet.fleet in cli.commands.values()
+assert maintenance.sweep in cli.commands.values()
+
+
+def help_of(*words):
+    return CliRunner().invoke(cli, [*words, "--help"], prog_name="cpreplicate").stdout
+
+
+def sections_of(text):
+    """The lines below each heading, by heading."""
+    headings = re.findall(r"^(\w[\w ]*):$", text, re.MULTILINE)
+    bodies = re.split(r"^\w[\w ]*:$", text, flags=re.MULTILINE)[1:]
+    return dict(zip(headings, bodies, strict=True))
+
+
+def test_options_of_sync_stand_under_headings():
+    sections = sections_of(help_of("sync"))
+    assert tuple(heading for heading in sections if heading in GROUPS) == GROUPS
+    for option, heading in (
+        ("--dry-run", "Basics"),
+        ("--keep", "Basics"),
+        ("--remap", "Paths"),
+        ("--hdfs-client", "Storage"),
+        ("--runner", "Spark"),
+        ("--bandwidth", "Limits"),
+        ("--progress", "Output"),
+        ("--help", "Output"),
+    ):
+        assert re.search(rf"^  .*{option}\b", sections[heading], re.MULTILINE), option
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_the_help_exactly_once(name):
+    options = [item for item in cli.commands[name].params if isinstance(item, click.Option)]
+    text = help_of(name)
+    for option in options:
+        longest = max(option.opts, key=len)
+        assert len(re.findall(rf"^  (?:-\w, )?{longest}\b(?!-)", text, re.MULTILINE)) == 1, longest
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_opens_with_two_examples_of_its_command(name):
+    text = help_of(name)
+    examples = sections_of(text)["Examples"].splitlines()[1:3]
+    assert all(line.startswith(f"  cpreplicate {name} ") for line in examples)
+    assert text.index("Examples:") < text.index("Output:")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_exit_codes_are_in_ascending_order(name):
+    codes = re.findall(r"^ +(\d+)  ", sections_of(help_of(name))["Exit codes"], re.MULTILINE)
+    assert codes[0] == "0"
+    assert [int(code) for code in codes] == sorted({int(code) for code in codes})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_options_of_its_messages(name):
+    output = sections_of(help_of(name))["Output"]
+    assert "--progress [auto|bar|lines|ndjson|none]" in output
+    assert "-q, --quiet" in output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_a_command_is_not_cut_off(name):
+    line = next(line for line in help_of().splitlines() if line.startswith(f"  {name} "))
+    assert line.endswith(".")
+    assert not line.endswith("...")
+
+
+def test_hdfs3_is_not_offered():
+    assert "--hdfs-client [native|hadoop] " in help_of("sync")
+    assert "hdfs3" not in help_of("sync")
+
+
+def test_options_that_a_table_leaves_out_have_the_defaults_of_the_command_line():
+    context = cli.commands["sync"].make_context("sync", ["/a", "/b"], parent=click.Context(cli))
+    assert SyncOptions.from_mapping(context.params) == SyncOptions(
+        source="file:/a", target_root="file:/b"
+    )
+    assert RunnerOptions.from_mapping(context.params) == RunnerOptions()
+    assert StorageOptions.from_mapping(context.params) == StorageOptions()
+    assert ProgressOptions.from_mapping(context.params) == ProgressOptions()
+    context = cli.commands["verify"].make_context("verify", ["/a"], parent=click.Context(cli))
+    assert ContentOptions.from_mapping(context.params) == ContentOptions()

@@ -1,0 +1,99 @@
+"""`--quiet` and `--progress` on every command: what is printed to stderr."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from cpreplicate.cli.commands import cli
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES
+
+UNREACHABLE = "hdfs://nosuchhost.invalid:8020/a/chk-1"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    (tmp_path / "jobs.toml").write_text(
+        f'[[job]]\nsource = "{tmp_path}/dcA/{JOB}"\ntarget = "{tmp_path}/fleet"\n'
+    )
+    return tmp_path
+
+
+def commands_of(directory):
+    """Every command that ends, with words with which it prints narration or may do so."""
+    source, replica = f"{directory}/dcA/{JOB}", f"{directory}/dcB/{JOB}"
+    return [
+        ["inspect", source],
+        ["diff", source, f"{directory}/dcB"],
+        ["sync", source, f"{directory}/dcB", "--runner", "inline", "--explain"],
+        ["verify", replica, "--content"],
+        ["sweep", replica, "--runner", "inline"],
+        ["relocate", replica, "--paths", "absolute"],
+        ["promote", replica, "--content"],
+        ["unseal", replica, "--no-job-uses-it"],
+        ["fleet", f"{directory}/jobs.toml", "--runner", "inline"],
+    ]
+
+
+def run(words):
+    return CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("flag", ["-q", "--quiet"])
+def test_a_quiet_command_prints_its_result_and_nothing_to_stderr(directory, flag):
+    for words in commands_of(directory):
+        done = run([*words, flag])
+        assert done.stderr == "", words
+        assert done.stdout or words[0] == "unseal"
+
+
+def test_quiet_wins_over_a_progress_display(directory):
+    for words in commands_of(directory):
+        assert run([*words, "--progress", "ndjson", "--quiet"]).stderr == ""
+
+
+def test_without_quiet_narration_is_printed_and_no_progress_display_hides_it(directory):
+    narrating = {"sync", "verify", "promote", "unseal", "fleet"}
+    for words in commands_of(directory):
+        lines = run([*words, "--progress", "none"]).stderr
+        assert bool(lines) == (words[0] in narrating), words
+
+
+def test_narration_is_ndjson_on_every_command_where_progress_is(directory):
+    for words in commands_of(directory):
+        lines = run([*words, "--progress", "ndjson"]).stderr.splitlines()
+        events = {json.loads(line)["event"] for line in lines}
+        assert events <= {"narration", "progress", "end"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", UNREACHABLE],
+        ["verify", UNREACHABLE],
+        ["watch", UNREACHABLE, "dcB"],
+        ["unseal", UNREACHABLE, "--no-job-uses-it"],
+    ],
+)
+def test_a_quiet_command_prints_its_error_and_no_retries(directory, words):
+    command = [sys.executable, "-m", "cpreplicate", *words, "--retry-for", "1s", "-q"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cpreplicate: error: ")
+    assert done.returncode != 0
+
+
+def test_a_wrong_use_ends_with_a_line_like_every_other_error(directory):
+    command = [sys.executable, "-m", "cpreplicate", "sync", "dcA"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "Usage: cpreplicate sync [OPTIONS] SOURCE TARGET_ROOT",
+        "Try 'cpreplicate sync --help' for help.",
+        "cpreplicate: error: Missing argument 'TARGET_ROOT'.",
+    ]
