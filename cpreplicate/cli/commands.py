@@ -161,7 +161,11 @@ def sync(dry_run: bool, actions: bool, output: Any, **values: Any) -> int:
     help="Wait for the directory of the job if it does not exist yet, instead of exiting with 10.",
 )
 def watch(
-    interval: float, wait_for_source: bool, actions: bool, output: Any, **values: Any
+    interval: float,
+    wait_for_source: bool,
+    actions: bool,
+    output: Any,
+    **values: Any,
 ) -> None:
     """Replicate each checkpoint as it completes, until stopped.
 
@@ -169,7 +173,7 @@ def watch(
     TARGET_ROOT is a directory that only cpreplicate writes, such as hdfs://dcB/flink/replicas.
     """
     from cpreplicate.operations import watch as operation
-    from cpreplicate.output import show_report
+    from cpreplicate.output import show_report, write_warning
 
     notify = start_narration(values)
     operation.watch(
@@ -178,6 +182,8 @@ def watch(
         notify,
         lambda report: change_code(show_report(report, output, actions)),
         wait_for_source,
+        # a failure does not end the command: without narration it would pass unnoticed
+        warn=write_warning if values["quiet"] else None,
     )
 
 

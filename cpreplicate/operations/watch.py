@@ -177,7 +177,12 @@ class _Job:
 
 
 def watch(
-    request: SyncRequest, interval: float, notify: Notify, show: Show, wait_for_source: bool = False
+    request: SyncRequest,
+    interval: float,
+    notify: Notify,
+    show: Show,
+    wait_for_source: bool = False,
+    warn: Notify | None = None,
 ) -> None:
     """Sync each checkpoint that completes, looked for every `interval` seconds; ends only by an
     exception.
@@ -185,13 +190,14 @@ def watch(
     What fails is reported, and the newest checkpoint is taken next: the same only while it is the
     newest. What no other checkpoint can mend is raised: `Refused`, `UsageError`, and before the
     first success a job's directory that is not there (unless `wait_for_source`) and a missing
-    `--remap`.
+    `--remap`. `warn` reports failures, by default `notify` does.
     """
     if CHECKPOINT_NAME.fullmatch(uri.name(request.source)):
         raise UsageError(
             f"{request.source} is one checkpoint; watch takes the directory of its job"
         )
     notify = sparing = Sparing(notify)
+    failures = Sparing(warn) if warn is not None else sparing
     job, backlog = _Job(request, wait_for_source, notify), Backlog(request)
     done: tuple[str, FileStatus | None] | None = None
     while True:
@@ -202,11 +208,12 @@ def watch(
                 report = sync(replace(request, source=newest[0]), notify)
                 done = newest
                 sparing.forget()
+                failures.forget()
                 backlog.add(report)
                 show(report)
-            backlog.work_off(until, notify)
+            backlog.work_off(until, failures)
         except _PASSING as error:
             if isinstance(error, _NeverThere) or (isinstance(error, Misplaced) and done is None):
                 raise
-            notify(f"{error}; the newest checkpoint is looked for again in {interval:g} s")
+            failures(f"{error}; the newest checkpoint is looked for again in {interval:g} s")
         time.sleep(max(0.0, until - time.monotonic()))

@@ -87,6 +87,19 @@ def test_a_quiet_command_prints_its_error_and_no_retries(directory, words):
     assert done.returncode != 0
 
 
+def test_a_quiet_watch_still_warns_of_each_failure(directory):
+    (directory / "dcA" / JOB / "shared" / "a").unlink()
+    words = ["watch", f"dcA/{JOB}", "dcB", "--interval", "100ms", "--quiet"]
+    command = [sys.executable, "-m", "cpreplicate", *words]
+    with subprocess.Popen(command, cwd=directory, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        process.terminate()
+        rest = process.stderr.read()
+    assert line.startswith("cpreplicate: warning: ")
+    assert "is incomplete at the source" in line
+    assert rest.startswith("cpreplicate: error: interrupted")
+
+
 def test_a_wrong_use_ends_with_a_line_like_every_other_error(directory):
     command = [sys.executable, "-m", "cpreplicate", "sync", "dcA"]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
