@@ -94,7 +94,7 @@ def verification(result: Verification) -> str:
     facts = [
         ("replica", result.replica),
         ("checkpoint", f"chk-{result.checkpoint_id}, {result.files} files, {size(result.bytes)}"),
-        ("checked", f"presence, extents, places{content}"),
+        ("checked", f"presence, extents, locations{content}"),
         ("restorable", "yes" if result.restorable else "NO"),
     ]
     faults = [
