@@ -36,7 +36,8 @@ def measure(root: str) -> None:
         target_replica,
     )
     from cpreplicate.protocol.lease import LeaseToken
-    from cpreplicate.protocol.ownership import Vouched, examine
+    from cpreplicate.protocol.replica_state import examine
+    from cpreplicate.protocol.vouching import Vouched
     from cpreplicate.runners.batching import batches
     from cpreplicate.runners.spark.transport import encode
 

@@ -26,10 +26,11 @@ from cpreplicate.operations import content_check, sync, sync_plan, unseal
 from cpreplicate.operations import orphans as orphan
 from cpreplicate.operations.content_check import Compared
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import ownership, seal, source
+from cpreplicate.protocol import ownership, publication, same_place, seal, source
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import Source, completed_names
+from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions, inline
 from tests.support.histories import World
 from tests.support.jobs import JOB
@@ -154,7 +155,7 @@ MUTANTS = {
     ),
     "a commit replaces what is there": Mutant(publish_replaces, "changed Flink's"),
     "the lease is not looked for at the source": Mutant(
-        without(ownership, "refuse_same_place"), "the source was written to"
+        without(same_place, "refuse_same_place"), "the source was written to"
     ),
     "sweep takes what nobody recorded": Mutant(sweep_takes_everything, "changed Flink's", True),
     "newer files of others are no reason": Mutant(
@@ -167,7 +168,7 @@ MUTANTS = {
     "adopted files are deleted": Mutant(adopted_files_are_deleted, "changed Flink's", True),
     "a seal is no reason": Mutant(without(seal, "refuse_sealed"), "a sealed replica was changed"),
     "what was put off is not recorded": Mutant(
-        without(ownership.Vouched, "left_over", frozenset()), "no record of"
+        without(Vouched, "left_over", frozenset()), "no record of"
     ),
 }
 ENOUGH = 1000  # histories, of which few are played until it is found
@@ -271,7 +272,7 @@ SCENARIOS = {
     "the record is looked at before a withdrawal": (
         replaced_before_it_is_withdrawn,
         lambda patch: patch.setattr(
-            ownership, "withdraw", lambda replica, name: replica.withdraw(name)
+            publication, "withdraw", lambda replica, name: replica.withdraw(name)
         ),
     ),
     "a copy of the replica is no source": (

@@ -19,7 +19,8 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
 from cpreplicate.operations.sync import Notify, Report, SyncCheck, check, sync
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol import replica_state, seal
+from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import (
     ExecutionOptions,
@@ -169,9 +170,9 @@ def _is_standby(source: str, side: Side) -> bool:
     a job writes to by now.
     """
     replica = Replica(source, side)
-    if not ownership.is_replica(replica):
+    if not is_replica(replica):
         return False
-    return not seal.is_sealed(replica) or not ownership.examine(replica).unrecorded
+    return not seal.is_sealed(replica) or not replica_state.examine(replica).unrecorded
 
 
 def _settled(member: Member, checked: SyncCheck | JobResult) -> JobResult:

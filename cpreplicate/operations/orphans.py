@@ -21,10 +21,12 @@ from cpreplicate.core.placement import (
 from cpreplicate.core.plan import Action
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.operations.deletion import refuse_links, some
-from cpreplicate.protocol import lease, manifest, ownership, records
+from cpreplicate.protocol import json_files, lease, manifest, ownership, replica_state
+from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal
-from cpreplicate.protocol.ownership import State, Vouched
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 
 TRASH = f"{OWN}/trash"
@@ -113,7 +115,7 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
     nothing is there; `Transient` where the storage cannot be reached.
     """
     try:
-        state = ownership.examine(replica, is_alone)
+        state = replica_state.examine(replica, is_alone)
     except Transient:
         raise
     except (OSError, MetadataError) as error:
@@ -264,7 +266,7 @@ def _why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str
         return "left of the lease of a run that died"
     if directory == OWN and _is_uncommitted(name, manifest.SUFFIX, committed):
         return STALE_MANIFEST
-    if directory == OWN and _is_uncommitted(name, ownership.RECORD_SUFFIX, committed):
+    if directory == OWN and _is_uncommitted(name, RECORD_SUFFIX, committed):
         return STALE_RECORD
     return None
 
@@ -289,7 +291,7 @@ def _is_older(path: str, status: FileStatus, before: float) -> bool:
     What belongs to a lease, which may be this run's own, only when no lease lives so long.
     """
     if path.startswith(f"{OWN}/{lease.NAME}-"):
-        before = min(before, records.now() - 10 * lease.SECONDS)
+        before = min(before, json_files.now() - 10 * lease.SECONDS)
     return 0 < status.modified < before
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cpreplicate.core import restore as restore_rules
+from cpreplicate.core import restore
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
@@ -16,8 +16,8 @@ from cpreplicate.operations.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
-from cpreplicate.protocol.ownership import State
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.storage import Side
 
@@ -109,13 +109,13 @@ def _starting(metadata: Metadata, checkpoint: str) -> Starting:
     """The REST field is of `JarRunRequestBody`, the option of `StateRecoveryOptions`, or their
     names before 1.20.
     """
-    restore = restore_rules.restore(metadata, "absolute", checkpoint)
-    if not restore_rules.knows_claim_modes(metadata) or restore.claim_mode is None:
-        return Starting(checkpoint, restore, {"savepointPath": checkpoint}, {})
-    field, option = restore_rules.claim_mode_names(metadata)
+    safe = restore.restore(metadata, "absolute", checkpoint)
+    if not restore.knows_claim_modes(metadata) or safe.claim_mode is None:
+        return Starting(checkpoint, safe, {"savepointPath": checkpoint}, {})
+    field, option = restore.claim_mode_names(metadata)
     return Starting(
         checkpoint,
-        restore,
-        {"savepointPath": checkpoint, field: restore.claim_mode},
-        {option: restore.claim_mode},
+        safe,
+        {"savepointPath": checkpoint, field: safe.claim_mode},
+        {option: safe.claim_mode},
     )

@@ -10,8 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate.core import restore as restore_rules
-from cpreplicate.core import uri
+from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import Closure, closure
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
@@ -19,7 +18,7 @@ from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans
 from cpreplicate.operations.deletion import refuse_links, some
-from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol import publication, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
@@ -79,13 +78,11 @@ class _Work:
     file: MetadataFile
     closure: Closure
     layout: _Lain
-    spelling: restore_rules.Paths
+    spelling: restore.Paths
     root: str
 
     def rewritten(self) -> Iterator[bytes]:
-        rewriter = restore_rules.path_rewriter(
-            self.closure, self.layout, self.root, self.spelling.mode
-        )
+        rewriter = restore.path_rewriter(self.closure, self.layout, self.root, self.spelling.mode)
         with ExitStack() as stack:
             yield from rewrite(self.file.open(stack), self.file.metadata, rewriter)
 
@@ -149,9 +146,7 @@ def relocate_held(
 
 def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
     found = (
-        warning
-        for each in work
-        for warning in restore_rules.warnings(each.file.metadata, each.spelling)
+        warning for each in work for warning in restore.warnings(each.file.metadata, each.spelling)
     )
     return tuple(dict.fromkeys(found))
 
@@ -169,15 +164,19 @@ def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> Non
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile; run again")
-    ownership.announce_rewrite(replica, name, data.digest, content)
+    publication.announce_rewrite(replica, name, data.digest, content)
     replica.publish(name, content, lease.check, replace=True)
 
 
 def _relocated(work: _Work, changed: bool) -> Relocated:
-    restore = restore_rules.restore(
-        work.file.metadata, work.spelling.mode, uri.join(work.root, work.name)
+    checkpoint = uri.join(work.root, work.name)
+    return Relocated(
+        work.name,
+        changed,
+        work.spelling.reported,
+        work.spelling.reason,
+        restore.restore(work.file.metadata, work.spelling.mode, checkpoint),
     )
-    return Relocated(work.name, changed, work.spelling.reported, work.spelling.reason, restore)
 
 
 def _work(
@@ -206,7 +205,7 @@ def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
         file,
         found,
         layout,
-        restore_rules.choose(file.metadata, found, request.paths),
+        restore.choose(file.metadata, found, request.paths),
         request.root or replica.root,
     )
 

@@ -15,7 +15,7 @@ from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.operations import deletion, orphans
 from cpreplicate.operations.orphans import TRASH, Found
-from cpreplicate.protocol import records, seal
+from cpreplicate.protocol import json_files, seal
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -102,7 +102,7 @@ def sweep(request: SweepRequest, notify: Notify) -> Sweep:
 def _find(replica: Replica, request: SweepRequest) -> Sweep:
     seal.refuse_sealed(replica)
     state = orphans.examine(replica)
-    found = orphans.find(replica, state, records.now() - request.min_age, request.empty_trash)
+    found = orphans.find(replica, state, json_files.now() - request.min_age, request.empty_trash)
     report = Sweep(replica.root, found)
     deletes = sum(not each.target.startswith(f"{OWN}/") for each in found.orphans)
     if not request.max_delete.allows(deletes, found.files):
@@ -166,7 +166,7 @@ def in_trash(trash: str, path: str) -> str:
 
 def _make_trash(replica: Replica, names: list[str]) -> str:
     """A directory in the trash, by putting the list of what is moved there into it."""
-    stamp = datetime.fromtimestamp(records.now(), timezone.utc).strftime(orphans.STAMP)
+    stamp = datetime.fromtimestamp(json_files.now(), timezone.utc).strftime(orphans.STAMP)
     trash = f"{TRASH}/{stamp}"
     lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)
     replica.storage.put(

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
-from cpreplicate.core import plan, uri
-from cpreplicate.core import restore as restore_rules
+from cpreplicate.core import plan, restore, uri
 from cpreplicate.core.plan import Plan, Vouch
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
@@ -33,12 +32,14 @@ from cpreplicate.operations.sync_plan import (
     target_replica,
 )
 from cpreplicate.operations.target_root import refuse_replica_as_root
-from cpreplicate.protocol import manifest, ownership
+from cpreplicate.protocol import manifest, publication, replica_state, same_place
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import Copied, JournalWriter
 from cpreplicate.protocol.lease import Lease, acquire
-from cpreplicate.protocol.ownership import State, Vouched
+from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.storage import Side
 
@@ -84,7 +85,7 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     started = time.monotonic()
     source_state = read_source(request)
     replica = target_replica(source_state, request)
-    state = ownership.examine(replica)
+    state = replica_state.examine(replica)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     made = make_plan(source_state, replica, state, Vouched(replica, state), request)
@@ -129,7 +130,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         return _report(nothing, source_state, started)
     absent = replica.absent_directories() if state.marker is None else ()
     with acquire(replica.root, replica.side, request.lock_wait, notify, absent) as lease:
-        ownership.refuse_same_place(
+        same_place.refuse_same_place(
             replica,
             lease.token,
             request.sides.source,
@@ -156,7 +157,7 @@ def _examined(
     source_state: SourceState, replica: Replica, request: SyncRequest, is_alone: bool = False
 ) -> State:
     """The replica's directory, which this sync may change. Raises `Refused` where it may not."""
-    state = ownership.examine(replica, is_alone)
+    state = replica_state.examine(replica, is_alone)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     for reason in reasons_against(source_state, replica, state, request):
@@ -168,15 +169,15 @@ def _claim(run: _Run) -> State:
     """Make the directory a replica of this source, before anything else is written."""
     state, name = run.state, run.source_state.name
     if state.marker is None:
-        marker = ownership.create_marker(
+        marker = create_marker(
             run.replica, run.source_state.source.job, name, is_adopted(state, run.request)
         )
     elif not state.marker.names(name):
-        marker = ownership.add_source(run.replica, state.marker, name)
+        marker = add_source(run.replica, state.marker, name)
     else:
         marker = state.marker
     for checkpoint in state.unrecorded:
-        ownership.adopt(run.replica, checkpoint)
+        publication.adopt(run.replica, checkpoint)
     return replace(state, marker=marker, adopted=state.adopted + state.unrecorded, unrecorded=())
 
 
@@ -426,10 +427,10 @@ def _publish(made: Plan, run: _Run) -> Digest:
     def content() -> Iterator[bytes]:
         return rewritten(run.source_state, run.replica, made.paths)
 
-    digest = ownership.announce(run.replica, made.checkpoint, content, run.state)
+    digest = publication.announce(run.replica, made.checkpoint, content, run.state)
     run.lease.check()
     is_there = any(each.name == made.checkpoint for each in run.state.committed)
-    ownership.publish(
+    publication.publish(
         run.replica, made.checkpoint, content, digest, run.lease.check, replace=is_there
     )
     run.notify(f"committed {run.replica.uri_of(made.checkpoint)}")
@@ -460,7 +461,7 @@ def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     try:
         run.lease.check()
         for name in made.dropped:
-            ownership.withdraw(run.replica, name)
+            publication.withdraw(run.replica, name)
         if run.request.async_deletes:
             return tuple(each.target for each in made.deletes), ()
         return (), _delete(made, run)
@@ -520,14 +521,14 @@ def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]
     try:
         for name in names:
             if name != committed:
-                ownership.forget(replica, name)
+                publication.forget(replica, name)
     except OSError as error:
         return [str(error)]
     return []
 
 
 def _report(made: Plan, source_state: SourceState, started: float) -> Report:
-    restore = restore_rules.restore(
+    restore_command = restore.restore(
         source_state.file.metadata, made.paths, uri.join(made.replica, made.checkpoint)
     )
-    return Report(made, restore, seconds=time.monotonic() - started, warnings=made.warnings)
+    return Report(made, restore_command, seconds=time.monotonic() - started, warnings=made.warnings)

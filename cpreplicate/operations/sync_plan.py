@@ -19,12 +19,14 @@ from cpreplicate.errors import Refused
 from cpreplicate.operations import incomplete
 from cpreplicate.operations.deletion import refuse_links
 from cpreplicate.operations.incomplete import Search
-from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol import ownership, same_place, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.protocol.ownership import Marker, SourceName, State, Vouched
+from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
+from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copies, ExecutionOptions, Planned
 from cpreplicate.storage import Side, Sides
 
@@ -150,13 +152,13 @@ def read_source(request: SyncRequest) -> SourceState:
     _refuse_other_roots(found, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
     needed = placement.place_all(found.files, found.plain)
-    name = ownership.source_name(side, source.root)
+    name = source_name(side, source.root)
     return SourceState(source, name, _source_marker(source, side), file, found, placement, needed)
 
 
 def _source_marker(source: Source, side: Side) -> Marker | None:
     with suppress(Refused):  # a damaged marker at the source is none of this run's business
-        return ownership.read_marker(side, source.root)
+        return read_marker(side, source.root)
     return None
 
 
@@ -176,7 +178,7 @@ def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
                 f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT"
             )
     replica = Replica(root, request.sides.target)
-    ownership.refuse_nested(replica, request.sides.source, source_state.source.root)
+    same_place.refuse_nested(replica, request.sides.source, source_state.source.root)
     return replica
 
 

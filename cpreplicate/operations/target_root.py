@@ -5,7 +5,7 @@ from __future__ import annotations
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import UsageError
-from cpreplicate.protocol.ownership import MARKER
+from cpreplicate.protocol.marker import MARKER
 from cpreplicate.storage import Storage
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import NotThere, UsageError
-from cpreplicate.protocol import ownership
+from cpreplicate.protocol.checkpoint_record import newest_first, read_record
 from cpreplicate.protocol.manifest import Entry, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.storage import Side, checksum
@@ -74,7 +74,7 @@ def verify(
     `content` is what to read and compare with the CRC32C of when it was copied.
     """
     replica = Replica(replica_root, side)
-    committed = ownership.newest_first(replica)
+    committed = newest_first(replica)
     name = _asked(replica, committed, checkpoint)
     found, is_torn = _committed_checkpoint(replica, name)
     manifests = _manifests(replica, committed)
@@ -113,7 +113,7 @@ def verify(
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     """The committed checkpoints of a replica, newest first. Raises `NotThere` if there is none."""
     replica = Replica(replica_root, side)
-    names = ownership.newest_first(replica)
+    names = newest_first(replica)
     _asked(replica, names, None)
     return tuple(names)
 
@@ -126,7 +126,7 @@ def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpo
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile; run again")
-    record = ownership.read_record(replica, name)
+    record = read_record(replica, name)
     return replica.committed_checkpoint(
         name, data
     ), record is not None and data.digest not in record.digests

@@ -20,7 +20,7 @@ from cpreplicate.errors import (
 from cpreplicate.operations import deletion
 from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol import ownership, publication, replica_state, seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
@@ -78,7 +78,7 @@ class Backlog:
             ) as runner,
         ):
             seal.refuse_sealed(replica)
-            state = ownership.examine(replica, is_alone=True)
+            state = replica_state.examine(replica, is_alone=True)
             ownership.refuse_foreign(state, replica)
             needed = {path for each in state.committed for path in each.files}
             self.targets = [target for target in self.targets if target not in needed]
@@ -95,7 +95,7 @@ class Backlog:
 
     def _forget_dropped(self, replica: Replica) -> None:
         for name in set(self.dropped) - set(replica.committed_names()):
-            ownership.forget(replica, name)
+            publication.forget(replica, name)
         self.dropped = []
 
 

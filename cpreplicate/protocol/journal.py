@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
-from cpreplicate.protocol import records
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.manifest import DAMAGED
 from cpreplicate.storage import Storage
 
@@ -53,7 +53,7 @@ class JournalWriter:
     def __init__(
         self, storage: Storage, replica: str, seconds: float = SECONDS, files: int = FILES
     ) -> None:
-        stamp = f"{int(records.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
+        stamp = f"{int(json_files.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
         self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{stamp}")
         self._seconds, self._most = seconds, files
         self._lock = threading.Lock()

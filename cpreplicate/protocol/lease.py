@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import LeaseHeld
-from cpreplicate.protocol import records
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.processes import is_alive, own_process
 from cpreplicate.storage import Side
 
@@ -40,7 +40,7 @@ class LeaseToken(NamedTuple):
 
     def check(self, side: Side) -> None:
         """Raise `LeaseHeld` if another run took it over."""
-        holder = records.parse(records.read(side.storage(self.place), self.place))
+        holder = json_files.parse(json_files.read(side.storage(self.place), self.place))
         if _secret_of(holder) != self.token:
             raise LeaseHeld(
                 "this run lost its lease and stopped before publishing or deleting: "
@@ -55,7 +55,7 @@ class Lease:
         self.token = LeaseToken(uri.join(replica, f"{OWN}/{NAME}"), uuid.uuid4().hex)
         self._place, self._secret = self.token
         self._side, self._storage = side, side.storage(replica)
-        self._started = self._renewed = records.now()
+        self._started = self._renewed = json_files.now()
         self._has_beaten = self._is_delegated = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(
@@ -68,11 +68,11 @@ class Lease:
         while not self._try():
             left = until - time.monotonic()
             if left <= 0:
-                raise LeaseHeld(_refusal(self._place, records.parse(self._read(self._place))))
+                raise LeaseHeld(_refusal(self._place, json_files.parse(self._read(self._place))))
             if pause > _WAITING_IS_TOLD_AFTER > pause / 2:
                 notify(
                     f"waiting {left:.0f} s at most:"
-                    f" {_refusal(self._place, records.parse(self._read(self._place)))}"
+                    f" {_refusal(self._place, json_files.parse(self._read(self._place)))}"
                 )
             time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_LOOK)
@@ -93,7 +93,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise `LeaseHeld` if another run took the lease over, or may soon."""
-        if records.now() > self.until():
+        if json_files.now() > self.until():
             raise LeaseHeld(
                 f"this run could not renew {self._place} for {_OWN_SECONDS:.0f} s; it stopped"
                 " before publishing or deleting"
@@ -110,14 +110,14 @@ class Lease:
         if self._has_beaten:
             self._storage.delete(self._heartbeat_of(self._secret))
         if (
-            records.now() < self.until()
-            and _secret_of(records.parse(self._read(self._place))) == self._secret
+            json_files.now() < self.until()
+            and _secret_of(json_files.parse(self._read(self._place))) == self._secret
         ):
             self._storage.delete(self._place)
 
     def _try(self) -> bool:
         try:
-            self._started = self._renewed = records.now()
+            self._started = self._renewed = json_files.now()
             return (
                 self._storage.create_exclusive(self._place, self._text()) or self._take_over_stale()
             )
@@ -127,25 +127,25 @@ class Lease:
             ) from error
 
     def _text(self) -> bytes:
-        return records.encoded({
-            "token": self._secret, **records.signature(), **own_process(), "started": self._started, **self._beat(),
+        return json_files.encoded({
+            "token": self._secret, **json_files.signature(), **own_process(), "started": self._started, **self._beat(),
         })  # fmt: skip
 
     @staticmethod
     def _beat() -> dict[str, float]:
-        return {"heartbeat": records.now(), "expires": records.now() + SECONDS}
+        return {"heartbeat": json_files.now(), "expires": json_files.now() + SECONDS}
 
     def _heartbeat_of(self, token: str) -> str:
         return f"{self._place}-{token}.heartbeat"
 
     def _read(self, place: str) -> bytes | None:
-        return records.read(self._storage, place)
+        return json_files.read(self._storage, place)
 
     def _take_over_stale(self) -> bool:
         seen = self._read(self._place)
         if seen is None:
             return self._storage.create_exclusive(self._place, self._text())
-        return self._is_stale(records.parse(seen) or {}) and self._storage.take_over(
+        return self._is_stale(json_files.parse(seen) or {}) and self._storage.take_over(
             self._place, seen, self._text()
         )
 
@@ -161,12 +161,12 @@ class Lease:
         token = _secret_of(holder)
         if not isinstance(token, str) or not token.isalnum():
             return {}
-        return records.parse(self._read(self._heartbeat_of(token))) or {}
+        return json_files.parse(self._read(self._heartbeat_of(token))) or {}
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(_HEARTBEAT):
             try:
-                if _secret_of(records.parse(self._read(self._place))) != self._secret:
+                if _secret_of(json_files.parse(self._read(self._place))) != self._secret:
                     return  # lost: `check` tells the run before it publishes or deletes
                 self._write_heartbeat()
             except OSError:
@@ -174,7 +174,7 @@ class Lease:
 
     def _write_heartbeat(self) -> None:
         beat = self._beat()
-        note = records.encoded({**beat, "delegated": self._is_delegated})
+        note = json_files.encoded({**beat, "delegated": self._is_delegated})
         self._has_beaten = True
         self._storage.put(self._heartbeat_of(self._secret), lambda: [note])
         self._renewed = beat["heartbeat"]
@@ -213,7 +213,7 @@ def _secret_of(holder: dict[str, Any] | None) -> object:
 
 def _is_past(told: dict[str, Any]) -> bool:
     expires = told.get("expires")
-    return isinstance(expires, (int, float)) and expires < records.now()
+    return isinstance(expires, (int, float)) and expires < json_files.now()
 
 
 def _refusal(place: str, holder: dict[str, Any] | None) -> str:
@@ -223,8 +223,8 @@ def _refusal(place: str, holder: dict[str, Any] | None) -> str:
             " no run is at work"
         )
     who = (
-        f"{records.word(holder, 'owner')}@{records.word(holder, 'host')}, process"
-        f" {records.word(holder, 'pid')}"
+        f"{json_files.word(holder, 'owner')}@{json_files.word(holder, 'host')}, process"
+        f" {json_files.word(holder, 'pid')}"
     )
-    held_by = f"{place} is held by {who}, since {records.clock(holder, 'started')}"
+    held_by = f"{place} is held by {who}, since {json_files.clock(holder, 'started')}"
     return f"{held_by}; wait for that run to end, or have this one wait with --lock-wait"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import records
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 
 NAME = "sealed"
@@ -36,16 +36,16 @@ def is_sealed(replica: Replica) -> bool:
 
 def seal(replica: Replica, checkpoint: str) -> None:
     """Seal it for a job that starts from `checkpoint`; a seal that is there is renewed."""
-    note = {**records.signature(), "sealed": records.now(), "checkpoint": checkpoint}
-    replica.storage.put(place(replica), lambda: [records.encoded(note)])
+    note = {**json_files.signature(), "sealed": json_files.now(), "checkpoint": checkpoint}
+    replica.storage.put(place(replica), lambda: [json_files.encoded(note)])
 
 
 def read(replica: Replica) -> Seal | None:
     """Return the seal; None if there is none."""
     status = replica.storage.stat(place(replica))
-    found = records.parse(records.read(replica.storage, place(replica)))
+    found = json_files.parse(json_files.read(replica.storage, place(replica)))
     return (
-        Seal(records.word(found, "checkpoint"), status.modified)
+        Seal(json_files.word(found, "checkpoint"), status.modified)
         if status is not None and found is not None
         else None
     )
@@ -64,8 +64,8 @@ def refuse_sealed(replica: Replica) -> None:
 
 def describe(replica: Replica) -> str | None:
     """By whom the replica was sealed, when and for which checkpoint; None if it is not."""
-    found = records.parse(records.read(replica.storage, place(replica)))
+    found = json_files.parse(json_files.read(replica.storage, place(replica)))
     if found is None:
         return None
-    who = f"{records.word(found, 'owner')}@{records.word(found, 'host')}"
-    return f"by {who} at {records.clock(found, 'sealed')} for {records.word(found, 'checkpoint')}"
+    who = f"{json_files.word(found, 'owner')}@{json_files.word(found, 'host')}"
+    return f"by {who} at {json_files.clock(found, 'sealed')} for {json_files.word(found, 'checkpoint')}"

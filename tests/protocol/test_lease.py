@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import LeaseHeld
-from cpreplicate.protocol import lease, records
+from cpreplicate.protocol import json_files, lease
 from cpreplicate.protocol.processes import own_process
 from cpreplicate.storage import Side
 from tests.support.memory import MemoryStorage
@@ -206,7 +206,7 @@ def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, 
         with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
             pass
         start = time.time()
-        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS + 1)
+        monkeypatch.setattr(json_files, "now", lambda: start + lease.SECONDS + 1)
         with lease.acquire(f"file:{replica}", Side()) as other:
             other.check()
     assert [each.name for each in (replica / ".cpreplicate").iterdir()] == []
@@ -285,7 +285,7 @@ def test_a_holder_that_lost_its_lease_is_told_before_it_goes_on(replica):
 def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypatch):
     start = time.time()
     clock = [start]
-    monkeypatch.setattr(records, "now", lambda: clock[0])
+    monkeypatch.setattr(json_files, "now", lambda: clock[0])
     with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
         clock[0] = start + lease.SECONDS - 29
@@ -310,9 +310,9 @@ def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeyp
         text = (replica / ".cpreplicate" / "lease").read_bytes()
         start = time.time()
         # the lease itself is about to expire
-        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS - 1)
+        monkeypatch.setattr(json_files, "now", lambda: start + lease.SECONDS - 1)
         time.sleep(0.2)
-        monkeypatch.setattr(records, "now", lambda: start + lease.SECONDS + 5)
+        monkeypatch.setattr(json_files, "now", lambda: start + lease.SECONDS + 5)
         with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
             pass
         assert (replica / ".cpreplicate" / "lease").read_bytes() == text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.protocol import records
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.users import user_name
 from tests.support.jobs import JOB, write_checkpoint
 
@@ -53,7 +53,7 @@ def nameless(monkeypatch):
 @pytest.mark.usefixtures("nameless")
 def test_a_user_without_a_name_is_called_by_the_id():
     assert user_name() == f"uid-{os.getuid()}"
-    assert records.signature()["owner"] == f"uid-{os.getuid()}"
+    assert json_files.signature()["owner"] == f"uid-{os.getuid()}"
 
 
 @pytest.mark.usefixtures("nameless")

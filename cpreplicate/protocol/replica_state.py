@@ -1,0 +1,150 @@
+"""The state of a replica's directory: its marker, whose checkpoints lie in it, and its links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
+from cpreplicate.errors import Refused
+from cpreplicate.protocol import lease
+from cpreplicate.protocol.checkpoint_record import (
+    Record,
+    last_published_first,
+    matching_record,
+    read_record,
+    recorded_names,
+)
+from cpreplicate.protocol.marker import MARKER, Marker, read_marker
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.source import MetadataBytes
+from cpreplicate.storage import TEMPORARY, FileStatus
+
+LAID_OUT = ("shared", "taskowned", "foreign", "packed")
+# what a run leaves that died before it made the marker
+_BEFORE_THE_MARKER = (
+    lease.NAME,
+    TEMPORARY,
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """A replica's directory as found, newest checkpoint first.
+
+    `committed` are cpreplicate's own checkpoints; `adopted` and `unrecorded` are names of those of
+    others, the latter not accepted. `stale` are records of checkpoints that are not there (any
+    more). `own` is what lies in `.cpreplicate/`, `links` are directories of the replica that are
+    symbolic links.
+    """
+
+    marker: Marker | None
+    is_empty: bool
+    committed: tuple[CommittedCheckpoint, ...]
+    adopted: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+    records: Mapping[str, Record]
+    stale: Mapping[str, Record | None]
+    own: Mapping[str, FileStatus]
+    links: tuple[str, ...]
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next publication."""
+        records = [*self.records.values(), *filter(None, self.stale.values())]
+        return 1 + max((record.sequence for record in records), default=0)
+
+
+def examine(replica: Replica, is_alone: bool = False) -> State:
+    """Return what the directory of a replica is. Nothing is changed, unless `is_alone`.
+
+    `is_alone`: this run holds the lease, so files of others that are not yet whole are removed
+    first, and what became whole just before is seen.
+    """
+    while True:
+        try:
+            state = _examine(replica)
+        except (NotADirectoryError, IsADirectoryError) as error:
+            raise Refused(
+                f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
+                " the other way round. Nothing was done. Sync into another TARGET_ROOT"
+            ) from error
+        if not is_alone or state.marker is None or replica.without_unfinished():
+            return state
+
+
+def _examine(replica: Replica) -> State:
+    children = replica.children()
+    has_own = any(child.name == OWN and not child.is_link for child in children)
+    own = replica.own_files() if has_own else {}
+    links = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
+    links += [f"{OWN}/{name}" for name, child in own.items() if child.is_link]
+    marker = (
+        read_marker(replica.side, replica.root)
+        if MARKER in own and not own[MARKER].is_link
+        else None
+    )
+    observed = {name: observe(replica, name, has_own) for name in replica.committed_names(children)}
+    found = {name: seen for name, seen in observed.items() if seen is not None}
+    records = {name: seen.record for name, seen in found.items() if seen.record is not None}
+    ours = last_published_first(records)
+    stale = [name for name in recorded_names(own) if name not in found]
+    return State(
+        marker=marker,
+        is_empty=_is_empty(children, own),
+        committed=tuple(
+            found[name].committed_checkpoint(replica, name)
+            for name in ours
+            if not records[name].adopted
+        ),
+        adopted=tuple(name for name in ours if records[name].adopted),
+        unrecorded=tuple(name for name in found if name not in records),
+        records=records,
+        stale={name: read_record(replica, name) for name in stale},
+        own=own,
+        links=tuple(links),
+    )
+
+
+class _Observed(NamedTuple):
+    """A `_metadata` as it lies, and the record that matches it."""
+
+    data: MetadataBytes
+    record: Record | None
+
+    def committed_checkpoint(self, replica: Replica, name: str) -> CommittedCheckpoint:
+        return replica.committed_checkpoint(name, self.data)
+
+
+def observe(replica: Replica, name: str, has_own: bool) -> _Observed | None:
+    """Read a `_metadata`, then its record, until both are of one moment: another run may publish or
+    withdraw meanwhile.
+
+    A record is in place before its `_metadata` appears and until it is gone, so what is the same
+    before and after a record was read that does not match it is not cpreplicate's.
+    """
+    data = replica.metadata_bytes(name)
+    while data is not None:
+        record = matching_record(replica, name, data.digest) if has_own else None
+        if record is not None:
+            return _Observed(data, record)
+        again = replica.metadata_bytes(name) if has_own else data
+        if again is not None and again.digest == data.digest:
+            return _Observed(data, None)
+        data = again
+    return None
+
+
+def _is_laid_out(name: str) -> bool:
+    return name in (OWN, *LAID_OUT) or CHECKPOINT_NAME.fullmatch(name) is not None
+
+
+def _is_empty(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> bool:
+    """Whether there is nothing but what a run leaves that died before it made the marker."""
+    others = [each for each in children if each.name != OWN and not _is_temporary(each)]
+    return not others and all(name.startswith(_BEFORE_THE_MARKER) for name in own)
+
+
+def _is_temporary(status: FileStatus) -> bool:
+    return status.name.startswith(TEMPORARY) and not status.is_directory
