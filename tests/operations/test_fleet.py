@@ -266,7 +266,7 @@ def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(
     assert [job.status for job in found.jobs] == ["replicated"] * len(IDS)
     assert [runner for runner, _ in asked] == runners
     assert start or asked[1][1].startswith(
-        f"auto, {len(IDS) - 3} more jobs to look at: inline about "
+        f"auto, {len(IDS) - 3} more jobs to check: inline about "
     )
 
 
