@@ -111,7 +111,7 @@ def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
             raise NotThere(root)
         return Source(f"{root}/{names[0]}", root.rpartition("/")[2], root)
 
-    patch.setattr(source, "_newest", newest)
+    patch.setattr(source, "newest", newest)
 
 
 def present_is_done(patch: pytest.MonkeyPatch) -> None:

@@ -301,4 +301,4 @@ def _carry_manifest_over(replica: Replica, name: str) -> None:
         digest_of(_pieces(replica, _way_back(name))),
     )
     if known is not None and now is not None and known.metadata == before != now.digest:
-        replica.record(name, known._replace(metadata=now.digest))
+        replica.write_manifest(name, known._replace(metadata=now.digest))

@@ -280,7 +280,7 @@ def _carry_out(made: Plan, run: _Run) -> _Done:
         outcomes = _copy(made, run, journal)
         digest = _publish(made, run) if made.publish else run.state.committed[0].metadata
     written = _manifest(made, run, outcomes, digest, files)
-    run.replica.record(made.checkpoint, written)
+    run.replica.write_manifest(made.checkpoint, written)
     undeleted, warnings = _clean_up(made, run)
     if not undeleted and not warnings:
         _forget_journal(made, run, journal)

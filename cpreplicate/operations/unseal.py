@@ -43,7 +43,7 @@ def unseal(request: UnsealRequest) -> str:
     orphans.refuse_unrecorded_files(replica, orphans.examine(replica))
     if request.job is not None:
         _refuse_used(replica, request.job)
-    replica.storage.delete(seal.place(replica), durable=True)
+    replica.storage.delete(seal.seal_uri(replica), durable=True)
     return sealed
 
 

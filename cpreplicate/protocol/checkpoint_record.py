@@ -16,14 +16,15 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.replica import Replica
 
 RECORD_SUFFIX = ".json"
-_FORMAT = 1
 UNKNOWN_SEQUENCE = -1  # the sequence of a checkpoint whose record is lost
+_FORMAT = 1
 
 
 class Record(NamedTuple):
-    """What cpreplicate knows of a checkpoint here.
+    """What cpreplicate knows of a checkpoint in a replica.
 
-    Of two, the one with the higher `sequence` was published later.
+    Of two checkpoints, the one with the higher `sequence` was published later. `adopted`: it was
+    there when the directory was adopted.
     """
 
     sequence: int
@@ -31,61 +32,58 @@ class Record(NamedTuple):
     adopted: bool = False
 
 
-def record_place(replica: Replica, name: str) -> str:
-    """Return where the record of a checkpoint lies."""
+def record_uri(replica: Replica, name: str) -> str:
+    """Return the URI of a checkpoint's record."""
     return replica.uri_of(f"{OWN}/{name}{RECORD_SUFFIX}")
 
 
 def read_record(replica: Replica, name: str) -> Record | None:
-    """Return the record of a checkpoint; None if there is none that can be understood."""
-    note = json_files.parse(json_files.read(replica.storage, record_place(replica, name)))
+    """Return the record of a checkpoint, or None if it does not exist or is malformed."""
+    fields = json_files.parse(json_files.read(replica.storage, record_uri(replica, name)))
+    if not fields:
+        return None
     try:
-        digests = (
-            tuple(Digest(int(length), int(crc32c)) for length, crc32c in note["digests"])
-            if note
-            else ()
-        )
-        return Record(int(note["sequence"]), digests, bool(note["adopted"])) if note else None
+        digests = tuple(Digest(int(length), int(crc32c)) for length, crc32c in fields["digests"])
+        return Record(int(fields["sequence"]), digests, bool(fields["adopted"]))
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
 def write_record(replica: Replica, name: str, record: Record) -> None:
     """Write the record of a checkpoint, atomically."""
-    note = {
+    fields = {
         "format": _FORMAT,
         **record._asdict(),
         "time": json_files.now(),
         **json_files.signature(),
     }
-    replica.storage.put(record_place(replica, name), lambda: [json_files.encoded(note)])
+    replica.storage.put(record_uri(replica, name), lambda: [json_files.encoded(fields)])
 
 
 def matching_record(replica: Replica, name: str, digest: Digest) -> Record | None:
-    """The record of this `_metadata`.
+    """Return the record that lists this digest of a checkpoint's `_metadata`, or None.
 
-    Where it is damaged or lost, the manifest that names the digest is as good.
+    If the record is damaged or lost, a manifest that names the digest replaces it.
     """
     record = read_record(replica, name)
-    if record is not None and digest in record.digests:
-        return record
-    known = replica.manifest(name) if record is None else None
-    return (
-        Record(UNKNOWN_SEQUENCE, (digest,))
-        if known is not None and known.metadata == digest
-        else None
-    )
+    if record is not None:
+        return record if digest in record.digests else None
+    manifest = replica.manifest(name)
+    if manifest is not None and manifest.metadata == digest:
+        return Record(UNKNOWN_SEQUENCE, (digest,))
+    return None
 
 
 def recorded_names(own: Iterable[str]) -> list[str]:
+    """Return the names of the checkpoints that have a record among the files of `.cpreplicate/`."""
     names = [name.removesuffix(RECORD_SUFFIX) for name in own if name.endswith(RECORD_SUFFIX)]
     return [name for name in names if CHECKPOINT_NAME.fullmatch(name)]
 
 
 def newest_first(replica: Replica) -> list[str]:
-    """Return the committed checkpoints, last published first.
+    """Return the names of the committed checkpoints, the last published first.
 
-    The highest N first where one has no record.
+    If one of them has no record, their numbers decide.
     """
     return last_published_first(
         {name: read_record(replica, name) for name in replica.committed_names()}
@@ -93,15 +91,14 @@ def newest_first(replica: Replica) -> list[str]:
 
 
 def last_published_first(records: Mapping[str, Record | None]) -> list[str]:
-    """Names of checkpoints; by their numbers where a record is missing."""
+    """Return the names of checkpoints by their sequence, or by number if one is not known."""
     are_known = all(
         record is not None and record.sequence != UNKNOWN_SEQUENCE for record in records.values()
     )
 
     def key(name: str) -> tuple[int, int]:
         record = records[name]
-        return record.sequence if are_known and record is not None else 0, int(
-            name.removeprefix("chk-")
-        )
+        sequence = record.sequence if are_known and record is not None else 0
+        return sequence, int(name.removeprefix("chk-"))
 
     return sorted(records, key=key, reverse=True)

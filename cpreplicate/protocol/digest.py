@@ -1,4 +1,4 @@
-"""The digest of a file: its length and its CRC32C, by which a file is known again."""
+"""The digest of a file: the length and the CRC32C by which it is recognised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Digest(NamedTuple):
 
 
 def digest_of(pieces: Iterable[bytes]) -> Digest:
-    """Return the digest of what the pieces make together."""
+    """Return the digest of the concatenated pieces."""
     from google_crc32c import extend
 
     length = crc32c = 0

@@ -1,10 +1,10 @@
-"""The journal of a run: what it is about to write and to delete, and what of it is complete.
+"""The journal of a run: what it is about to write and to delete, and which copies are complete.
 
-`.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first copy, and
-lists each path that the run may write or delete: so every file that cpreplicate ever wrote is
-recorded before it appears. Later parts list what is complete, with length and CRC32C, every 30 s or
-2,000 files. A run that died is resumed from them. The journal goes once the manifest of the commit
-holds what it lists, and the rest is deleted.
+Its parts are `.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first
+copy and lists each path that the run may write or delete. So every file that cpreplicate ever wrote
+is recorded before it appears. Every 30 s or 2,000 files, a further part lists the files that are
+complete, with length and CRC32C. If the run dies, the next one resumes from them. The journal is
+removed once the manifest of the commit lists these files, and the other files are deleted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cpreplicate.protocol.manifest import DAMAGED
 from cpreplicate.storage import Storage
 
 PREFIX = "copied-"
-SECONDS = 30.0  # between two parts, at most
-FILES = 2_000  # in a part, about
+SECONDS = 30.0  # at most, between two parts
+FILES = 2_000  # about, in a part
 
 
 class Copied(NamedTuple):
@@ -35,7 +35,11 @@ class Copied(NamedTuple):
 
 
 class Journal(NamedTuple):
-    """A part as read: paths that its run was about to write or delete, and files that are complete."""
+    """One part of a journal.
+
+    `planned` are the paths that its run was about to write or delete, `copied` are the complete
+    files by their path.
+    """
 
     name: str
     planned: frozenset[str]
@@ -43,18 +47,18 @@ class Journal(NamedTuple):
 
     @property
     def paths(self) -> frozenset[str]:
-        """All paths in it."""
+        """All paths that it lists."""
         return self.planned.union(self.copied)
 
 
 class JournalWriter:
-    """Writes the journal of one run; `done` may be called from any thread."""
+    """Writes the journal of one run. `done` may be called from any thread."""
 
     def __init__(
         self, storage: Storage, replica: str, seconds: float = SECONDS, files: int = FILES
     ) -> None:
-        stamp = f"{int(json_files.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
-        self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{stamp}")
+        run = f"{int(json_files.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
+        self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{run}")
         self._seconds, self._most = seconds, files
         self._lock = threading.Lock()
         self._full, self._ended = threading.Event(), False
@@ -62,15 +66,15 @@ class JournalWriter:
         self._parts = 0
 
     def plan(self, paths: Sequence[str]) -> None:
-        """Record what is about to be written and deleted, before it is."""
+        """Record the paths that are about to be written or deleted."""
         self._write([(path, None, None) for path in paths])
 
     def take_over(self, others: Iterable[Journal]) -> None:
-        """Record what the journals of runs that died say is complete, and remove them.
+        """Record the files that journals of runs that died list as complete, and remove these.
 
-        Their other paths are to be planned.
+        The caller has planned their other paths.
         """
-        copied = {path: each for part in others for path, each in part.copied.items()}
+        copied = {path: file for part in others for path, file in part.copied.items()}
         if copied:
             self._write(list(copied.values()))
         for part in others:
@@ -79,10 +83,10 @@ class JournalWriter:
     def remove(self) -> None:
         """Remove all parts that were written, the plan last."""
         for number in reversed(range(self._parts)):
-            self._storage.delete(self._place(number))
+            self._storage.delete(self._part_uri(number))
 
     def done(self, copied: Copied) -> None:
-        """Record a complete file, before long."""
+        """Record a complete file in the next part."""
         with self._lock:
             self._waiting.append(copied)
             if len(self._waiting) >= self._most:
@@ -90,8 +94,9 @@ class JournalWriter:
 
     @contextmanager
     def writing(self) -> Iterator[JournalWriter]:
-        """Write a part now and then while the block runs, and what is left where it ends by an
-        exception.
+        """Write parts while the block runs.
+
+        If the block ends by an exception, write the remaining files, too.
         """
         thread = threading.Thread(target=self._write_parts, name="journal", daemon=True)
         thread.start()
@@ -99,14 +104,15 @@ class JournalWriter:
             yield self
         except BaseException:
             self._stop(thread)
-            # why the run ended is what counts; what is not recorded is copied again
+            # The reason why the run ended matters more: files that are not recorded are copied
+            # again.
             with suppress(OSError):
                 self.flush()
             raise
         self._stop(thread)
 
     def flush(self) -> None:
-        """Write what is complete and was not written yet."""
+        """Write a part with the complete files that no part lists yet."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if waiting:
@@ -123,26 +129,26 @@ class JournalWriter:
             if self._ended:
                 return
             self._full.clear()
-            # a part that is lost costs copying its files again, should the run die
+            # If the run dies, the files of a lost part are copied again.
             with suppress(OSError):
                 self.flush()
 
     def _write(self, rows: Sequence[tuple[str, int | None, int | None]]) -> None:
         data = _encoded(rows)
-        self._storage.put(self._place(self._parts), lambda: [data])
+        self._storage.put(self._part_uri(self._parts), lambda: [data])
         self._parts += 1
 
-    def _place(self, number: int) -> str:
+    def _part_uri(self, number: int) -> str:
         return f"{self._stem}-{number:06d}.parquet"
 
 
 def names(own: Iterable[str]) -> list[str]:
-    """Return the parts of journals among the names of files in `.cpreplicate/`, oldest first."""
+    """Return the parts of journals among the files of `.cpreplicate/`, the oldest first."""
     return sorted(name for name in own if name.startswith(PREFIX))
 
 
 def read(storage: Storage, replica: str, name: str) -> Journal:
-    """Return a part; an empty one if it is gone or cannot be read."""
+    """Return a part of a journal: an empty one if it does not exist or is damaged."""
     try:
         with storage.open(uri.join(replica, f"{OWN}/{name}")) as stream:
             rows = _rows(stream.read())
@@ -171,11 +177,12 @@ def _encoded(rows: Sequence[tuple[str, int | None, int | None]]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    table = pa.table({
+    columns = {
         "path": pa.array([path for path, _, _ in rows], pa.string()),
         "length": pa.array([length for _, length, _ in rows], pa.int64()),
         "crc32c": pa.array([crc32c for _, _, crc32c in rows], pa.uint32()),
-    })  # fmt: skip
+    }
+    table = pa.table(columns)
     sink = pa.BufferOutputStream()
     parquet.write_table(table, sink)
     return bytes(sink.getvalue())

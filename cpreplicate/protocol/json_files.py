@@ -1,5 +1,6 @@
-"""Notes that runs leave for each other under `.cpreplicate/`: small JSON files, read without trust
-in who wrote them.
+"""Small JSON files under `.cpreplicate/`: marker, records, lease and seal.
+
+They are read without trust in who wrote them. What is read is one JSON object, called its fields.
 """
 
 from __future__ import annotations
@@ -13,53 +14,54 @@ from typing import Any
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Storage
 
-_LONGEST = 1 << 16  # bytes; no note is near
+_LONGEST = 1 << 16  # bytes; no file of cpreplicate's comes near
 
 
 def now() -> float:
-    """Seconds since the epoch."""
+    """Return the time in seconds since the epoch."""
     return time.time()
 
 
 def signature() -> dict[str, str]:
-    """Who writes a note, and where."""
+    """Return the fields that say who writes a file, and on which host."""
     return {"owner": user_name(), "host": socket.gethostname()}
 
 
-def encoded(note: dict[str, Any]) -> bytes:
-    """A note as it is written."""
-    return json.dumps(note).encode()
+def encoded(fields: dict[str, Any]) -> bytes:
+    """Return the bytes of a file with these fields."""
+    return json.dumps(fields).encode()
 
 
-def read(storage: Storage, place: str) -> bytes | None:
-    """The first bytes of a note, None if there is none."""
+def read(storage: Storage, path: str) -> bytes | None:
+    """Return the first bytes of a file, or None if it does not exist."""
     try:
-        with storage.open(place) as stream:
+        with storage.open(path) as stream:
             return stream.read(_LONGEST)
     except FileNotFoundError:
         return None
 
 
-def parse(text: bytes | None) -> dict[str, Any] | None:
-    """What a note tells; nothing if it is damaged, None if it is gone."""
-    if text is None:
+def parse(data: bytes | None) -> dict[str, Any] | None:
+    """Return the fields of a file: {} if it is malformed, None if it does not exist."""
+    if data is None:
         return None
     try:
-        found = json.loads(text)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
-def word(note: dict[str, Any], name: str) -> str:
-    """A field as one short word that is safe on a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(note.get(name, "unknown"))[:64])
+def word(fields: dict[str, Any], name: str) -> str:
+    """Return a field as one short word that is safe to print on a terminal."""
+    text = str(fields.get(name, "unknown"))[:64]
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def clock(note: dict[str, Any], name: str) -> str:
-    """A field of seconds since the epoch as people read it."""
-    seconds = note.get(name)
+def clock(fields: dict[str, Any], name: str) -> str:
+    """Return a field of seconds since the epoch as people read it."""
     try:
-        return datetime.fromtimestamp(float(seconds), timezone.utc).isoformat(timespec="seconds")  # type: ignore[arg-type]
+        seconds = float(fields.get(name))  # type: ignore[arg-type]  # anything may be in the file
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
     except (TypeError, ValueError, OverflowError, OSError):
         return "an unknown time"

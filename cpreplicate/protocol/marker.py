@@ -1,4 +1,4 @@
-"""The marker: what makes a directory a replica, and names the source that it replicates.
+"""The marker: it makes a directory a replica, and names the source that is replicated there.
 
 `.cpreplicate/replica.json` is created before anything else in the directory.
 """
@@ -20,8 +20,9 @@ _FORMAT = 1
 
 
 class SourceName(NamedTuple):
-    """A source as the operator named it, and as its storage knows it: without links, by addresses
-    instead of names.
+    """A source as the operator named it, and as its storage knows it.
+
+    `resolved` has no symbolic links, and addresses instead of host names.
     """
 
     given: str
@@ -29,9 +30,9 @@ class SourceName(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What makes a directory a replica.
+    """The content of a marker.
 
-    `adopted`: there were files of others when it became one.
+    `adopted`: files of others were in the directory when it became a replica.
     """
 
     replica_id: str
@@ -41,41 +42,45 @@ class Marker(NamedTuple):
 
     def names(self, source: SourceName) -> bool:
         """Return whether this source may be replicated here."""
-        return any(each.resolved == source.resolved for each in self.sources)
+        return any(known.resolved == source.resolved for known in self.sources)
 
 
-def source_name(side: Side, place: str) -> SourceName:
-    """Return a source's root as given, and as its storage knows it."""
-    return SourceName(place, side.identity(place) + uri.local_path(side.storage(place).real(place)))
+def source_name(side: Side, root: str) -> SourceName:
+    """Return the name of a source's root as given, and as its storage knows it."""
+    path = uri.local_path(side.storage(root).real(root))
+    return SourceName(root, side.identity(root) + path)
 
 
 def read_marker(side: Side, root: str) -> Marker | None:
-    """Return the marker of the replica at `root`; None if there is none.
+    """Return the marker of the replica at `root`, or None if there is none.
 
-    Raises `Refused` if it cannot be understood.
+    Raises `Refused` if the marker is damaged or of another version.
     """
-    place = uri.join(root, f"{OWN}/{MARKER}")
-    note = json_files.parse(json_files.read(side.storage(place), place))
-    if note is None:
+    marker_uri = uri.join(root, f"{OWN}/{MARKER}")
+    fields = json_files.parse(json_files.read(side.storage(marker_uri), marker_uri))
+    if fields is None:
         return None
     damaged = (
-        f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Sync into"
-        " another TARGET_ROOT"
+        f"{marker_uri} is damaged, or of another version of cpreplicate. Nothing was done. Sync"
+        " into another TARGET_ROOT"
     )
-    if note.get("format") != _FORMAT:
+    if fields.get("format") != _FORMAT:
         raise Refused(damaged)
     try:
         sources = tuple(
-            SourceName(str(each["given"]), str(each["resolved"])) for each in note["sources"]
+            SourceName(str(source["given"]), str(source["resolved"]))
+            for source in fields["sources"]
         )
-        return Marker(str(note["replica_id"]), str(note["job"]), sources, bool(note["adopted"]))
+        return Marker(
+            str(fields["replica_id"]), str(fields["job"]), sources, bool(fields["adopted"])
+        )
     except (KeyError, TypeError) as error:
         raise Refused(damaged) from error
 
 
 def is_replica(replica: Replica) -> bool:
     """Return whether there is a marker, of whatever version."""
-    return replica.storage.stat(_marker_place(replica)) is not None
+    return replica.storage.stat(_marker_uri(replica)) is not None
 
 
 def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool) -> Marker:
@@ -84,30 +89,28 @@ def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool)
     Raises `Refused` if another run did so just before.
     """
     marker = Marker(uuid.uuid4().hex, job, (source,), adopted)
-    if not replica.storage.create_exclusive(_marker_place(replica), _encoded_marker(marker)):
-        raise Refused(f"{replica.root} became a replica just now, by another run. Run again")
+    if not replica.storage.create_exclusive(_marker_uri(replica), _encoded(marker)):
+        raise Refused(f"{replica.root} was made a replica by another run just now. Run again")
     return marker
 
 
 def add_source(replica: Replica, marker: Marker, source: SourceName) -> Marker:
     """Record a further name of the source in the marker."""
     added = marker._replace(sources=(*marker.sources, source))
-    replica.storage.put(_marker_place(replica), lambda: [_encoded_marker(added)])
+    replica.storage.put(_marker_uri(replica), lambda: [_encoded(added)])
     return added
 
 
-def _marker_place(replica: Replica) -> str:
+def _marker_uri(replica: Replica) -> str:
     return replica.uri_of(f"{OWN}/{MARKER}")
 
 
-def _encoded_marker(marker: Marker) -> bytes:
-    sources = [source._asdict() for source in marker.sources]
-    return json_files.encoded(
-        {
-            "format": _FORMAT,
-            **marker._asdict(),
-            "sources": sources,
-            "time": json_files.now(),
-            **json_files.signature(),
-        }
-    )
+def _encoded(marker: Marker) -> bytes:
+    fields = {
+        "format": _FORMAT,
+        **marker._asdict(),
+        "sources": [source._asdict() for source in marker.sources],
+        "time": json_files.now(),
+        **json_files.signature(),
+    }
+    return json_files.encoded(fields)

@@ -14,17 +14,21 @@ from cpreplicate.protocol.marker import Marker, SourceName
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 
+_SHOWN = 3  # names of checkpoints in a message
+
 
 def refuse_foreign(state: State, replica: Replica) -> None:
-    """Raise `Refused` where links, a missing marker or checkpoints of others show that a directory
-    is not only a replica.
-    """
+    """Raise `Refused` if the directory is not, or not only, a replica."""
     for reason in foreign(state, replica):
         raise Refused(reason)
 
 
 def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator[str]:
-    """Yield why cpreplicate must not change anything in this directory."""
+    """Yield why cpreplicate must not change anything in this directory.
+
+    The reasons are symbolic links, a missing marker, and checkpoints of others. `may_adopt`: the
+    latter two are accepted.
+    """
     if state.links:
         yield (
             f"{replica.uri_of(state.links[0])} is a symbolic link: what would be written or deleted"
@@ -34,43 +38,42 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
     if state.marker is None and not state.is_empty and not may_adopt:
         yield (
             f"{replica.root} is not empty and is not a replica of cpreplicate's making"
-            f" ({_what_is_there(state)}). Nothing was done. Sync into a TARGET_ROOT that only"
-            " cpreplicate writes, beside Flink's own checkpoint directory; or accept the directory"
+            f" ({_content_of(state)}). Nothing was done. Sync into a TARGET_ROOT that only"
+            " cpreplicate writes, beside Flink's own checkpoint directory. Or accept the directory"
             " with `sync --adopt`: what is in it is then never changed"
         )
     elif state.unrecorded and not may_adopt:
+        metadata = f"{replica.uri_of(state.unrecorded[0])}/{METADATA}"
         yield (
-            f"{replica.uri_of(state.unrecorded[0])}/{METADATA} was not written by cpreplicate: a job"
-            " writes its checkpoints here, or the file was damaged. Nothing was done."
-            f" {_way_out(state)}"
+            f"{metadata} was not written by cpreplicate: a job writes its checkpoints here, or the"
+            f" file was damaged. Nothing was done. {_advice(state)}"
         )
 
 
-def _way_out(state: State) -> str:
+def _advice(state: State) -> str:
     if state.marker is not None and state.marker.adopted:
         return "Accept the checkpoint with `sync --adopt`: it is then never changed"
     return (
         "If a job runs here, use another TARGET_ROOT. If none does, Flink may still restore the"
-        f" checkpoint; to go on with the replica, move {state.unrecorded[0]} out of it"
+        f" checkpoint: to keep using the replica, move {state.unrecorded[0]} out of it"
     )
 
 
-def _what_is_there(state: State) -> str:
+def _content_of(state: State) -> str:
     names = state.unrecorded
-    return (
-        f"it holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
-        if names
-        else "it holds other files"
-    )
+    if not names:
+        return "it holds other files"
+    more = " …" if len(names) > _SHOWN else ""
+    return f"it holds {', '.join(names[:_SHOWN])}{more}"
 
 
 def other_source(state: State, replica: Replica, source: SourceName) -> Iterator[str]:
-    """Yield why a source must not be replicated here: the marker names another."""
+    """Yield why a source must not be replicated here: the marker names another one."""
     if state.marker is not None and not state.marker.names(source):
-        known = " and ".join(f"{each.given} ({each.resolved})" for each in state.marker.sources)
+        known = " and ".join(f"{name.given} ({name.resolved})" for name in state.marker.sources)
         yield (
             f"{replica.root} is a replica of {known}, not of {source.given} ({source.resolved})."
-            " Nothing was done. Sync into another TARGET_ROOT, or, if both are names of the same"
+            " Nothing was done. Sync into another TARGET_ROOT. If both are names of the same"
             " source, add the new one with --same-source"
         )
 
@@ -78,16 +81,15 @@ def other_source(state: State, replica: Replica, source: SourceName) -> Iterator
 def same_replica(
     state: State, replica: Replica, source_marker: Marker | None, source: SourceName
 ) -> Iterator[str]:
-    """Yield why not: the source's directory carries the same replica id, so it is the same
-    directory, or a copy of it.
+    """Yield why a source must not be replicated here: its directory has the same replica id.
+
+    So source and replica are one directory, or one is a copy of the other.
     """
-    if (
-        state.marker is not None
-        and source_marker is not None
-        and source_marker.replica_id == state.marker.replica_id
-    ):
+    if state.marker is None or source_marker is None:
+        return
+    if source_marker.replica_id == state.marker.replica_id:
         yield (
-            f"{source.given} and {replica.root} carry the same replica id"
+            f"{source.given} and {replica.root} have the same replica id"
             f" {state.marker.replica_id}: they are one directory under two names, or one is a copy"
             " of the other. Nothing was done. Give another TARGET_ROOT"
         )

@@ -1,6 +1,4 @@
-"""A replica as it lies: which checkpoints are committed in it, what they reference, what is
-present, how one is published.
-"""
+"""A replica: which checkpoints are committed in it, what they reference, and which files it has."""
 
 from __future__ import annotations
 
@@ -20,24 +18,24 @@ from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.source import (
     MetadataBytes,
     decoded,
-    newest_first,
+    highest_first,
     read_bytes,
     read_metadata,
 )
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import TEMPORARY, Content, FileStatus
 
-# bytes of `_metadata` above which reading the manifest instead saves time
+# Bytes. For a larger `_metadata`, reading the manifest instead of decoding it saves time.
 _MANIFEST_WORTH = 16 << 20
 
 
 @dataclass(frozen=True)
 class CommittedCheckpoint:
-    """A committed checkpoint of a replica: `files` is path to extent, `outside` the places that it
-    names elsewhere.
+    """A committed checkpoint of a replica.
 
-    `growing` are files that may be longer than recorded, since a run that died may have copied them
-    again: merged ones.
+    `files` is path to extent. `outside` are the URIs that it references outside the replica.
+    `growing` are merged files, which may be longer than recorded: a run that died may have copied
+    them again.
     """
 
     name: str
@@ -48,50 +46,48 @@ class CommittedCheckpoint:
     growing: frozenset[str]
 
     def as_committed(self) -> Committed:
-        """As the plan wants it."""
+        """Return what a plan needs of this checkpoint."""
         return Committed(self.name, self.checkpoint_id, self.files)
 
 
 class Replica:
-    """`<target root>/<job-id>/`; every path given or returned here is relative to it."""
+    """A directory `<target root>/<job-id>/`. All paths given and returned are relative to it."""
 
     def __init__(self, root: str, side: Side) -> None:
         self.root = root
         self.side = side
         self.storage = side.storage(root)
         self._is_alone = False
-        self._listed: dict[
-            str, list[FileStatus]
-        ] = {}  # directories of checkpoints, as last seen and not yet asked for
+        # directories of checkpoints: the last listing of each, until it is used
+        self._listed: dict[str, list[FileStatus]] = {}
 
     def uri_of(self, relative: str) -> str:
-        """The place of a path in this replica."""
+        """Return the URI of a path in this replica."""
         return uri.join(self.root, relative)
 
     def children(self) -> list[FileStatus]:
-        """What lies directly in it; nothing where there is no such directory."""
+        """Return what lies directly in the replica, or nothing if it does not exist."""
         return self.storage.list(self.root)
 
     def own_files(self) -> dict[str, FileStatus]:
-        """What lies in `.cpreplicate/`, by name."""
+        """Return what lies in `.cpreplicate/`, by name."""
         return {child.name: child for child in self.storage.list(self.uri_of(OWN))}
 
     def absent_directories(self) -> tuple[str, ...]:
-        """The directories that the first file in `.cpreplicate/` creates, the deepest first."""
+        """Return the directories that the first file in `.cpreplicate/` creates, deepest first."""
         if not self.storage.has_directories:
             return ()
-        return tuple(
-            takewhile(lambda place: self.storage.stat(place) is None, uri.upwards(self.uri_of(OWN)))
-        )
+        directories = uri.upwards(self.uri_of(OWN))
+        return tuple(takewhile(lambda path: self.storage.stat(path) is None, directories))
 
     def committed_names(self, children: Iterable[FileStatus] | None = None) -> list[str]:
-        """Directories `chk-N` with a `_metadata`, the highest N first.
+        """Return the directories `chk-N` with a `_metadata`, the highest N first.
 
-        One listing, and one of each.
+        Costs one listing of the replica, unless `children` is given, and one of each `chk-N`.
         """
-        found = self.children() if children is None else children
-        names = newest_first(
-            child.name for child in found if child.is_directory and not child.is_link
+        children = self.children() if children is None else children
+        names = highest_first(
+            child.name for child in children if child.is_directory and not child.is_link
         )
         self._listed = {name: self.storage.list(self.uri_of(name)) for name in names}
         return [
@@ -99,12 +95,12 @@ class Replica:
         ]
 
     def without_unfinished(self) -> bool:
-        """Remove what other runs left half-written in the directories of checkpoints just listed,
-        and from now on elsewhere.
+        """Remove the unfinished files of other runs in the checkpoints just listed.
 
-        For the holder of the lease. So a run that was held up, and still takes the lease for its
-        own, cannot publish any more, nor replace a merged file by what it was before it grew.
-        Returns False if some of it became whole just before.
+        From now on, those in other directories are removed when these are listed. Only the holder
+        of the lease may call this. A run that was held up, and still considers the lease its own,
+        can then neither publish nor replace a merged file by its former, shorter content. Returns
+        False if one of these files was published just before.
         """
         self._is_alone = True
         return self._remove_unfinished(
@@ -113,67 +109,70 @@ class Replica:
 
     def _remove_unfinished(self, children: Iterable[FileStatus]) -> bool:
         unfinished = [
-            each.uri
-            for each in children
-            if each.name.startswith(TEMPORARY) and not each.is_directory
+            child.uri
+            for child in children
+            if child.name.startswith(TEMPORARY) and not child.is_directory
         ]
-        # each of them, not until one
-        return all(
-            [self.storage.delete(place, durable=True) for place in unfinished]  # noqa: C419  # each of them, not until one
-        )
+        deleted = [self.storage.delete(path, durable=True) for path in unfinished]
+        return all(deleted)
 
     def metadata_bytes(self, name: str) -> MetadataBytes | None:
-        """The `_metadata` of a checkpoint as it lies; None if there is none."""
+        """Return the `_metadata` of a checkpoint, not decoded, or None if there is none."""
         return read_bytes(self.uri_of(name), self.side)
 
     def committed_checkpoint(self, name: str, data: MetadataBytes) -> CommittedCheckpoint:
-        """What a committed checkpoint references: from its manifest where that saves decoding
-        gigabytes, else decoded.
+        """Return what a committed checkpoint references.
+
+        For a large `_metadata`, the manifest is read if it describes the same bytes. Otherwise the
+        `_metadata` is decoded.
         """
         if data.digest.length > _MANIFEST_WORTH:
-            known = self.manifest(name)
-            if (
-                known is not None
-                and known.metadata == data.digest
-                and all(map(is_replica_path, known.entries))
-            ):
-                files = {path: entry.extent for path, entry in known.entries.items()}
-                return CommittedCheckpoint(
-                    name, known.checkpoint_id, data.digest, files, (), frozenset(files)
-                )
+            listed = self._listed_in_manifest(name, data.digest)
+            if listed is not None:
+                return listed
         if data.in_memory is None:
-            return self._referenced(
-                name, data.digest, read_metadata(self.uri_of(name), self.side).metadata
-            )
-        metadata = decoded(data.in_memory, self.uri_of(name), self.uri_of(f"{name}/{METADATA}"))
+            metadata = read_metadata(self.uri_of(name), self.side).metadata
+        else:
+            metadata_uri = self.uri_of(f"{name}/{METADATA}")
+            metadata = decoded(data.in_memory, self.uri_of(name), metadata_uri)
         return self._referenced(name, data.digest, metadata)
 
+    def _listed_in_manifest(self, name: str, digest: Digest) -> CommittedCheckpoint | None:
+        listed = self.manifest(name)
+        if listed is None or listed.metadata != digest:
+            return None
+        if not all(map(is_replica_path, listed.entries)):
+            return None
+        files = {path: entry.extent for path, entry in listed.entries.items()}
+        return CommittedCheckpoint(name, listed.checkpoint_id, digest, files, (), frozenset(files))
+
     def _referenced(self, name: str, digest: Digest, metadata: Metadata) -> CommittedCheckpoint:
-        found = closure(metadata)
-        inside = {
-            path: file.extent
-            for place, file in found.files.items()
-            if (path := self._inside(place)) is not None
-        }
-        outside = [
-            place
-            for place in (*found.files, *sorted(found.directories))
-            if self._inside(place) is None
-        ]
-        segments = (self._inside(place) for place, file in found.files.items() if file.segment)
-        growing = frozenset(path for path in segments if path is not None)
+        needed = closure(metadata)
+        inside: dict[str, int] = {}
+        outside: list[str] = []
+        growing: set[str] = set()
+        for file_uri, file in needed.files.items():
+            path = self._inside(file_uri)
+            if path is None:
+                outside.append(file_uri)
+                continue
+            inside[path] = file.extent
+            if file.segment:
+                growing.add(path)
+        outside += [path for path in sorted(needed.directories) if self._inside(path) is None]
         return CommittedCheckpoint(
-            name, metadata.checkpoint_id, digest, inside, tuple(outside), growing
+            name, metadata.checkpoint_id, digest, inside, tuple(outside), frozenset(growing)
         )
 
-    def _inside(self, place: str) -> str | None:
-        relative = uri.below(place, self.root)
-        return relative if relative is not None and is_replica_path(relative) else None
+    def _inside(self, file_uri: str) -> str | None:
+        """Return the path of a file in this replica, or None if it lies elsewhere."""
+        path = uri.below(file_uri, self.root)
+        return path if path is not None and is_replica_path(path) else None
 
     def present(self, directories: Iterable[str]) -> dict[str, int]:
-        """Path to length of the files that lie in some directories; each is listed once.
+        """Return path to length of the files that lie in these directories.
 
-        A link counts as absent.
+        Each directory is listed once. A symbolic link counts as absent.
         """
         return {
             f"{directory}/{child.name}": child.length
@@ -183,44 +182,42 @@ class Replica:
         }
 
     def _children(self, directory: str) -> list[FileStatus]:
-        """What lies in a directory.
-
-        What the look at the checkpoints listed is not listed again at once.
-        """
-        known = self._listed.pop(directory, None)
-        if known is not None:
-            return known
+        """Return what lies in a directory, listed now or by `committed_names`."""
+        listed = self._listed.pop(directory, None)
+        if listed is not None:
+            return listed
         while True:
             try:
                 children = self.storage.list(self.uri_of(directory))
             except NotADirectoryError as error:
                 raise Refused(
-                    f"{self.uri_of(directory)} is a file. Remove it, or sync into another TARGET_ROOT"
+                    f"{self.uri_of(directory)} is a file where a replica has a directory. Remove"
+                    " it, or sync into another TARGET_ROOT"
                 ) from error
             if not self._is_alone or self._remove_unfinished(children):
                 return children
 
     def publish(self, name: str, content: Content, check: Callable[[], None], replace: bool) -> int:
-        """Commit: the `_metadata` of `name` appears, or replaces another, atomically. Returns its
-        length.
+        """Commit: publish the `_metadata` of `name` atomically, and return its length.
 
-        `check` is made when it is written and about to appear, and may raise. Raises
-        `FileExistsError` if not to `replace` one.
+        `check` is called when the file is written and about to appear, and may raise. Raises
+        `FileExistsError` if there is one already and not `replace`.
         """
         return self.storage.put(
             self.uri_of(f"{name}/{METADATA}"), content, lambda _length: check(), None, replace
         )
 
     def withdraw(self, name: str) -> None:
-        """Remove the `_metadata` of a checkpoint that is no longer kept, durably before any of its
-        files.
+        """Remove the `_metadata` of a checkpoint that is no longer kept.
+
+        The removal is durable, as it must be before any of its files is deleted.
         """
         self.storage.delete(self.uri_of(f"{name}/{METADATA}"), durable=True)
 
     def manifest(self, name: str) -> Manifest | None:
-        """The manifest of a checkpoint, if there is one that can be read."""
+        """Return the manifest of a checkpoint, or None if it does not exist or is damaged."""
         return manifest.read(self.storage, self.root, name)
 
-    def record(self, name: str, made: Manifest) -> None:
+    def write_manifest(self, name: str, content: Manifest) -> None:
         """Write the manifest of a checkpoint, after the commit that it describes."""
-        manifest.write(self.storage, self.root, name, made)
+        manifest.write(self.storage, self.root, name, content)

@@ -22,21 +22,18 @@ from cpreplicate.protocol.source import MetadataBytes
 from cpreplicate.storage import TEMPORARY, FileStatus
 
 LAID_OUT = ("shared", "taskowned", "foreign", "packed")
-# what a run leaves that died before it made the marker
-_BEFORE_THE_MARKER = (
-    lease.NAME,
-    TEMPORARY,
-)
+# Files that a run leaves in `.cpreplicate/` if it dies before it created the marker.
+_BEFORE_THE_MARKER = (lease.NAME, TEMPORARY)
 
 
 @dataclass(frozen=True)
 class State:
-    """A replica's directory as found, newest checkpoint first.
+    """A replica's directory as it was read, newest checkpoint first.
 
-    `committed` are cpreplicate's own checkpoints; `adopted` and `unrecorded` are names of those of
-    others, the latter not accepted. `stale` are records of checkpoints that are not there (any
-    more). `own` is what lies in `.cpreplicate/`, `links` are directories of the replica that are
-    symbolic links.
+    `committed` are cpreplicate's own checkpoints. `adopted` and `unrecorded` are the names of those
+    of others: the former were accepted by `--adopt`, the latter were not. `stale` are records of
+    checkpoints that are not, or no longer, there. `own` is what lies in `.cpreplicate/`. `links`
+    are directories of the replica that are symbolic links.
     """
 
     marker: Marker | None
@@ -51,16 +48,17 @@ class State:
 
     @property
     def next_sequence(self) -> int:
-        """The number of the next publication."""
+        """The sequence number of the next publication."""
         records = [*self.records.values(), *filter(None, self.stale.values())]
         return 1 + max((record.sequence for record in records), default=0)
 
 
 def examine(replica: Replica, is_alone: bool = False) -> State:
-    """Return what the directory of a replica is. Nothing is changed, unless `is_alone`.
+    """Return the state of a replica's directory. Change nothing, unless this run `is_alone`.
 
-    `is_alone`: this run holds the lease, so files of others that are not yet whole are removed
-    first, and what became whole just before is seen.
+    `is_alone`: this run holds the lease, so it removes unfinished files of other runs first. It
+    examines the directory again if one of them was published just before. Raises `Refused` if a
+    file lies where a replica has a directory, or the other way round.
     """
     while True:
         try:
@@ -78,33 +76,36 @@ def _examine(replica: Replica) -> State:
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
-    links = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
-    links += [f"{OWN}/{name}" for name, child in own.items() if child.is_link]
-    marker = (
-        read_marker(replica.side, replica.root)
-        if MARKER in own and not own[MARKER].is_link
-        else None
-    )
-    observed = {name: observe(replica, name, has_own) for name in replica.committed_names(children)}
-    found = {name: seen for name, seen in observed.items() if seen is not None}
-    records = {name: seen.record for name, seen in found.items() if seen.record is not None}
-    ours = last_published_first(records)
-    stale = [name for name in recorded_names(own) if name not in found]
+    has_marker = MARKER in own and not own[MARKER].is_link
+    marker = read_marker(replica.side, replica.root) if has_marker else None
+    checkpoints = _observe_all(replica, replica.committed_names(children), has_own)
+    records = {
+        name: checkpoint.record
+        for name, checkpoint in checkpoints.items()
+        if checkpoint.record is not None
+    }
+    recorded = last_published_first(records)
+    stale = [name for name in recorded_names(own) if name not in checkpoints]
     return State(
         marker=marker,
         is_empty=_is_empty(children, own),
         committed=tuple(
-            found[name].committed_checkpoint(replica, name)
-            for name in ours
+            replica.committed_checkpoint(name, checkpoints[name].data)
+            for name in recorded
             if not records[name].adopted
         ),
-        adopted=tuple(name for name in ours if records[name].adopted),
-        unrecorded=tuple(name for name in found if name not in records),
+        adopted=tuple(name for name in recorded if records[name].adopted),
+        unrecorded=tuple(name for name in checkpoints if name not in records),
         records=records,
         stale={name: read_record(replica, name) for name in stale},
         own=own,
-        links=tuple(links),
+        links=tuple(_links(children, own)),
     )
+
+
+def _links(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> list[str]:
+    directories = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
+    return directories + [f"{OWN}/{name}" for name, status in own.items() if status.is_link]
 
 
 class _Observed(NamedTuple):
@@ -113,16 +114,13 @@ class _Observed(NamedTuple):
     data: MetadataBytes
     record: Record | None
 
-    def committed_checkpoint(self, replica: Replica, name: str) -> CommittedCheckpoint:
-        return replica.committed_checkpoint(name, self.data)
-
 
 def observe(replica: Replica, name: str, has_own: bool) -> _Observed | None:
-    """Read a `_metadata`, then its record, until both are of one moment: another run may publish or
-    withdraw meanwhile.
+    """Return the `_metadata` of a checkpoint and its record, both of one moment.
 
-    A record is in place before its `_metadata` appears and until it is gone, so what is the same
-    before and after a record was read that does not match it is not cpreplicate's.
+    Another run may publish or withdraw the checkpoint meanwhile. A record is in place before its
+    `_metadata` appears and until that is gone. So a `_metadata` that is the same before and after
+    the record was read, and that the record does not match, is not cpreplicate's.
     """
     data = replica.metadata_bytes(name)
     while data is not None:
@@ -136,13 +134,18 @@ def observe(replica: Replica, name: str, has_own: bool) -> _Observed | None:
     return None
 
 
+def _observe_all(replica: Replica, names: Sequence[str], has_own: bool) -> dict[str, _Observed]:
+    checkpoints = {name: observe(replica, name, has_own) for name in names}
+    return {name: observed for name, observed in checkpoints.items() if observed is not None}
+
+
 def _is_laid_out(name: str) -> bool:
     return name in (OWN, *LAID_OUT) or CHECKPOINT_NAME.fullmatch(name) is not None
 
 
 def _is_empty(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> bool:
-    """Whether there is nothing but what a run leaves that died before it made the marker."""
-    others = [each for each in children if each.name != OWN and not _is_temporary(each)]
+    """Return whether there is only what a run leaves that died before it created the marker."""
+    others = [child for child in children if child.name != OWN and not _is_temporary(child)]
     return not others and all(name.startswith(_BEFORE_THE_MARKER) for name in own)
 
 

@@ -1,8 +1,8 @@
-"""Refuse a replica and a source that are one place, or of which one lies in the other."""
+"""Refuse a replica and a source that are one directory, or of which one lies in the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
@@ -13,56 +13,56 @@ from cpreplicate.storage import Side, Storage
 
 
 def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
-    """Raise `Refused` where the replica and its source are one directory, or one lies in the other,
-    under whatever names.
+    """Raise `Refused` if replica and source are one directory, or one lies in the other.
 
-    Only where the storage can say so without anything being written, as local filesystems can.
+    Links and mounts are followed. Nothing is written, so only storages that identify their files,
+    such as local filesystems, can be checked. The source is walked only if the replica does not
+    exist yet and the storage of the target identifies files.
     """
     storage = source_side.storage(source)
-    here, there = storage.file_id(source), replica.storage.file_id(replica.root)
-    around_target = {
-        replica.storage.file_id(place) for place in uri.upwards(replica.storage.real(replica.root))
-    }
-    around_source = {storage.file_id(place) for place in uri.upwards(storage.real(source))}
-    # a directory of the source may be mounted there
-    if here is not None and there is None and around_target != {None}:
-        around_target &= {
-            here,
-            *(storage.file_id(place) for place in _directories_below(storage, source)),
-        }
-        here = next(iter(around_target - {None}), here)
-    if (here is not None and here in around_target) or (
-        there is not None and there in around_source
-    ):
-        raise Refused(f"the replica {replica.root} would lie in its own source {source}, or the source in it, under another"
-                      " name. Nothing was done. Give another TARGET_ROOT")  # fmt: skip
+    source_id = storage.file_id(source)
+    replica_id = replica.storage.file_id(replica.root)
+    around_replica = _ids(replica.storage, uri.upwards(replica.storage.real(replica.root)))
+    around_source = _ids(storage, uri.upwards(storage.real(source)))
+    in_source = {source_id}
+    if source_id is not None and replica_id is None and around_replica:
+        # A directory of the source may be mounted above the replica.
+        in_source |= _ids(storage, _directories_below(storage, source))
+    if in_source & around_replica or replica_id in around_source:
+        raise Refused(
+            f"the replica {replica.root} would lie in its own source {source}, or the source in it,"
+            " under another name. Nothing was done. Give another TARGET_ROOT"
+        )
 
 
-def _directories_below(storage: Storage, place: str) -> Iterator[str]:
-    for child in storage.list(place):
+def _ids(storage: Storage, directories: Iterable[str]) -> set[object]:
+    """Return the ids of those directories that have one."""
+    return {storage.file_id(directory) for directory in directories} - {None}
+
+
+def _directories_below(storage: Storage, directory: str) -> Iterator[str]:
+    for child in storage.list(directory):
         if child.is_directory and not child.is_link:
             yield child.uri
             yield from _directories_below(storage, child.uri)
 
 
 def refuse_same_place(
-    replica: Replica, taken: lease.LeaseToken, source_side: Side, source: str, is_new: bool
+    replica: Replica, token: lease.LeaseToken, source_side: Side, source: str, is_new: bool
 ) -> None:
-    """Raise `Refused` if the lease just taken can be read at the source: both are one directory, or
-    it lies in the source.
+    """Raise `Refused` if the lease just taken can be read at the source, or in it.
 
-    Whether it lies in the source is looked for only when the replica `is_new`: by each end of its
-    path, below the source and below the directories there.
+    Only if the replica `is_new`, it is also looked for in the source: by each end of its path,
+    below the source and below the directories there.
     """
-    places = [source, *(_where_it_may_lie(replica, source_side, source) if is_new else ())]
-    for place in places:
-        note = json_files.parse(
-            json_files.read(source_side.storage(place), uri.join(place, f"{OWN}/{lease.NAME}"))
-        )
-        if note and note.get("token") == taken.token:
+    candidates = _where_it_may_lie(replica, source_side, source) if is_new else ()
+    for directory in (source, *candidates):
+        lease_uri = uri.join(directory, f"{OWN}/{lease.NAME}")
+        fields = json_files.parse(json_files.read(source_side.storage(directory), lease_uri))
+        if fields and fields.get("token") == token.token:
             raise Refused(
-                f"the replica {replica.root} can be seen at {place}: it is its own source, or lies"
-                " in it, under another name. Nothing was done. Give another TARGET_ROOT"
+                f"the replica {replica.root} can be read at {directory}: it is its own source, or"
+                " lies in it, under another name. Nothing was done. Give another TARGET_ROOT"
             )
 
 
@@ -77,4 +77,4 @@ def _where_it_may_lie(replica: Replica, source_side: Side, source: str) -> Itera
 
 def _ends(path: str) -> Iterator[str]:
     steps = path.strip("/").split("/")
-    return ("/".join(steps[at:]) for at in range(len(steps)))
+    return ("/".join(steps[index:]) for index in range(len(steps)))

@@ -1,10 +1,11 @@
-"""The seal: a replica that a job runs from, or is about to, is not synced, watched or swept any
-more.
+"""The seal: it marks a replica that a job runs from, or is about to.
+
+A sealed replica is not synced, watched or swept any more.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
@@ -16,56 +17,61 @@ NAME = "sealed"
 
 
 class Seal(NamedTuple):
-    """A seal as it lies: the checkpoint that was promoted, "unknown" if damaged, and when, by the
-    storage's clock.
+    """The content of a seal.
+
+    `checkpoint` is the one that was promoted, "unknown" if the seal is damaged. `modified` is when
+    it was sealed, by the storage's clock.
     """
 
     checkpoint: str
     modified: float
 
 
-def place(replica: Replica) -> str:
-    """Where the seal lies."""
+def seal_uri(replica: Replica) -> str:
+    """Return the URI of the seal."""
     return replica.uri_of(f"{OWN}/{NAME}")
 
 
 def is_sealed(replica: Replica) -> bool:
     """Return whether there is a seal."""
-    return replica.storage.stat(place(replica)) is not None
+    return replica.storage.stat(seal_uri(replica)) is not None
 
 
 def seal(replica: Replica, checkpoint: str) -> None:
-    """Seal it for a job that starts from `checkpoint`; a seal that is there is renewed."""
-    note = {**json_files.signature(), "sealed": json_files.now(), "checkpoint": checkpoint}
-    replica.storage.put(place(replica), lambda: [json_files.encoded(note)])
+    """Seal a replica for a job that starts from `checkpoint`. Renew a seal that is there."""
+    fields = {**json_files.signature(), "sealed": json_files.now(), "checkpoint": checkpoint}
+    replica.storage.put(seal_uri(replica), lambda: [json_files.encoded(fields)])
 
 
 def read(replica: Replica) -> Seal | None:
-    """Return the seal; None if there is none."""
-    status = replica.storage.stat(place(replica))
-    found = json_files.parse(json_files.read(replica.storage, place(replica)))
-    return (
-        Seal(json_files.word(found, "checkpoint"), status.modified)
-        if status is not None and found is not None
-        else None
-    )
+    """Return the seal, or None if there is none."""
+    status = replica.storage.stat(seal_uri(replica))
+    fields = _fields(replica)
+    if status is None or fields is None:
+        return None
+    return Seal(json_files.word(fields, "checkpoint"), status.modified)
 
 
 def refuse_sealed(replica: Replica) -> None:
     """Raise `Refused` if the replica is sealed."""
-    found = describe(replica)
-    if found is not None:
+    description = describe(replica)
+    if description is not None:
         raise Refused(
-            f"{replica.root} is sealed {found}: a job may live on its files. Nothing was done. Sync"
-            " into another TARGET_ROOT, or, once the job has completed a checkpoint of its own,"
-            f" `cpreplicate unseal {uri.quoted(replica.root)} --job DIR`"
+            f"{replica.root} is sealed {description}: a job may use its files. Nothing was done."
+            " Sync into another TARGET_ROOT. Or, once the job has completed a checkpoint of its"
+            f" own, run `cpreplicate unseal {uri.quoted(replica.root)} --job DIR`"
         )
 
 
 def describe(replica: Replica) -> str | None:
-    """By whom the replica was sealed, when and for which checkpoint; None if it is not."""
-    found = json_files.parse(json_files.read(replica.storage, place(replica)))
-    if found is None:
+    """Return by whom, when and for which checkpoint a replica was sealed, or None if it is not."""
+    fields = _fields(replica)
+    if fields is None:
         return None
-    who = f"{json_files.word(found, 'owner')}@{json_files.word(found, 'host')}"
-    return f"by {who} at {json_files.clock(found, 'sealed')} for {json_files.word(found, 'checkpoint')}"
+    user = f"{json_files.word(fields, 'owner')}@{json_files.word(fields, 'host')}"
+    time, checkpoint = json_files.clock(fields, "sealed"), json_files.word(fields, "checkpoint")
+    return f"by {user} at {time} for {checkpoint}"
+
+
+def _fields(replica: Replica) -> dict[str, Any] | None:
+    return json_files.parse(json_files.read(replica.storage, seal_uri(replica)))

@@ -1,4 +1,4 @@
-"""Finding the checkpoint that a SOURCE argument means, and reading its `_metadata`."""
+"""Find the checkpoint that a SOURCE argument means, and read its `_metadata`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import CHUNK
 
-# bytes; a larger `_metadata` is read through a window each time it is needed
-_HELD_IN_MEMORY = 16 << 20
+# Bytes. A larger `_metadata` is read through a window each time it is needed.
+_KEPT_IN_MEMORY = 16 << 20
 _JOB_NAME = re.compile(r"(?!\.)[^/]+")
 
 
@@ -35,103 +35,113 @@ class Source:
 
     @property
     def root(self) -> str:
-        """What the source is known by: its job's directory, or a savepoint's own."""
+        """The directory that names the source: that of its job, or the savepoint's own."""
         return self.job_root or self.checkpoint
 
 
-def find(place: str, side: Side, allow_older: bool = False) -> Source:
-    """Return the checkpoint at `place`: itself, or the newest completed one of a job's directory.
+def find(path: str, side: Side, allow_older: bool = False) -> Source:
+    """Return the checkpoint at `path`, or the newest completed one if that is a job's directory.
 
-    Costs one stat for a checkpoint; for a job's directory one listing and a stat or two more.
-    Raises `NotThere`; raises `Refused` where it is not clear which one is the newest, unless to
-    `allow_older`: then the one completed last is taken.
+    Costs one stat for a checkpoint, and one listing and a stat or two for a job's directory. Raises
+    `NotThere`. Raises `Refused` if it is not clear which checkpoint is the newest: `allow_older`
+    takes the one that was completed last.
     """
-    place = uri.parent(place) if uri.name(place) == METADATA else place
-    if CHECKPOINT_NAME.fullmatch(uri.name(place)):
-        return _completed(place, side)
-    if _has_metadata(place, side):
-        return Source(place, _job_name(place), None)
-    return _newest(place, side, allow_older)
+    directory = uri.parent(path) if uri.name(path) == METADATA else path
+    if CHECKPOINT_NAME.fullmatch(uri.name(directory)):
+        return _completed(directory, side)
+    if _has_metadata(directory, side):
+        return Source(directory, _job_name(directory), None)
+    return newest(directory, side, allow_older)
 
 
 def completed_names(job_root: str, side: Side) -> list[str]:
     """Return the completed checkpoints in a job's directory, the highest number first."""
     children = side.storage(job_root).list(job_root)
-    names = newest_first(child.name for child in children if child.is_directory)
+    names = highest_first(child.name for child in children if child.is_directory)
     return [name for name in names if _has_metadata(uri.join(job_root, name), side)]
 
 
-def newest_first(names: Iterable[str]) -> list[str]:
-    """The checkpoint directories among `names`, newest first."""
+def highest_first(names: Iterable[str]) -> list[str]:
+    """Return the checkpoint directories among `names`, the highest number first."""
     numbered = [
         (int(match[1]), name) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))
     ]
     return [name for _, name in sorted(numbered, reverse=True)]
 
 
-def _completed(place: str, side: Side) -> Source:
-    if not _has_metadata(place, side):
-        raise NotThere(f"{place} has no {METADATA}: it is not there, was subsumed, or has not completed; give the job's"
-                       " directory to take its newest completed checkpoint")  # fmt: skip
-    return Source(place, _job_name(uri.parent(place)), uri.parent(place))
+def _completed(checkpoint: str, side: Side) -> Source:
+    if not _has_metadata(checkpoint, side):
+        raise NotThere(
+            f"{checkpoint} has no {METADATA}: it is not there, was subsumed, or has not completed."
+            " Give the job's directory to take its newest completed checkpoint"
+        )
+    job_root = uri.parent(checkpoint)
+    return Source(checkpoint, _job_name(job_root), job_root)
 
 
-def _newest(job_root: str, side: Side, allow_older: bool) -> Source:
+def newest(job_root: str, side: Side, allow_older: bool) -> Source:
+    """Return the newest completed checkpoint of a job's directory; see `find`."""
     storage = side.storage(job_root)
     children = storage.list(job_root)
     changed = {child.name: child.modified for child in children if child.is_directory}
     highest: tuple[str, float] | None = None
     last = ("", 0.0)
-    for name in newest_first(changed):
+    for name in highest_first(changed):
         if highest is not None and 0 < changed[name] < last[1]:
-            # a directory changes when its `_metadata` appears, so this one was completed before
+            # A directory changes when its `_metadata` appears, so this one was completed before.
             continue
         status = storage.stat(uri.join(job_root, f"{name}/{METADATA}"))
         if status is not None:
             highest = highest or (name, status.modified)
-            last = max(last, (name, status.modified), key=lambda each: each[1])
+            last = max(last, (name, status.modified), key=lambda completed: completed[1])
     if highest is not None:
         _refuse_ambiguous(job_root, highest, last, allow_older)
         return Source(uri.join(job_root, last[0]), _job_name(job_root), job_root)
-    what = (
+    problem = (
         "holds no completed checkpoint (no chk-N with a _metadata)"
         if children
         else "is not there or is empty"
     )
-    raise NotThere(f"{job_root} {what}; SOURCE is a checkpoint, a job's directory or a savepoint")
+    raise NotThere(
+        f"{job_root} {problem}. SOURCE is a checkpoint, a job's directory or a savepoint"
+    )
 
 
 def _refuse_ambiguous(
     job_root: str, highest: tuple[str, float], last: tuple[str, float], allow_older: bool
 ) -> None:
-    """Numbers restart when a job of a fixed id is started from scratch, while its former
-    checkpoints may be retained.
+    """Raise `Refused` if the checkpoint completed last has not the highest number.
+
+    Numbers restart when a job of a fixed id is started from scratch. Its former checkpoints may be
+    retained.
     """
     if last[1] > highest[1] and not allow_older:
         raise Refused(
-            f"{job_root}: {last[0]} was completed after {highest[0]}, so the job counts anew, or"
-            f" the directory was copied. Nothing was done. Give --allow-older to follow {last[0]},"
-            " or name one of the checkpoints"
+            f"{job_root}: {last[0]} was completed after {highest[0]}. Either the job was started"
+            " from scratch, or the directory was copied. Nothing was done. Give --allow-older to"
+            f" follow {last[0]}, or name one of the checkpoints"
         )
 
 
-def _has_metadata(place: str, side: Side) -> bool:
-    return side.storage(place).stat(uri.join(place, METADATA)) is not None
+def _has_metadata(directory: str, side: Side) -> bool:
+    return side.storage(directory).stat(uri.join(directory, METADATA)) is not None
 
 
-def _job_name(place: str) -> str:
-    name = uri.name(place)
+def _job_name(directory: str) -> str:
+    name = uri.name(directory)
     if not _JOB_NAME.fullmatch(name):
         raise Refused(
-            f"{place}: a replica takes the name of the job's directory, and {name!r} cannot be one"
+            f"{directory}: the replica is named like this directory, and {name!r} cannot be the"
+            " name of one. Give the directory of a job or a savepoint"
         )
     return name
 
 
 @dataclass(frozen=True)
 class MetadataFile:
-    """A `_metadata` as read: its meaning, and its bytes for as long as they are small enough to
-    hold.
+    """A `_metadata`, decoded.
+
+    `in_memory` are its bytes, or None if they are too many to keep.
     """
 
     uri: str
@@ -140,9 +150,9 @@ class MetadataFile:
     side: Side
 
     def open(self, stack: ExitStack) -> bytes | BinaryIO:
-        """The bytes again, to be spliced; a stream is closed with `stack`.
+        """Return the bytes of the file, or a stream of them that is closed with `stack`.
 
-        Raises `SourceMovedOn` if they are gone.
+        Raises `SourceMovedOn` if the file is gone.
         """
         if self.in_memory is not None:
             return self.in_memory
@@ -150,42 +160,45 @@ class MetadataFile:
             return stack.enter_context(self.side.storage(self.uri).open(self.uri))
         except FileNotFoundError as error:
             raise SourceMovedOn(
-                f"{self.uri} was subsumed meanwhile; run again to take the newest checkpoint"
+                f"{self.uri} was subsumed meanwhile. Run again to take the newest checkpoint"
             ) from error
 
 
 def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
-    """Read and decode the `_metadata` of a checkpoint's directory; touches no other file and no
-    other filesystem.
+    """Read and decode the `_metadata` of a checkpoint's directory. No other file is read.
 
-    Raises `NotThere` and, with the file's place in front, `MetadataError`.
+    Raises `NotThere`. Raises `MetadataError`, with the URI of the file in front.
     """
-    place = uri.join(checkpoint, METADATA)
-    storage = side.storage(place)
+    metadata_uri = uri.join(checkpoint, METADATA)
+    storage = side.storage(metadata_uri)
+
+    def read() -> MetadataFile:
+        return _read(storage.unwrapped.open(metadata_uri), checkpoint, metadata_uri, side)
+
     try:
-        return storage.around(
-            "open", place, lambda: _read(storage.unwrapped.open(place), checkpoint, place, side)
-        )
+        return storage.around("open", metadata_uri, read)
     except FileNotFoundError as error:
         raise NotThere(
-            f"{place} is not there; the checkpoint was subsumed or never completed"
+            f"{metadata_uri} is not there: the checkpoint was subsumed or has never completed. Give"
+            " the job's directory to take its newest completed checkpoint"
         ) from error
 
 
-def _read(stream: BinaryIO, checkpoint: str, place: str, side: Side) -> MetadataFile:
+def _read(stream: BinaryIO, checkpoint: str, metadata_uri: str, side: Side) -> MetadataFile:
     with stream:
-        first = stream.read(_HELD_IN_MEMORY + 1)
-        data: bytes | BinaryIO = first if len(first) <= _HELD_IN_MEMORY else stream
-        if data is stream:
-            stream.seek(0)
-        return MetadataFile(
-            place, decoded(data, checkpoint, place), first if data is first else None, side
-        )
+        head = stream.read(_KEPT_IN_MEMORY + 1)
+        if len(head) <= _KEPT_IN_MEMORY:
+            metadata = decoded(head, checkpoint, metadata_uri)
+            return MetadataFile(metadata_uri, metadata, head, side)
+        stream.seek(0)
+        metadata = decoded(stream, checkpoint, metadata_uri)
+        return MetadataFile(metadata_uri, metadata, None, side)
 
 
 class MetadataBytes(NamedTuple):
-    """A `_metadata` as bytes: its digest, and the bytes themselves as long as they are small enough
-    to hold.
+    """A `_metadata` that is not decoded.
+
+    `in_memory` are its bytes, or None if they are too many to keep.
     """
 
     digest: Digest
@@ -193,34 +206,35 @@ class MetadataBytes(NamedTuple):
 
 
 def read_bytes(checkpoint: str, side: Side) -> MetadataBytes | None:
-    """Read the `_metadata` of a checkpoint's directory to its end, without decoding it.
+    """Read the `_metadata` of a checkpoint's directory to its end, or return None if there is none.
 
-    None if there is none.
+    It is not decoded.
     """
-    place = uri.join(checkpoint, METADATA)
-    storage = side.storage(place)
+    metadata_uri = uri.join(checkpoint, METADATA)
+    storage = side.storage(metadata_uri)
     try:
-        return storage.around("open", place, lambda: _digested(storage.unwrapped.open(place)))
+        return storage.around(
+            "open", metadata_uri, lambda: _digested(storage.unwrapped.open(metadata_uri))
+        )
     except FileNotFoundError:
         return None
 
 
 def _digested(stream: BinaryIO) -> MetadataBytes:
     with stream:
-        first = stream.read(_HELD_IN_MEMORY + 1)
+        head = stream.read(_KEPT_IN_MEMORY + 1)
+        if len(head) <= _KEPT_IN_MEMORY:
+            return MetadataBytes(digest_of([head]), head)
         rest = iter(lambda: stream.read(CHUNK), b"")
-        is_small = len(first) <= _HELD_IN_MEMORY
-        return MetadataBytes(
-            digest_of([first] if is_small else chain([first], rest)), first if is_small else None
-        )
+        return MetadataBytes(digest_of(chain([head], rest)), None)
 
 
-def decoded(data: bytes | BinaryIO, checkpoint: str, place: str) -> Metadata:
-    """Decode a `_metadata` of a checkpoint's directory.
+def decoded(data: bytes | BinaryIO, checkpoint: str, metadata_uri: str) -> Metadata:
+    """Return the decoded `_metadata` of a checkpoint's directory.
 
-    Raises `MetadataError` with the file's place in front.
+    Raises `MetadataError`, with the URI of the file in front.
     """
     try:
         return decode(data, checkpoint)
     except MetadataError as error:
-        raise MetadataError(f"{place}: {error}") from error
+        raise MetadataError(f"{metadata_uri}: {error}") from error

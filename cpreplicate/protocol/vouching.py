@@ -15,45 +15,49 @@ from cpreplicate.storage import FileStatus
 
 
 class Vouched:
-    """What manifests and journals say of the files of a replica: which are cpreplicate's, and how
-    long each must be.
+    """The files of a replica that manifests and journals list, by their path in it.
+
+    A file that is there is complete only if it has the listed length.
     """
 
     def __init__(self, replica: Replica, state: State) -> None:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
         self.files: dict[str, Vouch] = {}
-        # of two the later one holds
-        for name in sorted(_vouching(state.own), key=lambda name: _moment(state.own[name])):
+        # Where two of them list one file, the later one counts.
+        for name in sorted(_vouching(state.own), key=lambda name: _written_at(state.own[name])):
             if name.startswith(journal.PREFIX):
-                part = journal.read(replica.storage, replica.root, name)
-                self.journals.append(part)
-                self.files.update(
-                    (path, Vouch(each.length, each.crc32c, True))
-                    for path, each in part.copied.items()
-                )
-            elif (found := replica.manifest(name.removesuffix(manifest.SUFFIX))) is not None:
-                self.manifests[name.removesuffix(manifest.SUFFIX)] = found
-                self.files.update(
-                    (path, Vouch(*entry[1:])) for path, entry in found.entries.items()
-                )
+                self._add_journal(journal.read(replica.storage, replica.root, name))
+            else:
+                checkpoint = name.removesuffix(manifest.SUFFIX)
+                self._add_manifest(checkpoint, replica.manifest(checkpoint))
+
+    def _add_journal(self, part: Journal) -> None:
+        self.journals.append(part)
+        for path, copied in part.copied.items():
+            self.files[path] = Vouch(copied.length, copied.crc32c, True)
+
+    def _add_manifest(self, checkpoint: str, listed: Manifest | None) -> None:
+        if listed is None:
+            return
+        self.manifests[checkpoint] = listed
+        for path, entry in listed.entries.items():
+            self.files[path] = Vouch(entry.length, entry.crc32c, entry.written)
 
     def left_over(self, committed: Iterable[str]) -> set[str]:
-        """Return the paths that cpreplicate wrote, or was about to, and that no manifest of these
-        checkpoints names.
-        """
-        known = (self.manifests[name].entries for name in committed if name in self.manifests)
-        return self.written.difference(*known)
+        """Return the written paths that no manifest of the named checkpoints lists."""
+        listed = (self.manifests[name].entries for name in committed if name in self.manifests)
+        return self.written.difference(*listed)
 
     @property
     def written(self) -> set[str]:
-        """The paths that cpreplicate wrote, or was about to."""
+        """The paths that cpreplicate wrote, or was about to write."""
         paths = {path for path, vouch in self.files.items() if vouch.written}
         return paths.union(*(part.paths for part in self.journals))
 
 
 def _vouching(own: Iterable[str]) -> list[str]:
-    """Return the names of manifests and journals among those in `.cpreplicate/`."""
+    """Return the names of manifests and journals among the files of `.cpreplicate/`."""
     manifests = [name for name in own if name.endswith(manifest.SUFFIX)]
     of_checkpoints = [
         name for name in manifests if CHECKPOINT_NAME.fullmatch(name.removesuffix(manifest.SUFFIX))
@@ -61,9 +65,9 @@ def _vouching(own: Iterable[str]) -> list[str]:
     return [*of_checkpoints, *journal.names(own)]
 
 
-def _moment(status: FileStatus) -> tuple[float, bool, str]:
-    """When it was written.
+def _written_at(status: FileStatus) -> tuple[float, bool, str]:
+    """Return a key that sorts manifests and journals by the time at which they were written.
 
-    A manifest after the journal of its own run, where the storage's clock is coarse.
+    A manifest comes after the journal of its own run if the storage's clock is coarse.
     """
     return status.modified, not status.name.startswith(journal.PREFIX), status.name

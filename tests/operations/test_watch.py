@@ -225,7 +225,7 @@ def test_a_job_directory_that_vanishes_after_a_success_does_not_end_it(tmp_path)
 
     shown = follow(tmp_path, 2, notify, on_report=lambda _report: shutil.rmtree(tmp_path / "dcA"))
     assert [report.plan.checkpoint for report in shown] == ["chk-1", "chk-2"]
-    assert any("is not there or is empty; SOURCE is" in line for line in lines)
+    assert any("is not there or is empty. SOURCE is" in line for line in lines)
 
 
 def test_a_missing_remap_ends_it(tmp_path):

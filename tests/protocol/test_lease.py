@@ -301,8 +301,7 @@ def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypat
 
 
 def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeypatch):
-    monkeypatch.setattr(lease, "_HEARTBEAT", 0.05)
-    with lease.acquire(f"file:{replica}", Side()) as hold:
+    with lease.acquire(f"file:{replica}", Side(), heartbeat=0.05) as hold:
         first, until = hold.until(), time.monotonic() + 10
         while hold.until() == first:
             assert time.monotonic() < until, "the lease was not renewed"

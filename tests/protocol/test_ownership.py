@@ -220,7 +220,7 @@ class TestOneDirectoryUnderTwoNames:
     def test_a_replica_and_its_copy_are_not_synced_into_each_other(self, job):
         sync(job)
         shutil.copytree(job / "dcB", job / "dcC")
-        refused(job, "carry the same replica id", lambda: sync(job, "dcB", "dcC", same_source=True))
+        refused(job, "have the same replica id", lambda: sync(job, "dcB", "dcC", same_source=True))
 
 
 class TestASecondSource:
