@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from cpreplicate.core import plan
 from cpreplicate.core.plan import Vouch
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
@@ -115,14 +114,14 @@ def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
 
 
 def present_is_done(patch: pytest.MonkeyPatch) -> None:
-    split = plan.copies_and_keeps
+    split = sync_plan.copies_and_keeps
 
     def trusting(needed, committed, present, vouched):
         for path in needed.keys() & present.keys():
             vouched.setdefault(path, Vouch(present[path], 0, True))
         return split(needed, committed, present, vouched)
 
-    patch.setattr(plan, "copies_and_keeps", trusting)
+    patch.setattr(sync_plan, "copies_and_keeps", trusting)
 
 
 def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
@@ -130,8 +129,8 @@ def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    deletes = plan.deletes
-    patch.setattr(plan, "deletes", lambda *args: deletes(*args[:4]))
+    deletes = sync_plan.deletes
+    patch.setattr(sync_plan, "deletes", lambda *args: deletes(*args[:4]))
 
 
 class Mutant(NamedTuple):

@@ -168,7 +168,7 @@ def commit_before_copy() -> contextlib.AbstractContextManager[None]:
 
         return commit_and_copy
 
-    return replacing(sync, "_copy", broken)
+    return replacing(sync, "copy_missing", broken)
 
 
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
@@ -180,7 +180,7 @@ def delete_before_commit() -> contextlib.AbstractContextManager[None]:
 
         return delete_and_publish
 
-    return replacing(sync, "_publish", broken)
+    return replacing(sync, "publish", broken)
 
 
 def non_atomic_put() -> contextlib.AbstractContextManager[None]:
@@ -205,7 +205,7 @@ def extents_ignored() -> contextlib.AbstractContextManager[None]:
             {path: each._replace(extent=0) for path, each in needed.items()}, *rest
         )
 
-    return replacing(plan, "copies_and_keeps", broken)
+    return replacing(sync_plan, "copies_and_keeps", broken)
 
 
 class Mutation(NamedTuple):

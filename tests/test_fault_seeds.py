@@ -16,7 +16,6 @@ from typing import TypeVar
 import pytest
 
 from cpreplicate.errors import CpreplicateError, exit_code_of
-from cpreplicate.operations import sync
 from cpreplicate.runners import inline
 from cpreplicate.storage import Transient
 from cpreplicate.storage.wrappers import retry
@@ -99,7 +98,6 @@ def _reached_through(disk: SimulatedDisk, storage: StorageWrapper) -> Iterator[N
     ):
         patch.setattr(inline, "_PAUSE", 0.0)
         patch.setattr(retry, "_LONGEST_PAUSE", 0.0)
-        patch.setattr(sync, "_SUBSUMPTION_SETTLES", 0.0)
         yield
 
 

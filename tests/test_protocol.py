@@ -208,7 +208,7 @@ def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp
 def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path, monkeypatch):
     scenario, number = incremental(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(sync_operation, "_copy", lambda *_: [])
+        patch.setattr(sync_operation, "copy_missing", lambda *_: [])
         with pytest.raises(KeyError):
             scenario.sync(number)
     assert checker.faults(scenario.replica) != []
@@ -222,7 +222,7 @@ def test_these_tests_find_a_protocol_that_deletes_before_it_commits(tmp_path, mo
             (scenario.replica / action.target).unlink()
         raise Died
 
-    monkeypatch.setattr(sync_operation, "_publish", too_late)
+    monkeypatch.setattr(sync_operation, "publish", too_late)
     with pytest.raises(Died):
         scenario.sync(number)
     assert checker.faults(scenario.replica) != []

@@ -309,8 +309,7 @@ class Churn:
     def run(self) -> object:
         self._stage.disk.hook = self._at_a_step
         try:
-            with running_on(self._stage.disk), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sync_operation, "_SUBSUMPTION_SETTLES", 0.0)
+            with running_on(self._stage.disk):
                 return sync_operation.sync(self._stage.request(), silent)
         except CpreplicateError as error:
             return error

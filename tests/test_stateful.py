@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from cpreplicate.core import plan
 from cpreplicate.errors import Refused
-from cpreplicate.operations import promote, relocate, sweep, unseal, verify
+from cpreplicate.operations import promote, relocate, sweep, sync_plan, unseal, verify
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
@@ -243,7 +243,7 @@ def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_nee
             plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files
         )
 
-    monkeypatch.setattr(plan, "deletes", all_of_the_dropped)
+    monkeypatch.setattr(sync_plan, "deletes", all_of_the_dropped)
     once_found = settings(
         TestReplication.settings,
         max_examples=100,

@@ -1,6 +1,6 @@
 """`diff` and `sync`: make a replica hold the source's checkpoint.
 
-The steps are those of the commit protocol.
+The steps are those of the commit protocol in `docs/architecture.md`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
-from cpreplicate.core import plan, restore, uri
-from cpreplicate.core.plan import Plan, Vouch
+from cpreplicate.core import restore, uri
+from cpreplicate.core.plan import Plan, Vouch, total
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
 from cpreplicate.operations import content_check, deletion, incomplete
@@ -41,19 +41,15 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
-from cpreplicate.storage import Side
 
 Notify = Callable[[str], None]
-_SUBSUMPTION_SETTLES = (
-    2.0  # seconds: Flink deletes a subsumed checkpoint's `_metadata` and files one after the other
-)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of it: the plan, and how far it was carried out.
+    """The result of a sync: its plan, and how far that was carried out.
 
-    `undeleted` is left to a `sweep`, or to a `watch`.
+    `undeleted` are the files that were left to a `sweep` or to a `watch`.
     """
 
     plan: Plan
@@ -66,8 +62,9 @@ class Report:
 
 
 class SyncCheck(NamedTuple):
-    """The result of `check`: the checkpoint that it would be replicated to, and what is to be
-    copied or deleted.
+    """The result of `check`: whether the replica holds `checkpoint` already.
+
+    Otherwise, `files` and `bytes` are to be copied or deleted.
     """
 
     checkpoint: str
@@ -77,10 +74,10 @@ class SyncCheck(NamedTuple):
 
 
 def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
-    """Return the plan, nothing done. Reads the source's `_metadata` and lists the replica's
-    directories.
+    """Return the plan of a sync, and change nothing.
 
-    What would have `sync` refuse because of who owns the directory is among the warnings.
+    Reads the source's `_metadata` and lists the replica's directories. If `sync` would be refused
+    because of who owns the replica's directory, the reason is among the warnings.
     """
     started = time.monotonic()
     source_state = read_source(request)
@@ -88,75 +85,79 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     state = replica_state.examine(replica)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
-    made = make_plan(source_state, replica, state, Vouched(replica, state), request)
+    plan = make_plan(source_state, replica, state, Vouched(replica, state), request)
     reasons = tuple(
         f"sync would be refused: {reason}"
         for reason in reasons_against(source_state, replica, state, request)
     )
-    _refuse_incomplete(made, source_state, request)
+    _refuse_incomplete(plan, source_state, request)
     if request.execution.explain:
-        _runner(made, request, notify)
-    report = _report(made, source_state, started)
+        _runner(plan, request, notify)
+    report = _report(plan, source_state, started)
     return _capped(replace(report, warnings=report.warnings + reasons), state, request)
 
 
 def check(request: SyncRequest) -> SyncCheck:
-    """Return whether there is anything to do, and how much; nothing is done.
+    """Return whether a sync has anything to do, and how much. Change nothing.
 
     Raises what `sync` would raise.
     """
     source_state = read_source(request)
     replica = target_replica(source_state, request)
-    state = _examined(source_state, replica, request)
+    state = _examine(source_state, replica, request)
     vouched = Vouched(replica, state)
-    made = make_plan(source_state, replica, state, vouched, request)
-    is_current = _is_done(made, state, vouched, request, source_state)
+    plan = make_plan(source_state, replica, state, vouched, request)
     return SyncCheck(
-        made.checkpoint, is_current, len(made.copies) + len(made.deletes), plan.total(made.copies)
+        checkpoint=plan.checkpoint,
+        is_current=_is_done(plan, state, vouched, request, source_state),
+        files=len(plan.copies) + len(plan.deletes),
+        bytes=total(plan.copies),
     )
 
 
 def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> Report:
-    """Replicate; see `docs/architecture.md` for the protocol. Raises one of `cpreplicate.errors`,
-    having deleted nothing.
+    """Replicate a checkpoint by the commit protocol, and return what was done.
 
-    With a `shared` runner, else with one of its own.
+    Uses the `shared` runner, or one of its own. Raises one of `cpreplicate.errors`, having deleted
+    nothing.
     """
     started = time.monotonic()
     source_state = read_source(request)
     replica = target_replica(source_state, request)
-    state = _examined(source_state, replica, request)
-    if (nothing := _nothing_to_do(source_state, replica, state, request)) is not None:
-        return _report(nothing, source_state, started)
-    absent = replica.absent_directories() if state.marker is None else ()
+    state = _examine(source_state, replica, request)
+    if (empty_plan := _nothing_to_do(source_state, replica, state, request)) is not None:
+        return _report(empty_plan, source_state, started)
+    is_new = state.marker is None
+    absent = replica.absent_directories() if is_new else ()
     with acquire(replica.root, replica.side, request.lock_wait, notify, absent) as lease:
+        source_root = source_state.source.root
         same_place.refuse_same_place(
-            replica,
-            lease.token,
-            request.sides.source,
-            source_state.source.root,
-            state.marker is None,
+            replica, lease.token, request.sides.source, source_root, is_new
         )
-        state = _examined(source_state, replica, request, is_alone=True)
+        state = _examine(source_state, replica, request, is_alone=True)
         vouched = Vouched(replica, state)
-        made = make_plan(source_state, replica, state, vouched, request)
-        _capped(_report(made, source_state, started), state, request)
-        _refuse_incomplete(made, source_state, request)
-        if _is_done(made, state, vouched, request, source_state):
-            return _report(made, source_state, started)
-        with shared or _runner(made, request, notify) as runner:
-            done = _carry_out(
-                made, _Run(source_state, replica, state, vouched, runner, lease, request, notify)
-            )
+        plan = make_plan(source_state, replica, state, vouched, request)
+        _capped(_report(plan, source_state, started), state, request)
+        _refuse_incomplete(plan, source_state, request)
+        if _is_done(plan, state, vouched, request, source_state):
+            return _report(plan, source_state, started)
+        with shared or _runner(plan, request, notify) as runner:
+            run = _Run(source_state, replica, state, vouched, runner, lease, request, notify)
+            done = _carry_out(plan, run)
     report = _report(done.plan, source_state, started)
-    return replace(report, committed=done.plan.publish, runner=runner.name, undeleted=done.undeleted,
-                   warnings=report.warnings + done.warnings)  # fmt: skip
+    return replace(
+        report,
+        committed=done.plan.publish,
+        runner=runner.name,
+        undeleted=done.undeleted,
+        warnings=report.warnings + done.warnings,
+    )
 
 
-def _examined(
+def _examine(
     source_state: SourceState, replica: Replica, request: SyncRequest, is_alone: bool = False
 ) -> State:
-    """The replica's directory, which this sync may change. Raises `Refused` where it may not."""
+    """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
     state = replica_state.examine(replica, is_alone)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
@@ -166,7 +167,7 @@ def _examined(
 
 
 def _claim(run: _Run) -> State:
-    """Make the directory a replica of this source, before anything else is written."""
+    """Make the directory a replica of this source, before anything else is written there."""
     state, name = run.state, run.source_state.name
     if state.marker is None:
         marker = create_marker(
@@ -182,15 +183,13 @@ def _claim(run: _Run) -> State:
 
 
 def _capped(report: Report, state: State, request: SyncRequest) -> Report:
-    """The report, unless more is to be deleted than is allowed."""
-    deletes, files = (
-        len(report.plan.deletes),
-        len({path for each in state.committed for path in each.files}),
-    )
+    """Return the report. Raise `TooManyDeletes` if more is to be deleted than is allowed."""
+    deletes = len(report.plan.deletes)
+    files = len({path for committed in state.committed for path in committed.files})
     if request.max_delete is not None and not request.max_delete.allows(deletes, files):
         raise TooManyDeletes(
-            f"{deletes} of the {files} files of {report.plan.replica} would be deleted,"
-            f" --max-delete allows {request.max_delete}; nothing was copied, committed or deleted."
+            f"{deletes} of the {files} files of {report.plan.replica} would be deleted, but"
+            f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
             " If that is right, give a higher --max-delete",
             report,
         )
@@ -200,48 +199,44 @@ def _capped(report: Report, state: State, request: SyncRequest) -> Report:
 def _nothing_to_do(
     source_state: SourceState, replica: Replica, state: State, request: SyncRequest
 ) -> Plan | None:
-    """The empty plan of a replica that holds the checkpoint already: most runs of a cron job, so it
-    costs no lease.
+    """Return the empty plan of a replica that holds the checkpoint already, or None.
+
+    Most runs of a cron job end here, so this takes no lease.
     """
-    if state.marker is None or not any(
-        each.name == source_state.placement.name for each in state.committed
-    ):
+    names = [committed.name for committed in state.committed]
+    if state.marker is None or source_state.placement.name not in names:
         return None
     vouched = Vouched(replica, state)
-    made = make_plan(source_state, replica, state, vouched, request)
-    return made if _is_done(made, state, vouched, request, source_state) else None
+    plan = make_plan(source_state, replica, state, vouched, request)
+    return plan if _is_done(plan, state, vouched, request, source_state) else None
 
 
 def _is_done(
-    made: Plan, state: State, vouched: Vouched, request: SyncRequest, source_state: SourceState
+    plan: Plan, state: State, vouched: Vouched, request: SyncRequest, source_state: SourceState
 ) -> bool:
-    """Whether nothing is to be done, nor to be recorded."""
-    if (
-        not made.empty
-        or request.check_content
-        or state.marker is None
-        or not state.marker.names(source_state.name)
-    ):
+    """Return whether nothing is to be done, nor to be recorded."""
+    if not plan.empty or request.check_content or state.unrecorded:
         return False
-    return not state.unrecorded and _is_recorded(made, state, vouched)
+    if state.marker is None or not state.marker.names(source_state.name):
+        return False
+    return _is_recorded(plan, state, vouched)
 
 
-def _is_recorded(made: Plan, state: State, vouched: Vouched) -> bool:
-    recorded = vouched.manifests.get(made.checkpoint)
+def _is_recorded(plan: Plan, state: State, vouched: Vouched) -> bool:
+    recorded = vouched.manifests.get(plan.checkpoint)
     return recorded is not None and recorded.metadata == state.committed[0].metadata
 
 
-def _runner(made: Plan, request: SyncRequest, notify: Notify) -> Runner:
-    files = len(made.copies) + len(made.deletes)
-    size = plan.total(made.copies)
-    runner = choose_runner(request.execution, files, size, request.sides)
+def _runner(plan: Plan, request: SyncRequest, notify: Notify) -> Runner:
+    files = len(plan.copies) + len(plan.deletes)
+    runner = choose_runner(request.execution, files, total(plan.copies), request.sides)
     if request.execution.explain:
         notify(f"runner: {runner.name} ({runner.reason})")
     return runner
 
 
 class _Done(NamedTuple):
-    """The plan as it was carried out, what was put off, and warnings of what could not be deleted."""
+    """The plan as it was carried out, what was put off, and warnings of failed deletes."""
 
     plan: Plan
     undeleted: tuple[str, ...]
@@ -262,134 +257,133 @@ class _Run:
     notify: Notify
 
 
-def _carry_out(made: Plan, run: _Run) -> _Done:
-    """Steps 2 to 6 of the commit protocol: copy, commit, delete.
+def _carry_out(plan: Plan, run: _Run) -> _Done:
+    """Carry out steps 2 to 6 of the commit protocol: copy, commit, delete.
 
     Raises one of `cpreplicate.errors`, having deleted nothing.
     """
-    made, files = _compared(made, run)
+    plan, files = _compare_content(plan, run)
     run = replace(run, state=_claim(run))
-    if made.empty and _is_recorded(made, run.state, run.vouched):
-        return _Done(made, (), ())
+    if plan.empty and _is_recorded(plan, run.state, run.vouched):
+        return _Done(plan, (), ())
     journal = JournalWriter(run.replica.storage, run.replica.root)
-    left = _left_over(made, run)
-    if made.copies or made.deletes or left:
-        journal.plan([*(each.target for each in (*made.copies, *made.deletes)), *sorted(left)])
+    left = _left_over(plan, run)
+    if plan.copies or plan.deletes or left:
+        changed = [action.target for action in (*plan.copies, *plan.deletes)]
+        journal.plan([*changed, *sorted(left)])
     journal.take_over(run.vouched.journals)
     with journal.writing():
-        outcomes = _copy(made, run, journal)
-        digest = _publish(made, run) if made.publish else run.state.committed[0].metadata
-    written = _manifest(made, run, outcomes, digest, files)
-    run.replica.write_manifest(made.checkpoint, written)
-    undeleted, warnings = _clean_up(made, run)
+        outcomes = copy_missing(plan, run, journal)
+        digest = publish(plan, run) if plan.publish else run.state.committed[0].metadata
+    run.replica.write_manifest(plan.checkpoint, _manifest(plan, run, outcomes, digest, files))
+    undeleted, warnings = _clean_up(plan, run)
     if not undeleted and not warnings:
-        _forget_journal(made, run, journal)
-    return _Done(made, undeleted, warnings)
+        _forget_journal(plan, run, journal)
+    return _Done(plan, undeleted, warnings)
 
 
-def _compared(made: Plan, run: _Run) -> Compared:
-    """What had to be read before anything is copied was read: the plan that follows, and what is
-    vouched for.
+def _compare_content(plan: Plan, run: _Run) -> Compared:
+    """Read the kept files whose content must be compared before anything is copied.
+
+    Returns the plan that follows from it, and what is vouched for.
     """
     files = run.vouched.files
     if run.request.check_content:
-        made = content_check.without_damaged(made, run.replica, files, run.runner, run.notify)
+        plan = content_check.without_damaged(plan, run.replica, files, run.runner, run.notify)
     if not is_adopted(run.state, run.request):
-        return Compared(made, files)
+        return Compared(plan, files)
     written = run.vouched.written
-    kept = content_check.keeping_what_is_equal(
-        made, run.replica, written, run.runner, run.request.sides, run.notify
+    compared = content_check.keeping_what_is_equal(
+        plan, run.replica, written, run.runner, run.request.sides, run.notify
     )
-    return Compared(kept.plan, {**files, **kept.vouched})
+    return Compared(compared.plan, {**files, **compared.vouched})
 
 
-def _copy(made: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
-    """Steps 2 to 4: copy what the replica lacks.
+def copy_missing(plan: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
+    """Carry out steps 2 to 4: copy what the replica lacks.
 
-    On any failure raise, so that nothing is committed or deleted.
+    Raises on any failure, so that nothing is committed or deleted.
     """
-    if not made.copies:
+    if not plan.copies:
         return []
-    run.notify(f"copying {len(made.copies)} files, {plan.total(made.copies)} bytes")
-    actions = copies(made, run.source_state, run.replica, run.lease.token)
-    outcomes = run.runner.run(actions, done=lambda outcome: _note(outcome, run.replica, journal))
-    _raise_if_incomplete(actions, outcomes, run.source_state, run.request)
+    run.notify(f"copying {len(plan.copies)} files, {total(plan.copies)} bytes")
+    tasks = copies(plan, run.source_state, run.replica, run.lease.token)
+    outcomes = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+    _raise_if_incomplete(tasks, outcomes, run.source_state, run.request)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
-    if failed or len(outcomes) != len(actions):
-        with suppress(OSError):  # if that cannot be told either, the copies' failure is what counts
+    if failed or len(outcomes) != len(tasks):
+        # If the lease cannot be read, the failure of the copies matters more.
+        with suppress(OSError):
             run.lease.check()
         raise CopyFailed(
-            f"{len(failed) or 'some'} of {len(actions)} copies failed; {made.checkpoint} was not"
+            f"{len(failed) or 'some'} of {len(tasks)} copies failed. {plan.checkpoint} was not"
             " committed and nothing was deleted. Running again copies only what is missing. "
             + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
-    run.lease.check()  # another run may have written since, with what it found there
-    return _as_they_lie(made, run.source_state, run.replica, outcomes)
+    run.lease.check()  # else another run may have replaced these files since
+    return _as_they_lie(plan, run.source_state, run.replica, outcomes)
 
 
-def _note(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
+def _record(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
     path = uri.below(outcome.target, replica.root)
     if outcome.error is None and outcome.crc32c is not None and path is not None:
         journal.done(Copied(path, outcome.bytes, outcome.crc32c))
 
 
 def _as_they_lie(
-    made: Plan, source_state: SourceState, replica: Replica, outcomes: Sequence[Outcome]
+    plan: Plan, source_state: SourceState, replica: Replica, outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
-    """Each copy has at the target the length that was written: by a listing a directory, for a stat
-    a file costs more.
+    """Return the outcomes after each copy was found at the target with the length written.
 
-    A merged file may have another one, if two attempts at it raced (speculation, an executor given
-    up for lost): both are long enough, but it is not known which of them lies there, and so not its
-    CRC32C.
+    Costs one listing for each directory: a stat for each file would cost more. A merged file may
+    have another length, if two attempts at it raced (speculation, an executor that was considered
+    lost). Both attempts are long enough. It is not known which of them lies there, so its CRC32C is
+    not known either.
     """
-    present = replica.present(uri.directories(each.target for each in made.copies))
-    lengths = {replica.uri_of(each.target): present.get(each.target) for each in made.copies}
-    growing = {
-        replica.uri_of(each.target): file.extent
-        for each in made.copies
-        if (file := source_state.needed[each.target]).segment
-    }
+    present = replica.present(uri.directories(action.target for action in plan.copies))
+    lengths, least = {}, {}
+    for action in plan.copies:
+        target, file = replica.uri_of(action.target), source_state.needed[action.target]
+        lengths[target] = present.get(action.target)
+        least[target] = file.extent if file.segment else math.inf
     lying = []
     for outcome in outcomes:
         length = lengths[outcome.target]
-        raced = (
-            length is not None
-            and length != outcome.bytes
-            and length >= growing.get(outcome.target, math.inf)
-        )
-        lying.append(
-            outcome._replace(bytes=length, crc32c=None) if raced and length is not None else outcome
-        )
+        if length is None or length == outcome.bytes or length < least[outcome.target]:
+            lying.append(outcome)
+        else:
+            lying.append(outcome._replace(bytes=length, crc32c=None))
     wrong = [
-        f"{each.target} has {lengths[each.target]} bytes after {each.bytes} were written"
-        for each in lying
-        if lengths[each.target] != each.bytes
+        f"{outcome.target} has {lengths[outcome.target]} bytes after {outcome.bytes} were written"
+        for outcome in lying
+        if lengths[outcome.target] != outcome.bytes
     ]
     if wrong:
-        raise CopyFailed(f"{len(wrong)} files of the replica are not as they were written; nothing was committed or deleted."
-                         f" Remove them and run again. {some(wrong)}")  # fmt: skip
+        raise CopyFailed(
+            f"{len(wrong)} files of the replica are not as they were written. Nothing was committed"
+            f" or deleted. Remove them and run again. {some(wrong)}"
+        )
     return lying
 
 
-def _refuse_incomplete(made: Plan, source_state: SourceState, request: SyncRequest) -> None:
-    """Raise if the source lacks what is to be copied, judged by one file of each directory: a
-    `--remap` may be missing.
+def _refuse_incomplete(plan: Plan, source_state: SourceState, request: SyncRequest) -> None:
+    """Raise if the source lacks files that are to be copied: a `--remap` may be missing.
+
+    One file of each directory is checked.
     """
-    if missing := search(source_state.source, request).missing(
-        [str(action.source) for action in made.copies]
-    ):
+    sources = [str(action.source) for action in plan.copies]
+    if missing := search(source_state.source, request).missing(sources):
         _raise_incomplete(source_state, request, missing, [])
 
 
 def _raise_if_incomplete(
-    actions: Sequence[Copy],
+    tasks: Sequence[Copy],
     outcomes: Sequence[Outcome],
     source_state: SourceState,
     request: SyncRequest,
 ) -> None:
     targets = {outcome.target for outcome in outcomes if outcome.missing}
-    missing = [action.source for action in actions if action.target in targets]
+    missing = [task.source for task in tasks if task.target in targets]
     short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
     if missing or short:
         _raise_incomplete(source_state, request, missing, short)
@@ -398,121 +392,124 @@ def _raise_if_incomplete(
 def _raise_incomplete(
     source_state: SourceState, request: SyncRequest, missing: Sequence[str], short: Sequence[str]
 ) -> NoReturn:
-    """The source lacks files: the checkpoint was subsumed meanwhile if its `_metadata` goes too,
-    else it is incomplete.
+    """Raise for a source that lacks files.
+
+    If its `_metadata` goes too, the checkpoint was subsumed meanwhile, else it is incomplete.
     """
-    if _is_subsumed(source_state.file.uri, source_state.file.side):
+    if _is_subsumed(source_state, request.subsumption_wait):
         raise SourceMovedOn(
-            f"{source_state.source.checkpoint} was subsumed meanwhile. Nothing was committed or deleted."
-            " Run again with the job's directory to take its newest checkpoint. Files that were"
-            " copied stay useful"
+            f"{source_state.source.checkpoint} was subsumed meanwhile. Nothing was committed or"
+            " deleted. Run again with the job's directory to take its newest checkpoint. Files that"
+            " were copied stay useful"
         )
     raise incomplete.error(search(source_state.source, request), missing, short)
 
 
-def _is_subsumed(metadata_place: str, side: Side) -> bool:
-    storage = side.storage(metadata_place)
-    if storage.stat(metadata_place) is None:
+def _is_subsumed(source_state: SourceState, wait: float) -> bool:
+    """Return whether the source's `_metadata` is gone, now or `wait` seconds later.
+
+    Flink deletes the `_metadata` and the files of a subsumed checkpoint one after the other.
+    """
+    metadata_uri = source_state.file.uri
+    storage = source_state.file.side.storage(metadata_uri)
+    if storage.stat(metadata_uri) is None:
         return True
-    time.sleep(_SUBSUMPTION_SETTLES)
-    return storage.stat(metadata_place) is None
+    time.sleep(wait)
+    return storage.stat(metadata_uri) is None
 
 
-def _publish(made: Plan, run: _Run) -> Digest:
-    """Step 5: record what is about to appear, then commit.
+def publish(plan: Plan, run: _Run) -> Digest:
+    """Carry out step 5: record the `_metadata` that is about to appear, then commit it.
 
     Returns the digest of the `_metadata`.
     """
 
     def content() -> Iterator[bytes]:
-        return rewritten(run.source_state, run.replica, made.paths)
+        return rewritten(run.source_state, run.replica, plan.paths)
 
-    digest = publication.announce(run.replica, made.checkpoint, content, run.state)
+    digest = publication.announce(run.replica, plan.checkpoint, content, run.state)
     run.lease.check()
-    is_there = any(each.name == made.checkpoint for each in run.state.committed)
+    names = [committed.name for committed in run.state.committed]
     publication.publish(
-        run.replica, made.checkpoint, content, digest, run.lease.check, replace=is_there
+        run.replica,
+        plan.checkpoint,
+        content,
+        digest,
+        run.lease.check,
+        replace=plan.checkpoint in names,
     )
-    run.notify(f"committed {run.replica.uri_of(made.checkpoint)}")
+    run.notify(f"committed {run.replica.uri_of(plan.checkpoint)}")
     return digest
 
 
 def _manifest(
-    made: Plan, run: _Run, outcomes: Sequence[Outcome], digest: Digest, files: Mapping[str, Vouch]
+    plan: Plan, run: _Run, outcomes: Sequence[Outcome], digest: Digest, files: Mapping[str, Vouch]
 ) -> manifest.Manifest:
     copied = {outcome.target: outcome for outcome in outcomes}
     needed, entries = run.source_state.needed, {}
-    for action in made.copies:
-        outcome = copied[uri.join(made.replica, action.target)]
+    for action in plan.copies:
+        outcome = copied[uri.join(plan.replica, action.target)]
         entries[action.target] = manifest.Entry(
             needed[action.target].extent, outcome.bytes, outcome.crc32c
         )
-    for action in made.keeps:
+    for action in plan.keeps:
         entries[action.target] = manifest.Entry(needed[action.target].extent, *files[action.target])
-    return manifest.Manifest(made.checkpoint_id, digest, entries)
+    return manifest.Manifest(plan.checkpoint_id, digest, entries)
 
 
-def _clean_up(made: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Step 6: old `_metadata` first, then files. Returns what was put off, and warnings of what
-    could not be deleted.
+def _clean_up(plan: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Carry out step 6: delete the old `_metadata` first, then files.
 
-    Raises `Refused` where a checkpoint to be withdrawn is another program's by now.
+    Returns what was put off, and warnings of what could not be deleted. Raises `Refused` if a
+    checkpoint to be withdrawn is another program's by now.
     """
     try:
         run.lease.check()
-        for name in made.dropped:
+        for name in plan.dropped:
             publication.withdraw(run.replica, name)
         if run.request.async_deletes:
-            return tuple(each.target for each in made.deletes), ()
-        return (), _delete(made, run)
+            return tuple(action.target for action in plan.deletes), ()
+        return (), _delete(plan, run)
     except LeaseHeld as error:
-        return (), (
-            (
-                f"{error}; {made.checkpoint} was committed before, what was to be deleted is left"
-                " to `sweep`"
-            ),
+        warning = (
+            f"{error}. {plan.checkpoint} was committed before that. Files that were to be deleted"
+            " are left to `sweep`"
         )
+        return (), (warning,)
     except OSError as error:
-        return (), (
-            f"{error}; the old checkpoints were left as they are, the next run deletes them",
-        )
+        warning = f"{error}. The old checkpoints were left as they are. The next run deletes them"
+        return (), (warning,)
 
 
-def _delete(made: Plan, run: _Run) -> tuple[str, ...]:
-    if made.deletes:
-        run.notify(
-            f"deleting {len(made.deletes)} files that only"
-            f" {', '.join(made.dropped) or 'the former checkpoint'} needed"
-        )
-    failed = deletion.delete(
-        [each.target for each in made.deletes], run.replica, run.runner, run.lease
-    )
-    failed += _forget([*made.dropped, *run.state.stale], run.replica, made.checkpoint)
-    return (
-        (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
-        if failed
-        else ()
-    )
+def _delete(plan: Plan, run: _Run) -> tuple[str, ...]:
+    if plan.deletes:
+        needed_by = ", ".join(plan.dropped) or "the former checkpoint"
+        run.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
+    targets = [action.target for action in plan.deletes]
+    failed = deletion.delete(targets, run.replica, run.runner, run.lease)
+    failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
+    if not failed:
+        return ()
+    return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
 
 
-def _left_over(made: Plan, run: _Run) -> set[str]:
-    """Return the paths that cpreplicate wrote and that no manifest names once the plan is carried
-    out, but for its deletes.
+def _left_over(plan: Plan, run: _Run) -> set[str]:
+    """Return the written paths that neither a manifest nor the plan will name.
+
+    These are left by runs that died.
     """
-    kept = (
-        each.name
-        for each in run.state.committed
-        if each.name not in (*made.dropped, made.checkpoint)
-    )
-    return run.vouched.left_over(kept) - {each.target for each in made.actions}
+    replaced = {*plan.dropped, plan.checkpoint}
+    names = (committed.name for committed in run.state.committed)
+    kept = [name for name in names if name not in replaced]
+    return run.vouched.left_over(kept) - {action.target for action in plan.actions}
 
 
-def _forget_journal(made: Plan, run: _Run, journal: JournalWriter) -> None:
-    """Remove the journal, unless runs that died left files that only it names, committed or not."""
-    left = _left_over(made, run)
+def _forget_journal(plan: Plan, run: _Run, journal: JournalWriter) -> None:
+    """Remove the journal, unless runs that died left files that only it names."""
+    left = _left_over(plan, run)
     if left.intersection(run.replica.present(uri.directories(left))):
         return
-    # a journal that stays does no harm; the next run that commits takes it over
+    # A journal that stays does no harm: the next run that commits takes it over.
     with suppress(OSError):
         journal.remove()
 
@@ -527,8 +524,7 @@ def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]
     return []
 
 
-def _report(made: Plan, source_state: SourceState, started: float) -> Report:
-    restore_command = restore.restore(
-        source_state.file.metadata, made.paths, uri.join(made.replica, made.checkpoint)
-    )
-    return Report(made, restore_command, seconds=time.monotonic() - started, warnings=made.warnings)
+def _report(plan: Plan, source_state: SourceState, started: float) -> Report:
+    checkpoint = uri.join(plan.replica, plan.checkpoint)
+    command = restore.restore(source_state.file.metadata, plan.paths, checkpoint)
+    return Report(plan, command, seconds=time.monotonic() - started, warnings=plan.warnings)

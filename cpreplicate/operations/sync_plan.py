@@ -1,4 +1,4 @@
-"""What a sync would do: the source's side read, compared with what the replica holds.
+"""The plan of a sync: the source's checkpoint compared with what the replica holds.
 
 Nothing is changed here.
 """
@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from cpreplicate.core import plan, restore, uri
+from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import Closure, File, closure
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.placement import METADATA, Placement
-from cpreplicate.core.plan import Cap, Plan
+from cpreplicate.core.plan import Cap, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import Refused
 from cpreplicate.operations import incomplete
@@ -33,7 +33,11 @@ from cpreplicate.storage import Side, Sides
 
 @dataclass(frozen=True)
 class SyncRequest:
-    """What to replicate and how; the options of `diff` and `sync`."""
+    """What to replicate and how: the options of `diff` and `sync`.
+
+    `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
+    seconds, to distinguish a subsumed checkpoint from an incomplete one.
+    """
 
     source: str
     target_root: str
@@ -50,13 +54,15 @@ class SyncRequest:
     allow_older: bool = False
     check_content: bool = False
     execution: ExecutionOptions = field(default=ExecutionOptions())
+    subsumption_wait: float = 2.0
 
 
 @dataclass(frozen=True)
 class SourceState:
-    """The source's side: its checkpoint, the closure, and where each file is to lie in the replica.
+    """The source as it was read: its checkpoint, its closure, and the placement of the closure.
 
-    `name` is that of its root; `marker` is set if the source is a replica itself.
+    `name` is that of its root. `marker` is set if the source is a replica itself. `needed` are the
+    files of the closure by their path in the replica.
     """
 
     source: Source
@@ -75,8 +81,10 @@ def make_plan(
     vouched: Vouched,
     request: SyncRequest,
 ) -> Plan:
-    """Compare what the source's checkpoint needs with what the replica's committed checkpoints
-    reference and hold.
+    """Return what makes the replica hold the source's checkpoint.
+
+    Compares the files that the checkpoint needs with those that the replica's committed checkpoints
+    reference, and those that are present. Raises `Refused` if the replica must not be changed.
     """
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
@@ -84,48 +92,46 @@ def make_plan(
     _refuse_outside(state.committed, replica)
     directories = _directories(source_state, state.committed, vouched)
     refuse_links(directories, replica)
-    committed = [each.as_committed() for each in state.committed]
+    committed = [checkpoint.as_committed() for checkpoint in state.committed]
     present = replica.present(directories)
-    copies, keeps = plan.copies_and_keeps(source_state.needed, committed, present, vouched.files)
-    chosen = restore.choose(source_state.file.metadata, source_state.closure, request.paths)
-    name = source_state.placement.name
-    dropped = plan.dropped(committed, name, source_state.file.metadata.checkpoint_id, request.keep)
-    same = [each for each in committed if each.name == name]
+    to_copy, to_keep = copies_and_keeps(source_state.needed, committed, present, vouched.files)
+    metadata, name = source_state.file.metadata, source_state.placement.name
+    paths = restore.choose(metadata, source_state.closure, request.paths)
+    to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep)
+    replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     written = vouched.written if is_adopted(state, request) else None
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
         checkpoint=name,
-        checkpoint_id=source_state.file.metadata.checkpoint_id,
+        checkpoint_id=metadata.checkpoint_id,
         base_checkpoint_id=committed[0].checkpoint_id if committed else None,
-        publish=copies != () or not _is_published(source_state, replica, state, chosen.mode),
-        copies=copies,
-        keeps=keeps,
-        deletes=plan.deletes(committed, [*dropped, *same], source_state.needed, present, written),
-        dropped=tuple(each.name for each in dropped),
-        paths=chosen.mode,
-        paths_reported=chosen.reported,
-        paths_reason=chosen.reason,
-        warnings=restore.warnings(source_state.file.metadata, chosen),
+        publish=to_copy != () or not _is_published(source_state, replica, state, paths.mode),
+        copies=to_copy,
+        keeps=to_keep,
+        deletes=deletes(committed, [*to_drop, *replaced], source_state.needed, present, written),
+        dropped=tuple(checkpoint.name for checkpoint in to_drop),
+        paths=paths.mode,
+        paths_reported=paths.reported,
+        paths_reason=paths.reason,
+        warnings=restore.warnings(metadata, paths),
     )
 
 
 def _directories(
     source_state: SourceState, committed: Sequence[CommittedCheckpoint], vouched: Vouched
 ) -> set[str]:
+    """Return the directories in which files are needed, referenced, or may have been left."""
+    of_checkpoints = (uri.directories(checkpoint.files) for checkpoint in committed)
     of_journals = (uri.directories(part.paths) for part in vouched.journals)
-    return uri.directories(source_state.needed).union(
-        *(uri.directories(each.files) for each in committed), *of_journals
-    )
+    return uri.directories(source_state.needed).union(*of_checkpoints, *of_journals)
 
 
 def is_adopted(state: State, request: SyncRequest) -> bool:
-    """Return whether there were files of others when the directory became, or is about to become, a
-    replica.
-    """
-    return (
-        state.marker.adopted if state.marker is not None else request.adopt and not state.is_empty
-    )
+    """Return whether files of others were there when the directory became a replica, or will be."""
+    if state.marker is not None:
+        return state.marker.adopted
+    return request.adopt and not state.is_empty
 
 
 def reasons_against(
@@ -137,81 +143,90 @@ def reasons_against(
     yield from ownership.same_replica(state, replica, source_state.marker, source_state.name)
     if not request.same_source:
         yield from ownership.other_source(state, replica, source_state.name)
-    if source_state.placement.name in (*state.adopted, *state.unrecorded):
+    name = source_state.placement.name
+    if name in (*state.adopted, *state.unrecorded):
         yield (
-            f"{replica.uri_of(source_state.placement.name)}/{METADATA} is another program's and would be"
-            " replaced. Nothing was done. Sync another checkpoint, or into another TARGET_ROOT"
+            f"{replica.uri_of(name)}/{METADATA} is another program's and would be replaced. Nothing"
+            " was done. Sync another checkpoint, or into another TARGET_ROOT"
         )
 
 
 def read_source(request: SyncRequest) -> SourceState:
+    """Return the state of the source: find the checkpoint, read it, and place its closure.
+
+    Raises `NotThere`, `MetadataError` and `Refused`.
+    """
     side = request.sides.source
     source = find(request.source, side, request.allow_older)
     file = read_metadata(source.checkpoint, side)
-    found = closure(file.metadata, request.remaps)
-    _refuse_other_roots(found, source, request)
+    files = closure(file.metadata, request.remaps)
+    _refuse_other_roots(files, source, request)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
-    needed = placement.place_all(found.files, found.plain)
-    name = source_name(side, source.root)
-    return SourceState(source, name, _source_marker(source, side), file, found, placement, needed)
+    return SourceState(
+        source=source,
+        name=source_name(side, source.root),
+        marker=_source_marker(source, side),
+        file=file,
+        closure=files,
+        placement=placement,
+        needed=placement.place_all(files.files, files.plain),
+    )
 
 
 def _source_marker(source: Source, side: Side) -> Marker | None:
-    with suppress(Refused):  # a damaged marker at the source is none of this run's business
+    with suppress(Refused):  # a damaged marker at the source does not concern this run
         return read_marker(side, source.root)
     return None
 
 
 def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
-    root = uri.join(request.target_root, source_state.source.job)
-    here, there = (
-        request.sides.source.identity(source_state.source.checkpoint),
-        request.sides.target.identity(root),
-    )
-    for place in (source_state.source.checkpoint, source_state.source.job_root):
-        if (
-            place is not None
-            and here == there
-            and _overlap(uri.local_path(place), uri.local_path(root))
-        ):
-            raise Refused(
-                f"the replica {root} would lie in its own source {place}; give another TARGET_ROOT"
-            )
-    replica = Replica(root, request.sides.target)
-    same_place.refuse_nested(replica, request.sides.source, source_state.source.root)
+    """Return the replica of this source. Raise `Refused` if one lies in the other."""
+    source, sides = source_state.source, request.sides
+    root = uri.join(request.target_root, source.job)
+    if sides.source.identity(source.checkpoint) == sides.target.identity(root):
+        for directory in (source.checkpoint, source.job_root):
+            if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
+                raise Refused(
+                    f"the replica {root} would lie in its own source {directory}. Nothing was done."
+                    " Give another TARGET_ROOT"
+                )
+    replica = Replica(root, sides.target)
+    same_place.refuse_nested(replica, sides.source, source.root)
     return replica
 
 
-def _overlap(place: str, other: str) -> bool:
-    return (
-        place == other or uri.below(place, other) is not None or uri.below(other, place) is not None
-    )
+def _overlap(path: str, other: str) -> bool:
+    return path == other or uri.below(path, other) is not None or uri.below(other, path) is not None
 
 
-def _refuse_other_roots(found: Closure, source: Source, request: SyncRequest) -> None:
-    """A `_metadata` is not trusted to name any file it likes: only below the roots, or on the
-    source's own filesystem.
+def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) -> None:
+    """Raise `Refused` if the `_metadata` names files elsewhere than a source may have its files.
+
+    It is not trusted: files may only be read below the allowed roots, or on the source's own
+    filesystem.
     """
     allowed = _allowed_roots(source, request)
-    beyond = {
-        each for each in found.parents if not any(uri.within(f"{each}/x", root) for root in allowed)
-    }
-    if beyond and (
-        strangers := [
-            place for place in found.files if not any(uri.within(place, root) for root in allowed)
-        ]
-    ):
-        found_below = search(source, request).suggest(strangers)
-        same = (
-            "Files of the same names exist at the source: to read these, add"
-            f" {incomplete.options(found_below)}. "
-        )
-        raise Refused(
-            f"{source.checkpoint} references {len(strangers)} files outside the source's roots,"
-            f" such as {strangers[0]}. Nothing was read from there. {same if found_below else ''}If"
-            " they belong to this job, name the directory with --source-root, or where it can be"
-            " read with --remap FROM=TO"
-        )
+
+    def is_outside(path: str) -> bool:
+        return not any(uri.within(path, root) for root in allowed)
+
+    if not any(is_outside(f"{directory}/x") for directory in files.parents):
+        return
+    outside = [path for path in files.files if is_outside(path)]
+    if not outside:
+        return
+    remaps = search(source, request).suggest(outside)
+    hint = (
+        "Files of the same names exist at the source: to read these, add"
+        f" {incomplete.options(remaps)}. "
+        if remaps
+        else ""
+    )
+    raise Refused(
+        f"{source.checkpoint} references {len(outside)} files outside the source's roots, such as"
+        f" {outside[0]}. Nothing was read from there. {hint}If they belong to this job, name their"
+        " directory with --source-root. If they can be read elsewhere, give --remap FROM=TO"
+    )
 
 
 def search(source: Source, request: SyncRequest) -> Search:
@@ -222,7 +237,7 @@ def search(source: Source, request: SyncRequest) -> Search:
 def _allowed_roots(source: Source, request: SyncRequest) -> list[str]:
     allowed = [
         source.job_root or source.checkpoint,
-        *(each.actual for each in request.remaps),
+        *(remap.actual for remap in request.remaps),
         *request.source_roots,
     ]
     return allowed if request.source_roots else [*allowed, uri.filesystem(source.checkpoint)]
@@ -238,22 +253,23 @@ def _refuse_to_go_back(
     asked = source_state.file.metadata.checkpoint_id
     if newest > asked and not request.allow_older:
         raise Refused(
-            f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint} (checkpoint"
-            f" {asked}); a replica never goes back. Sync a newer checkpoint, or give another"
-            " TARGET_ROOT; or, if the job was started from scratch and counts anew, --allow-older,"
-            f" which publishes chk-{asked} and withdraws the checkpoints with higher numbers"
+            f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
+            f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
+            " checkpoint, or give another TARGET_ROOT. If the job was started from scratch, its"
+            f" numbers restart: give --allow-older, which publishes chk-{asked} and withdraws the"
+            " checkpoints with higher numbers"
         )
 
 
 def _refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -> None:
-    for each in committed:
-        if each.outside:
+    for checkpoint in committed:
+        if checkpoint.outside:
             raise Refused(
-                f"{replica.uri_of(each.name)} references {len(each.outside)} files outside the replica,"
-                f" such as {each.outside[0]}: it was moved, or is reached under another name, or is"
-                " damaged. Nothing was copied or deleted. Give the name that it was made under, or"
-                f" rewrite its paths with `cpreplicate relocate {uri.quoted(replica.root)}`; or"
-                " sync into another TARGET_ROOT"
+                f"{replica.uri_of(checkpoint.name)} references {len(checkpoint.outside)} files"
+                f" outside the replica, such as {checkpoint.outside[0]}: it was moved, or is"
+                " reached under another name, or is damaged. Nothing was copied or deleted. Give"
+                " the TARGET_ROOT under which it was created, rewrite its paths with `cpreplicate"
+                f" relocate {uri.quoted(replica.root)}`, or sync into another TARGET_ROOT"
             )
 
 
@@ -264,9 +280,9 @@ def _is_published(source_state: SourceState, replica: Replica, state: State, mod
     return state.committed[0].metadata == digest_of(rewritten(source_state, replica, mode))
 
 
-def copies(made: Plan, source_state: SourceState, replica: Replica, token: LeaseToken) -> Copies:
-    """Return a plan's copies as runners take them."""
-    kept = {each.target for each in made.keeps}
+def copies(plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken) -> Copies:
+    """Return the copies of a plan as tasks for a runner."""
+    kept = {action.target for action in plan.keeps}
     targets = [target for target in source_state.needed if target not in kept]
     files = [file for target, file in source_state.needed.items() if target not in kept]
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
@@ -274,6 +290,7 @@ def copies(made: Plan, source_state: SourceState, replica: Replica, token: Lease
 
 
 def rewritten(source_state: SourceState, replica: Replica, mode: str) -> Iterator[bytes]:
+    """Yield the bytes of the source's `_metadata` with paths of the replica."""
     rewriter = restore.path_rewriter(
         source_state.closure, source_state.placement, replica.root, mode
     )

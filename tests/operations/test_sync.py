@@ -1,8 +1,10 @@
 """`diff` and `sync` on checkpoints that real Flink wrote."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,10 @@ from cpreplicate.errors import (
     SourceMovedOn,
     UsageError,
 )
-from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync import SyncRequest
+from cpreplicate.operations.sync import Report, check, diff, sync
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, Sample, verify
 from cpreplicate.protocol import lease, manifest
-from cpreplicate.protocol import replica as replica_module
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
@@ -32,17 +33,28 @@ from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
 from tests.support import corpus
 from tests.support.corpus import DataCentre
-from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
+from tests.support.encoder import (
+    File,
+    Incremental,
+    Inline,
+    OperatorEntry,
+    Segment,
+    Subtask,
+    Tree,
+    encode,
+)
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
+from tests.support.replicas import FILES, NEXT
+from tests.support.tracing import Tracing
 
-FOLDERS = sorted(each.name for each in corpus.ROOT.iterdir())
+FOLDERS = sorted(folder.name for folder in corpus.ROOT.iterdir())
 INCREMENTAL = "2.3.0-rocks-incr"
 
 
 def silent(_line: str) -> None:
-    """Narration is not what these tests look at."""
+    """These tests do not read progress messages."""
 
 
 class Pair:
@@ -63,8 +75,8 @@ class Pair:
             **options,
         )
 
-    def sync(self, number: int, **options: object) -> sync_operation.Report:
-        return sync_operation.sync(self.request(number, **options), silent)
+    def sync(self, number: int, **options: object) -> Report:
+        return sync(self.request(number, **options), silent)
 
     @property
     def replica(self) -> Path:
@@ -105,10 +117,10 @@ def test_every_job_of_the_corpus_is_replicated_checkpoint_by_checkpoint(folder, 
     assert before
     pair.lose_source()
     for pair.job, number in before.items():
-        found = pair.verified()
-        assert found.restorable
-        assert found.checkpoint_id == number
-        assert [each.name for each in pair.replica.glob("chk-*")] == [f"chk-{number}"]
+        verification = pair.verified()
+        assert verification.restorable
+        assert verification.checkpoint_id == number
+        assert [path.name for path in pair.replica.glob("chk-*")] == [f"chk-{number}"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -144,7 +156,7 @@ def test_the_next_checkpoint_copies_only_what_is_new_and_deletes_what_only_the_o
 
 def test_diff_shows_the_plan_that_sync_executes_and_does_nothing(pair):
     number = pair.source.numbers(pair.job)[0]
-    shown = sync_operation.diff(pair.request(number)).plan
+    shown = diff(pair.request(number)).plan
     assert not pair.target.exists()
     assert pair.sync(number).plan == shown
 
@@ -152,7 +164,7 @@ def test_diff_shows_the_plan_that_sync_executes_and_does_nothing(pair):
 def test_a_delete_that_fails_is_a_warning_and_the_commit_stands(pair):
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
-    victim = pair.replica / sync_operation.diff(pair.request(second)).plan.deletes[0].target
+    victim = pair.replica / diff(pair.request(second)).plan.deletes[0].target
     victim.unlink()
     victim.mkdir()
     report = pair.sync(second)
@@ -176,7 +188,7 @@ def test_where_an_old_metadata_cannot_be_withdrawn_none_of_its_files_is_deleted(
     assert "left as they are" in report.warnings[0]
     assert pair.verified(f"chk-{first}").restorable
     assert pair.sync(second).plan.dropped == (f"chk-{first}",)
-    assert [each.name for each in pair.replica.glob("chk-*")] == [f"chk-{second}"]
+    assert [path.name for path in pair.replica.glob("chk-*")] == [f"chk-{second}"]
 
 
 def test_two_checkpoints_are_kept_when_asked_for(pair):
@@ -231,13 +243,13 @@ def test_a_merged_file_that_was_truncated_is_copied_again(tmp_path):
     assert pair.verified().restorable
 
 
-def test_a_checkpoint_that_lacks_a_file_where_it_lies_is_told_broken_and_never_committed(pair):
+def test_a_checkpoint_that_is_incomplete_at_the_source_is_never_committed(pair):
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
     before = corpus.tree(pair.replica)
     lost = next(
         action.source
-        for action in sync_operation.diff(pair.request(second)).plan.copies
+        for action in diff(pair.request(second)).plan.copies
         if "/shared/" in action.source
     )
     Path(lost.removeprefix("file:")).unlink()
@@ -247,21 +259,21 @@ def test_a_checkpoint_that_lacks_a_file_where_it_lies_is_told_broken_and_never_c
     assert pair.verified().checkpoint_id == first
 
 
-def test_a_checkpoint_subsumed_during_the_copy_is_told_moved_on_and_the_next_run_uses_what_was_copied(
-    pair, monkeypatch
-):
+def test_a_checkpoint_subsumed_during_the_copy_raises_source_moved_on_and_its_copies_are_used(
+    pair: Pair,
+) -> None:
     first, second, third = pair.source.numbers(pair.job)
     pair.sync(first)
-    copy = sync_operation._copy
+    directory = pair.source.job_root(pair.job) / f"chk-{second}"
+    copied = [action.source for action in diff(pair.request(second)).plan.copies]
 
-    def subsumed_meanwhile(made, *rest):
-        shutil.rmtree(pair.source.job_root(pair.job) / f"chk-{second}")
-        return copy(made, *rest)
+    def subsume(verb: str, uri: str) -> None:
+        if verb == "open" and uri in copied:
+            shutil.rmtree(directory, ignore_errors=True)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(sync_operation, "_copy", subsumed_meanwhile)
-        with pytest.raises(SourceMovedOn):
-            pair.sync(second)
+    subsuming = Faulty(Side().storage("file:/"), subsume)
+    with serving("file", subsuming), pytest.raises(SourceMovedOn):
+        pair.sync(second)
     assert pair.verified().checkpoint_id == first
     assert pair.verified().restorable
     plan = pair.sync(third).plan
@@ -272,7 +284,7 @@ def test_a_checkpoint_subsumed_during_the_copy_is_told_moved_on_and_the_next_run
 def test_a_failed_copy_commits_and_deletes_nothing_and_running_again_completes(pair):
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
-    blocked = pair.replica / sync_operation.diff(pair.request(second)).plan.copies[0].target
+    blocked = pair.replica / diff(pair.request(second)).plan.copies[0].target
     blocked.mkdir(parents=True)
     (blocked / "in the way").touch()
     with pytest.raises(CopyFailed, match=blocked.name):
@@ -290,31 +302,31 @@ def test_a_job_directory_means_its_newest_completed_checkpoint(pair):
     request = SyncRequest(
         f"file:{pair.source.job_root(pair.job)}", f"file:{pair.target}", remaps=(pair.source.remap,)
     )
-    assert sync_operation.diff(request).plan.checkpoint_id == newest
+    assert diff(request).plan.checkpoint_id == newest
 
 
 def test_a_savepoint_is_replicated_under_its_own_name(tmp_path):
     pair = Pair("2.3.0-sp-canonical", tmp_path)
     savepoint = next((pair.source.path / "sp").iterdir())
-    report = sync_operation.sync(
+    report = sync(
         SyncRequest(f"file:{savepoint}", f"file:{pair.target}", remaps=(pair.source.remap,)), silent
     )
     assert report.plan.replica == f"file:{pair.target}/{savepoint.name}"
     assert verify(report.plan.replica, None, ALL, silent, Side()).restorable
 
 
-def test_what_is_not_there_is_told(pair):
+def test_a_source_that_does_not_exist_raises_not_there(pair):
     with pytest.raises(NotThere):
         pair.sync(99)
     with pytest.raises(NotThere):
-        sync_operation.diff(SyncRequest("file:/no/such/job", "file:/no/such/root"))
+        diff(SyncRequest("file:/no/such/job", "file:/no/such/root"))
 
 
-def test_metadata_that_is_not_understood_names_its_file(pair):
+def test_a_metadata_that_is_not_understood_raises_an_error_with_its_path(pair):
     number = pair.source.numbers(pair.job)[0]
-    place = pair.source.job_root(pair.job) / f"chk-{number}" / "_metadata"
-    place.write_bytes(place.read_bytes()[:100])
-    with pytest.raises(MetadataError, match=str(place)):
+    metadata = pair.source.job_root(pair.job) / f"chk-{number}" / "_metadata"
+    metadata.write_bytes(metadata.read_bytes()[:100])
+    with pytest.raises(MetadataError, match=str(metadata)):
         pair.sync(number)
 
 
@@ -324,7 +336,7 @@ def test_files_outside_the_source_roots_are_refused(pair):
         pair.request(number).source, f"file:{pair.target}", source_roots=("file:/elsewhere",)
     )
     with pytest.raises(Refused, match="--source-root"):
-        sync_operation.sync(request, silent)
+        sync(request, silent)
 
 
 def test_a_replica_inside_its_source_is_refused(pair):
@@ -332,7 +344,7 @@ def test_a_replica_inside_its_source_is_refused(pair):
         pair.request(6).source, f"file:{pair.source.path}/ckpt", remaps=(pair.source.remap,)
     )
     with pytest.raises(Refused, match="own source"):
-        sync_operation.sync(request, silent)
+        sync(request, silent)
 
 
 def test_a_moved_replica_with_absolute_paths_is_refused_before_anything_is_deleted(pair):
@@ -346,54 +358,75 @@ def test_a_moved_replica_with_absolute_paths_is_refused_before_anything_is_delet
 
 
 def test_verify_finds_a_merge_directory_left_at_the_source(tmp_path):
-    """Flink deletes such a directory recursively once it owns the checkpoint: with it, the source's
-    files.
-    """
+    """Flink deletes such a directory recursively once it owns the checkpoint."""
     pair = Pair("2.3.0-filemerge", tmp_path)
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number)
     assert pair.verified().restorable
-    place = pair.replica / f"chk-{number}" / "_metadata"
-    data = place.read_bytes()
-    metadata = read_metadata(f"file:{place.parent}", Side()).metadata
+    committed = pair.replica / f"chk-{number}" / "_metadata"
+    data = committed.read_bytes()
+    metadata = read_metadata(f"file:{committed.parent}", Side()).metadata
     first = next(handle for handle in metadata.handles if handle.kind == "directory")
     left = f"file:{pair.source.path}/ckpt/{pair.job}/shared/left"
-    place.write_bytes(
+    committed.write_bytes(
         b"".join(
             rewrite(data, metadata, lambda h: Absolute(left) if h.start == first.start else None)
         )
     )
-    found = pair.verified()
-    assert found.outside == (left,)
-    assert not found.restorable
+    verification = pair.verified()
+    assert verification.outside == (left,)
+    assert not verification.restorable
 
 
-def test_paths_of_a_tampered_manifest_are_not_believed(pair, monkeypatch):
-    first, second, _ = pair.source.numbers(pair.job)
-    pair.sync(first)
-    monkeypatch.setattr(replica_module, "_MANIFEST_WORTH", 0)
-    root = f"file:{pair.replica}"
-    digest = digest_of([(pair.replica / f"chk-{first}" / "_metadata").read_bytes()])
-    entries = {"shared/../../victim": manifest.Entry(1, 1, 0)}
-    manifest.write(
-        Side().storage(root), root, f"chk-{first}", manifest.Manifest(first, digest, entries)
+LARGE = 17 << 20  # bytes of inline state: the manifest is read instead of a larger `_metadata`
+
+
+def write_large_checkpoint(root: Path, number: int, files: Mapping[str, int]) -> None:
+    checkpoint = write_checkpoint(root, number, files)
+    shared = tuple((path, File(f"file:{root}/{JOB}/{path}", size)) for path, size in files.items())
+    inline = Inline("inline", bytes(LARGE))
+    state = Incremental(11, number, "backend", (0, 128), 1, inline, shared, ())
+    subtasks = (Subtask(0, keyed=state),)
+    tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, subtasks),), number)
+    (checkpoint / "_metadata").write_bytes(encode(tree).data)
+
+
+def request_for(root: Path, **options: Any) -> SyncRequest:
+    return SyncRequest(
+        f"file:{root}/dcA/{JOB}",
+        f"file:{root}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+        **options,
     )
-    victim = pair.target / "victim"
+
+
+def test_a_large_metadata_is_not_decoded_if_its_manifest_lists_the_files(tmp_path: Path) -> None:
+    write_large_checkpoint(tmp_path / "dcA", 1, FILES)
+    sync(request_for(tmp_path), silent)
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    tracing = Tracing(Side().storage("file:/"))
+    with serving("file", tracing):
+        plan = diff(request_for(tmp_path)).plan
+    assert {action.target for action in plan.deletes} == set(FILES) - set(NEXT)
+    metadata = f"file:{tmp_path}/dcB/{JOB}/chk-1/_metadata"
+    assert tracing.calls.count(("open", metadata)) == 1  # for its digest
+
+
+def test_a_path_of_a_tampered_manifest_outside_the_replica_is_not_deleted(tmp_path: Path) -> None:
+    write_large_checkpoint(tmp_path / "dcA", 1, FILES)
+    sync(request_for(tmp_path), silent)
+    root = f"file:{tmp_path}/dcB/{JOB}"
+    digest = digest_of([(tmp_path / "dcB" / JOB / "chk-1" / "_metadata").read_bytes()])
+    tampered = manifest.Manifest(1, digest, {"shared/../../victim": manifest.Entry(1, 1, 0)})
+    manifest.write(Side().storage(root), root, "chk-1", tampered)
+    victim = tmp_path / "dcB" / "victim"
     victim.write_text("precious")
-    pair.sync(second)
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    assert sync(request_for(tmp_path), silent).committed
     assert victim.read_text() == "precious"
 
 
-def test_a_large_metadata_is_known_by_its_manifest(pair, monkeypatch):
-    first, second, _ = pair.source.numbers(pair.job)
-    pair.sync(first)
-    expected = sync_operation.diff(pair.request(second)).plan
-    monkeypatch.setattr(replica_module, "_MANIFEST_WORTH", 0)
-    monkeypatch.setattr(replica_module, "decoded", None)
-    assert sync_operation.diff(pair.request(second)).plan == expected
-
-
-def test_a_second_run_is_told_who_holds_the_lease(pair):
+def test_a_second_run_is_refused_and_the_holder_of_the_lease_named(pair):
     number = pair.source.numbers(pair.job)[0]
     with (
         lease.acquire(f"file:{pair.replica}", Side()),
@@ -434,18 +467,18 @@ def test_one_file_has_one_spelling_and_no_source_path_is_left(folder, paths, tmp
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number, paths=paths)
     metadata = read_metadata(f"file:{pair.replica}/chk-{number}", Side()).metadata
-    places = closure(metadata).places
+    uris = closure(metadata).places
     spelled: dict[str, set[tuple[str, str]]] = {}
     for handle in metadata.handles:
         if handle.path is not None:
-            spelled.setdefault(places[handle.path], set()).add((handle.kind, handle.path))
+            spelled.setdefault(uris[handle.path], set()).add((handle.kind, handle.path))
             assert not handle.path.startswith(corpus.RECORDED)
-    assert all(len(each) == 1 for each in spelled.values())
-    assert all(place.startswith(f"file:{pair.replica}/") for place in spelled)
+    assert all(len(spellings) == 1 for spellings in spelled.values())
+    assert all(path.startswith(f"file:{pair.replica}/") for path in spelled)
 
 
 class TestASampleOfTheContent:
-    """`verify --sample`: a seeded part is read, and what is told is what was read."""
+    """`verify --sample`: a seeded part is read, and the result is of that part."""
 
     def test_is_the_same_for_the_same_seed_and_another_for_another(self):
         paths = [f"shared/{number}" for number in range(1000)]
@@ -457,7 +490,7 @@ class TestASampleOfTheContent:
 
     def test_finds_a_flipped_bit_only_in_what_it_reads(self, tmp_path):
         write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number:03}": 50 for number in range(100)})
-        sync_operation.sync(
+        sync(
             SyncRequest(
                 f"file:{tmp_path}/dcA/{JOB}",
                 f"file:{tmp_path}/dcB",
@@ -469,18 +502,18 @@ class TestASampleOfTheContent:
         for victim in (replica / "shared").iterdir():
             victim.write_bytes(bytes([victim.read_bytes()[0] ^ 1]) + victim.read_bytes()[1:])
         sample = Sample(0.2, seed=7)
-        found = verify(f"file:{replica}", None, sample, silent, Side())
+        verification = verify(f"file:{replica}", None, sample, silent, Side())
         assert (
-            len(found.corrupt)
-            == found.compared
+            len(verification.corrupt)
+            == verification.compared
             == sum(sample.takes(f"shared/{n:03}") for n in range(100))
         )
-        assert 5 < found.compared < 40
-        assert not found.restorable
+        assert 5 < verification.compared < 40
+        assert not verification.restorable
 
 
 class Racing(InlineRunner):
-    """A runner after which an attempt that was taken for lost replaces each copy by a longer one."""
+    """A runner after which an attempt that was considered lost makes each copy longer."""
 
     def run(self, actions, level=0, done=None):
         outcomes = super().run(actions, level, done)
@@ -490,36 +523,36 @@ class Racing(InlineRunner):
         return outcomes
 
 
-def racing(tmp_path, handle):
+def sync_with_a_race(tmp_path, handle):
     root = f"file:{tmp_path}/dcA"
     write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100})
-    place = f"{root}/{JOB}/shared/a"
-    state = Incremental(11, 1, "backend", (0, 128), 1, None, (("a.sst", handle(place)),), ())
+    path = f"{root}/{JOB}/shared/a"
+    state = Incremental(11, 1, "backend", (0, 128), 1, None, (("a.sst", handle(path)),), ())
     tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 1)
     (tmp_path / "dcA" / JOB / "chk-1" / "_metadata").write_bytes(encode(tree).data)
     request = SyncRequest(f"{root}/{JOB}/chk-1", f"file:{tmp_path}/dcB")
-    return sync_operation.sync(request, silent, shared=Racing(Sides()))
+    return sync(request, silent, shared=Racing(Sides()))
 
 
 def test_of_a_merged_file_at_which_two_attempts_raced_the_crc_counts_as_not_known(tmp_path):
-    report = racing(tmp_path, lambda place: Segment(10, 80, 0, place, "id"))
+    report = sync_with_a_race(tmp_path, lambda path: Segment(10, 80, 0, path, "id"))
     assert report.committed
-    found = verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, silent, Side())
-    assert (found.corrupt, found.uncompared) == ((), ("shared/a",))
+    verification = verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, silent, Side())
+    assert (verification.corrupt, verification.uncompared) == ((), ("shared/a",))
 
 
 def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
     with pytest.raises(CopyFailed, match="not as they were written"):
-        racing(tmp_path, lambda place: File(place, 100))
+        sync_with_a_race(tmp_path, lambda path: File(path, 100))
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
 
 
 @pytest.mark.parametrize(
     "verb",
     [
-        sync_operation.diff,
-        lambda request: sync_operation.sync(request, silent),
-        sync_operation.check,
+        diff,
+        lambda request: sync(request, silent),
+        check,
     ],
 )
 def test_a_target_root_that_is_a_replica_is_refused_and_the_right_one_named(pair, verb):
@@ -538,9 +571,7 @@ def test_a_target_root_that_is_a_replica_of_another_job_is_refused(pair):
     pair.sync(pair.source.numbers(pair.job)[-1])
     other = pair.replica.rename(pair.target / "another")
     with pytest.raises(UsageError, match=f"Give file:{pair.target} instead"):
-        sync_operation.diff(
-            replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}")
-        )
+        diff(replace(pair.request(pair.source.numbers(pair.job)[-1]), target_root=f"file:{other}"))
 
 
 def test_a_target_root_that_is_the_job_directory_of_a_flink_is_refused(pair, tmp_path):
@@ -549,15 +580,13 @@ def test_a_target_root_that_is_the_job_directory_of_a_flink_is_refused(pair, tmp
     with pytest.raises(
         UsageError, match=r"is the directory of this job.* Give a directory that only"
     ):
-        sync_operation.diff(replace(pair.request(number), target_root=f"file:{flinks}"))
+        diff(replace(pair.request(number), target_root=f"file:{flinks}"))
 
 
-def test_a_target_root_that_is_only_called_like_the_job_is_no_mistake(pair):
+def test_a_target_root_that_only_has_the_name_of_the_job_is_accepted(pair):
     number = pair.source.numbers(pair.job)[-1]
     root = pair.target / pair.job
     root.mkdir(parents=True)
-    done = sync_operation.sync(replace(pair.request(number), target_root=f"file:{root}"), silent)
+    done = sync(replace(pair.request(number), target_root=f"file:{root}"), silent)
     assert done.committed
-    assert sync_operation.sync(
-        replace(pair.request(number), target_root=f"file:{root}"), silent
-    ).plan.empty
+    assert sync(replace(pair.request(number), target_root=f"file:{root}"), silent).plan.empty

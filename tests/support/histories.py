@@ -226,7 +226,6 @@ class World:
             pytest.MonkeyPatch.context() as patch,
         ):
             patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
-            patch.setattr(sync_operation, "_SUBSUMPTION_SETTLES", 0.0)
             patch.setattr(inline, "_PAUSE", 0.0)
             patch.setattr(fleet, "_AT_ONCE", 1)
             self.model_step("")
@@ -329,6 +328,7 @@ class World:
             check_content=self.draw.random() < 0.15,
             async_deletes=self.draw.random() < 0.2,
             execution=ExecutionOptions(runner="inline", parallelism=1),
+            subsumption_wait=0.0,
         )
         self._perform(self._sync_operation(request, is_odd, follow))
 
@@ -454,7 +454,10 @@ class World:
             fleet.Member(
                 each,
                 SyncRequest(
-                    each, target, execution=ExecutionOptions(runner="inline", parallelism=1)
+                    each,
+                    target,
+                    execution=ExecutionOptions(runner="inline", parallelism=1),
+                    subsumption_wait=0.0,
                 ),
                 is_discovered=True,
             )

@@ -323,6 +323,7 @@ class Stage:
             self.job.root,
             TARGET_ROOT,
             execution=ExecutionOptions(runner="inline", parallelism=1),
+            subsumption_wait=0.0,
             **given,
         )  # type: ignore[arg-type]
 
