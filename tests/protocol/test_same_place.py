@@ -1,0 +1,49 @@
+"""The source is walked only if the replica may lie in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cpreplicate.operations.sync import diff
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.memory import MemoryStorage
+from tests.support.registry import serving
+from tests.support.replicas import FILES, synced
+from tests.support.tracing import Tracing
+
+
+def listed_at_source(root: Path, target_root: str) -> set[str]:
+    """The directories of the source that the plan of its first sync lists, by name."""
+    source = f"file:{root}/dcA/{JOB}/chk-1"
+    execution = ExecutionOptions(runner="inline")
+    tracing = Tracing(Side().storage("file:/"))
+    with serving("file", tracing), serving("memory", MemoryStorage()):
+        diff(SyncRequest(source, target_root, execution=execution))
+    listed = [Path(uri.removeprefix("file:")) for verb, uri in tracing.calls if verb == "list"]
+    return {path.name for path in listed if path.is_relative_to(root / "dcA")}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    return tmp_path
+
+
+def test_the_source_is_not_walked_if_the_storage_of_the_target_identifies_no_files(
+    root: Path,
+) -> None:
+    assert listed_at_source(root, "memory:/dcB") == set()
+
+
+def test_the_source_is_not_walked_if_the_replica_exists(root: Path) -> None:
+    synced(root, {1: FILES})
+    assert listed_at_source(root, f"file:{root}/dcB") == set()
+
+
+def test_the_source_is_walked_if_the_replica_is_new_and_may_lie_in_it(root: Path) -> None:
+    assert {JOB, "shared", "chk-1"} <= listed_at_source(root, f"file:{root}/dcB")
