@@ -1,5 +1,6 @@
-"""Comparing what a replica keeps with what it should hold, by reading it: for `--check-content`,
-and in adopted directories.
+"""Read the files that a replica keeps, and compare their content with what it should be.
+
+Used for `--check-content`, and in adopted directories.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from cpreplicate.core import uri
 from cpreplicate.core.plan import Action, Plan, Vouch, total
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.deletion import some
@@ -21,83 +23,87 @@ EQUAL = "was here before, equal to the source's"
 
 
 def without_damaged(
-    made: Plan, replica: Replica, vouched: Mapping[str, Vouch], runner: Runner, notify: Notify
+    plan: Plan, replica: Replica, vouched: Mapping[str, Vouch], runner: Runner, notify: Notify
 ) -> Plan:
-    """Read each kept file, and return the plan in which those that differ from their record are
-    copied.
+    """Read each kept file, and return the plan that copies those that differ from their record.
+
+    Raises `CopyFailed` if one cannot be read.
     """
-    if not made.keeps:
-        return made
-    notify(f"reading {len(made.keeps)} kept files, {total(made.keeps)} bytes")
-    outcomes = {
-        each.target: each
-        for each in runner.run(
-            [Read(replica.uri_of(each.target), each.bytes) for each in made.keeps]
-        )
-    }
+    if not plan.keeps:
+        return plan
+    notify(f"reading {len(plan.keeps)} kept files, {total(plan.keeps)} bytes")
+    reads = [Read(replica.uri_of(action.target), action.bytes) for action in plan.keeps]
+    outcomes = {outcome.target: outcome for outcome in runner.run(reads)}
     unread = [
-        f"{each.target}: {each.error}" for each in outcomes.values() if each.error is not None
+        f"{outcome.target}: {outcome.error}"
+        for outcome in outcomes.values()
+        if outcome.error is not None
     ]
     if unread:
         raise CopyFailed(
-            f"{len(unread)} files of the replica cannot be read; nothing was committed or deleted."
-            f" {some(unread)}"
+            f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
+            f" Make them readable or remove them, and run again. {some(unread)}"
         )
     damaged = {
-        each.target
-        for each in made.keeps
-        if outcomes[replica.uri_of(each.target)].crc32c != vouched[each.target].crc32c
+        action.target
+        for action in plan.keeps
+        if outcomes[replica.uri_of(action.target)].crc32c != vouched[action.target].crc32c
     }
     if damaged:
         notify(f"{len(damaged)} kept files differ from their recorded CRC32C and are copied again")
-    return _copying(made, damaged)
+    return _copying(plan, damaged)
 
 
-def _copying(made: Plan, targets: set[str]) -> Plan:
+def _copying(plan: Plan, targets: set[str]) -> Plan:
     again = tuple(
-        each._replace(action="copy", reason=DIFFERS)
-        for each in made.keeps
-        if each.target in targets
+        action._replace(action="copy", reason=DIFFERS)
+        for action in plan.keeps
+        if action.target in targets
     )
-    keeps = tuple(each for each in made.keeps if each.target not in targets)
+    keeps = tuple(action for action in plan.keeps if action.target not in targets)
     return replace(
-        made, copies=made.copies + again, keeps=keeps, publish=made.publish or bool(again)
+        plan, copies=plan.copies + again, keeps=keeps, publish=plan.publish or bool(again)
     )
 
 
 class Compared(NamedTuple):
-    """A plan in which no file of others is overwritten, and what is vouched for besides."""
+    """A plan after its files were compared, and what is vouched for besides."""
 
     plan: Plan
     vouched: Mapping[str, Vouch]
 
 
 def keeping_what_is_equal(
-    made: Plan, replica: Replica, written: set[str], runner: Runner, sides: Sides, notify: Notify
+    plan: Plan, replica: Replica, written: set[str], runner: Runner, sides: Sides, notify: Notify
 ) -> Compared:
-    """Return the plan of an adopted directory in which files that were there before, and equal the
-    source's, are kept.
+    """Return the plan that keeps the files of an adopted directory that equal the source's.
 
-    Raises `Refused` if one of them differs: it is never overwritten.
+    Raises `Refused` if a file that was there before differs: it is never overwritten.
     """
-    there = replica.present({each.target.rpartition("/")[0] for each in made.copies})
-    others = [each for each in made.copies if each.target in there and each.target not in written]
+    present = replica.present(uri.directories(action.target for action in plan.copies))
+    others = [
+        action
+        for action in plan.copies
+        if action.target in present and action.target not in written
+    ]
     if not others:
-        return Compared(made, {})
+        return Compared(plan, {})
     notify(
         f"comparing {len(others)} files that were here before with the source's, {total(others)}"
         " bytes"
     )
-    pairs = [(str(each.source), replica.uri_of(each.target)) for each in others]
-    outcomes = runner.map(
-        _Both(runner.limited(sides)), pairs, [place for pair in pairs for place in pair]
-    )
-    others = [each for each, both in zip(others, outcomes, strict=True) if both is not None]
-    found = [both for both in outcomes if both is not None]
+    pairs = [(str(action.source), replica.uri_of(action.target)) for action in others]
+    uris = [path for pair in pairs for path in pair]
+    read = runner.map(ReadBoth(runner.limited(sides)), pairs, uris)
+    compared = [
+        (action, contents)
+        for action, contents in zip(others, read, strict=True)
+        if contents is not None
+    ]
     different = [
-        replica.uri_of(each.target)
-        for each, both in zip(others, found, strict=True)
-        if both[0] != both[1]
+        replica.uri_of(action.target)
+        for action, (at_source, at_target) in compared
+        if at_source != at_target
     ]
     if different:
         raise Refused(
@@ -106,33 +112,33 @@ def keeping_what_is_equal(
             f" into another TARGET_ROOT. They are {some(different)}"
         )
     vouched = {
-        each.target: Vouch(*both[1], written=False)
-        for each, both in zip(others, found, strict=True)
+        action.target: Vouch(*at_target, written=False) for action, (_, at_target) in compared
     }
-    return Compared(_keeping(made, others), vouched)
+    return Compared(_keeping(plan, [action for action, _ in compared]), vouched)
 
 
-def _keeping(made: Plan, others: list[Action]) -> Plan:
-    kept = {each.target for each in others}
-    keeps = tuple(each._replace(action="keep", reason=EQUAL) for each in others)
+def _keeping(plan: Plan, others: list[Action]) -> Plan:
+    kept = {action.target for action in others}
+    keeps = tuple(action._replace(action="keep", reason=EQUAL) for action in others)
     return replace(
-        made,
-        copies=tuple(each for each in made.copies if each.target not in kept),
-        keeps=made.keeps + keeps,
+        plan,
+        copies=tuple(action for action in plan.copies if action.target not in kept),
+        keeps=plan.keeps + keeps,
     )
 
 
-class _Both:
-    """Reads a file at the source and at the target, wherever there is a slot.
+class ReadBoth:
+    """Reads a file at the source and at the target, in a task of the runner.
 
-    None if one of them is gone by now.
+    Returns None if one of them is gone by now.
     """
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
 
     def __call__(self, pair: tuple[str, str]) -> tuple[Copied, Copied] | None:
+        source, target = pair
         try:
-            return checksum(pair[0], self._sides.source), checksum(pair[1], self._sides.target)
+            return checksum(source, self._sides.source), checksum(target, self._sides.target)
         except FileNotFoundError:
             return None

@@ -1,6 +1,4 @@
-"""Deletes, which nothing takes back: how many at most, never through a link, and only while the
-lease is held.
-"""
+"""Delete files of a replica: never through a symbolic link, and only while the lease is held."""
 
 from __future__ import annotations
 
@@ -12,32 +10,34 @@ from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete, Outcome, Runner
 
-_ROUND = 20_000  # files between two looks at the lease
+FILES_PER_CHECK = 20_000  # files that are deleted between two checks of the lease
 _SHOWN = 5  # names in a message; the rest are counted
 
 
 def refuse_links(directories: Iterable[str], replica: Replica) -> None:
-    """Raise `Refused` if a directory of the replica is reached through a symbolic link below its
-    root.
-    """
+    """Raise `Refused` if a directory of the replica is reached through a link below its root."""
     storage = replica.storage
     root = storage.real(replica.root)
     for directory in sorted(set(directories)):
         if storage.real(replica.uri_of(directory)) != uri.join(root, directory):
             raise Refused(
-                f"{replica.uri_of(directory)} is reached through a symbolic link: what would be written"
-                " or deleted there may not belong to the replica. Nothing was done; replace the"
-                " link by a directory, or sync into another TARGET_ROOT"
+                f"{replica.uri_of(directory)} is reached through a symbolic link: what would be"
+                " written or deleted there may not belong to the replica. Nothing was done. Replace"
+                " the link by a directory, or sync into another TARGET_ROOT"
             )
 
 
 def delete(
-    targets: Sequence[str] | Mapping[str, str], replica: Replica, runner: Runner, lease: Lease
+    targets: Sequence[str] | Mapping[str, str],
+    replica: Replica,
+    runner: Runner,
+    lease: Lease,
+    files_per_check: int = FILES_PER_CHECK,
 ) -> list[str]:
-    """Delete files of the replica, or move each to the path that it is mapped to. Returns what
-    failed, and why.
+    """Delete files of the replica, or move each to the path that it is mapped to.
 
-    Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease.
+    Returns what failed, and why. The lease is checked before each `files_per_check` files. Raises
+    `LeaseHeld`, having deleted a part, once this run no longer holds the lease.
     """
     failed: list[str] = []
     waiting = list(targets)
@@ -45,7 +45,7 @@ def delete(
         lease.delegate()
     while waiting:
         lease.check()
-        part, rest = waiting[:_ROUND], waiting[_ROUND:]
+        part, rest = waiting[:files_per_check], waiting[files_per_check:]
         outcomes = _outcomes(part, targets, replica, runner, lease.until())
         late = [target for target in part if outcomes[target].late]
         if late == part:
@@ -53,16 +53,16 @@ def delete(
                 f"{outcomes[target].error}: {replica.uri_of(target)}" for target in (*late, *rest)
             ]
         failed += [
-            f"{replica.uri_of(target)}: {told.error}"
-            for target, told in outcomes.items()
-            if told.error and not told.late
+            f"{replica.uri_of(target)}: {outcome.error}"
+            for target, outcome in outcomes.items()
+            if outcome.error and not outcome.late
         ]
         waiting = late + rest
     return failed
 
 
 def some(texts: Sequence[str], shown: int = _SHOWN) -> str:
-    """The first few of many, and how many more there are."""
+    """Return the first few of many texts, and how many more there are."""
     more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
     return "; ".join(texts[:shown]) + more
 
@@ -75,9 +75,9 @@ def _outcomes(
     until: float,
 ) -> dict[str, Outcome]:
     moves = targets if isinstance(targets, Mapping) else {}
-    actions = [
-        Delete(replica.uri_of(each), until, replica.uri_of(moves[each]) if each in moves else None)
-        for each in part
-    ]
-    found = {outcome.target: outcome for outcome in runner.run(actions)}
-    return {target: found[replica.uri_of(target)] for target in part}
+    tasks = []
+    for target in part:
+        moved_to = replica.uri_of(moves[target]) if target in moves else None
+        tasks.append(Delete(replica.uri_of(target), until, moved_to))
+    outcomes = {outcome.target: outcome for outcome in runner.run(tasks)}
+    return {target: outcomes[replica.uri_of(target)] for target in part}

@@ -16,9 +16,9 @@ from cpreplicate.storage import Side
 
 @dataclass(frozen=True)
 class OperatorSummary:
-    """One operator.
+    """One operator of a checkpoint.
 
-    `bytes` counts each handle's size, inline state too, `files` its distinct files.
+    `bytes` counts each handle's size, also of inline state. `files` counts distinct files.
     """
 
     id: str
@@ -36,7 +36,7 @@ class OperatorSummary:
 class Inspection:
     """What a checkpoint holds.
 
-    `bytes` is about what its files take, `foreign` counts files of other jobs or roots.
+    `bytes` is about the total size of its files. `foreign` counts files of other jobs or roots.
     """
 
     checkpoint: str
@@ -51,7 +51,7 @@ class Inspection:
 
 
 class ReferenceRow(NamedTuple):
-    """One state handle, as `inspect --refs` tells it."""
+    """One state handle, as `inspect --refs` lists it."""
 
     operator: str | None
     subtask: int | None
@@ -63,11 +63,11 @@ class ReferenceRow(NamedTuple):
     position: int | None
 
 
-def inspect(place: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
-    """Summarise the checkpoint that `place` means. Raises `NotThere`, `MetadataError`."""
-    source = find(place, side)
+def inspect(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
+    """Return a summary of the checkpoint at `path`. Raises `NotThere`, `MetadataError`."""
+    source = find(path, side)
     metadata = read_metadata(source.checkpoint, side).metadata
-    found = closure(metadata, remaps)
+    needed = closure(metadata, remaps)
     handles = [handle for handle in metadata.handles if handle.kind != "directory"]
     return Inspection(
         checkpoint=source.checkpoint,
@@ -75,17 +75,17 @@ def inspect(place: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
         version=metadata.version,
         operators=_operators(metadata, handles),
         handles=len(handles),
-        files=len(found.files),
-        bytes=found.bytes,
+        files=len(needed.files),
+        bytes=needed.bytes,
         inline_bytes=metadata.inline_bytes,
-        foreign=foreign_groups(found.files, source.job_root or source.checkpoint),
+        foreign=foreign_groups(needed.files, source.job_root or source.checkpoint),
     )
 
 
-def references(place: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
-    """Every state handle of the checkpoint, in the order of the file."""
-    metadata = read_metadata(find(place, side).checkpoint, side).metadata
-    places = closure(metadata, remaps).places
+def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
+    """Yield every state handle of the checkpoint at `path`, in the order of the file."""
+    metadata = read_metadata(find(path, side).checkpoint, side).metadata
+    uris = closure(metadata, remaps).places
     for handle in metadata.handles:
         if handle.kind != "directory":
             yield ReferenceRow(
@@ -96,7 +96,7 @@ def references(place: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[
                 state=handle.state,
                 handle=handle.kind,
                 path=handle.path,
-                uri=None if handle.path is None else places[handle.path],
+                uri=None if handle.path is None else uris[handle.path],
                 size=handle.size,
                 position=handle.position,
             )
@@ -121,7 +121,7 @@ def _operators(metadata: Metadata, handles: Sequence[Handle]) -> tuple[OperatorS
             bytes=sum(bytes_of[index].values()),
             files=len(files_of[index]),
             largest_subtask_bytes=max(
-                (n for task, n in bytes_of[index].items() if task is not None), default=0
+                (size for task, size in bytes_of[index].items() if task is not None), default=0
             ),
         )
         for index, operator in enumerate(metadata.operators)

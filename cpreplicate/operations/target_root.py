@@ -10,32 +10,28 @@ from cpreplicate.storage import Storage
 
 
 def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None:
-    """Raise `UsageError` if TARGET_ROOT is a replica or a job's directory: the new replica would be
-    nested in it.
+    """Raise `UsageError` if TARGET_ROOT is, or lies in, a replica or is a job's directory.
 
-    Costs a stat of each directory above it; one listing more where TARGET_ROOT is called like the
-    job.
+    The new replica would be nested in it. Costs a stat of each directory above TARGET_ROOT, and one
+    listing more if TARGET_ROOT has the name of the job.
     """
-    within = next(
-        (place for place in uri.upwards(target_root) if _is_replica(place, storage)), None
-    )
-    if within is not None:
-        what, instead = f"or lies in a replica: {within} holds {OWN}", uri.parent(within)
+    directories = uri.upwards(target_root)
+    replica = next((path for path in directories if _is_replica(path, storage)), None)
+    if replica is not None:
+        problem, instead = f"or lies in a replica: {replica} holds {OWN}", uri.parent(replica)
     elif uri.name(target_root) == job and _holds_checkpoints(target_root, storage):
-        what, instead = (
-            "the directory of this job: it holds checkpoints",
-            "a directory that only cpreplicate writes",
-        )
+        problem = "the directory of this job: it holds checkpoints"
+        instead = "a directory that only cpreplicate writes"
     else:
         return
     raise UsageError(
-        f"TARGET_ROOT {target_root} is {what}. The replica is made inside TARGET_ROOT, in {job}/."
-        f" Give {instead} instead"
+        f"TARGET_ROOT {target_root} is {problem}. The replica is created inside TARGET_ROOT, in"
+        f" {job}/. Give {instead} instead"
     )
 
 
-def _is_replica(place: str, storage: Storage) -> bool:
-    return storage.stat(uri.join(place, f"{OWN}/{MARKER}")) is not None
+def _is_replica(directory: str, storage: Storage) -> bool:
+    return storage.stat(uri.join(directory, f"{OWN}/{MARKER}")) is not None
 
 
 def _holds_checkpoints(directory: str, storage: Storage) -> bool:

@@ -125,7 +125,6 @@ def test_a_delete_that_comes_too_late_is_not_made_and_not_tried_again(tmp_path):
 
 def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
     replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Side())
-    monkeypatch.setattr(deletion, "_ROUND", 2)
     with lease.acquire(replica.root, replica.side) as hold, InlineRunner(Sides()) as runner:
         real, runs = runner.run, []
 
@@ -136,6 +135,6 @@ def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
 
         monkeypatch.setattr(runner, "run", run)
         with pytest.raises(LeaseHeld):
-            deletion.delete(sorted(FILES), replica, runner, hold)
+            deletion.delete(sorted(FILES), replica, runner, hold, files_per_check=2)
     assert runs == [2]
     assert len(set(FILES) - set(replica.present(uri.directories(FILES)))) == 2

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError, exit_code_of
-from cpreplicate.operations import content_check, promote, relocate, sweep, unseal
-from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations import promote, relocate, sweep, unseal
 from cpreplicate.operations.promote import PromoteRequest
 from cpreplicate.operations.relocate import RelocateRequest
 from cpreplicate.operations.sweep import SweepRequest
+from cpreplicate.operations.sync import diff
+from cpreplicate.operations.sync import sync as run_sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.unseal import UnsealRequest
 from cpreplicate.operations.verify import ALL, verify
@@ -46,7 +47,7 @@ def request(root, source="dcA", target="dcB", job=JOB, **options):
 
 
 def sync(root, *places, **options):
-    return sync_operation.sync(request(root, *places, **options), lambda _line: None)
+    return run_sync(request(root, *places, **options), lambda _line: None)
 
 
 def everything(root):
@@ -130,7 +131,7 @@ class TestWhereFlinkKeepsAJobItself:
     def test_a_dry_run_shows_the_plan_and_says_that_sync_would_refuse(self, job):
         write_checkpoint(job / "dcB", 9, {"shared/of-b": 5})
         before = everything(job)
-        report = sync_operation.diff(request(job))
+        report = diff(request(job))
         assert len(report.plan.copies) == len(FILES)
         assert report.plan.deletes == ()
         assert "sync would be refused" in report.warnings[0]
@@ -316,16 +317,17 @@ class TestAnAdoptedDirectory:
             sync(job, adopt=True)
         assert everything(job / "dcB" / JOB / "shared") == before
 
-    def test_gets_a_copy_of_what_its_job_deletes_while_it_is_compared(self, job, monkeypatch):
+    def test_gets_a_copy_of_what_its_job_deletes_while_it_is_compared(self, job):
         write_checkpoint(job / "dcB", 50, {"shared/a": 100})
-        compare = content_check._Both.__call__
+        compared = job / "dcB" / JOB / "shared" / "a"
 
-        def deleted_before(both, pair):
-            Path(pair[1].removeprefix("file:")).unlink()
-            return compare(both, pair)
+        def delete_before(verb, uri):
+            if verb == "open" and uri == f"file:{compared}":
+                compared.unlink(missing_ok=True)
 
-        monkeypatch.setattr(content_check._Both, "__call__", deleted_before)
-        assert "shared/a" in {each.target for each in sync(job, adopt=True).plan.copies}
+        with serving("file", Faulty(Side().storage("file:/"), delete_before)):
+            report = sync(job, adopt=True)
+        assert "shared/a" in {action.target for action in report.plan.copies}
         equals_its_source(job, FILES)
 
     def test_is_refused_once_a_job_writes_there_again(self, job):
@@ -540,12 +542,12 @@ class TestTheNewestCheckpoint:
         assert report.plan.dropped == ("chk-8",)
 
     def test_that_is_named_is_not_ambiguous(self, restarted):
-        named = sync_operation.SyncRequest(
+        named = SyncRequest(
             f"file:{restarted}/dcA/{JOB}/chk-8",
             f"file:{restarted}/dcB",
             execution=ExecutionOptions(runner="inline"),
         )
-        assert sync_operation.sync(named, lambda _line: None).plan.empty
+        assert run_sync(named, lambda _line: None).plan.empty
 
 
 @pytest.mark.parametrize("where", ["", "shared/", "chk-1/", ".cpreplicate/"])
@@ -668,7 +670,7 @@ def test_a_promoted_checkpoint_whose_record_was_lost_stays_the_newest(job):
             paths="relative",
             execution=ExecutionOptions(runner="inline"),
         )
-        sync_operation.sync(named, lambda _line: None)
+        run_sync(named, lambda _line: None)
     (job / "dcB" / JOB / ".cpreplicate" / "chk-2.json").unlink()
     assert maintain("promote", job / "dcB" / JOB).checkpoint == "chk-2"
     assert verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Side()).checkpoint_id == 2
