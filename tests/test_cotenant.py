@@ -97,9 +97,9 @@ def publish_replaces(patch: pytest.MonkeyPatch) -> None:
 
 
 def sweep_takes_everything(patch: pytest.MonkeyPatch) -> None:
-    why = orphan._why_orphan
+    why = orphan.why_orphan
     patch.setattr(
-        orphan, "_why_orphan", lambda path, committed, _written: why(path, committed, Everything())
+        orphan, "why_orphan", lambda path, committed, _written: why(path, committed, Everything())
     )
 
 
@@ -158,9 +158,9 @@ MUTANTS = {
     ),
     "sweep takes what nobody recorded": Mutant(sweep_takes_everything, "changed Flink's", True),
     "newer files of others are no reason": Mutant(
-        without(orphan, "_refuse_newer"), "must not succeed: a job wrote"
+        without(orphan, "refuse_newer"), "must not succeed: a job wrote"
     ),
-    "unseal asks for no job": Mutant(without(unseal, "_refuse_used"), "needs the replica"),
+    "unseal asks for no job": Mutant(without(unseal, "refuse_used"), "needs the replica"),
     "the highest number is the newest": Mutant(highest_number_is_newest, "which completed last"),
     "what is present is done": Mutant(present_is_done, "not as at the source"),
     "adopted files are overwritten": Mutant(adopted_files_are_overwritten, "changed Flink's", True),

@@ -1,4 +1,4 @@
-"""What lies under a replica and what of it no committed checkpoint needs.
+"""Find the files under a replica that no committed checkpoint needs.
 
 Nothing is changed here.
 """
@@ -36,20 +36,17 @@ _LAID_OUT = ("shared", "taskowned", FOREIGN)
 OVER = "journal of a run that is over"
 STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
-# what says that other files are cpreplicate's goes after them
-LAST = (
-    OVER,
-    STALE_MANIFEST,
-    STALE_RECORD,
-)
+# These list other files as cpreplicate's, so they are removed after them.
+LAST = (OVER, STALE_MANIFEST, STALE_RECORD)
 _NOT_OURS = "not recorded as written by cpreplicate"
 
 
 @dataclass(frozen=True)
 class Found:
-    """`files` lie under the replica in all.
+    """The orphans of a replica, and what else lies under it.
 
-    `left` is path to why it is not touched; `directories` hold only orphans.
+    `files` is how many files it has in all. `left` is path to why it is not touched. `directories`
+    hold only orphans.
     """
 
     checkpoints: tuple[str, ...]
@@ -62,7 +59,7 @@ class Found:
 
 @dataclass
 class _Tree:
-    """The files and directories under a replica, by their path in it; links are neither."""
+    """The files and directories under a replica, by their path in it. Links are neither."""
 
     files: dict[str, FileStatus] = field(default_factory=dict)
     directories: list[str] = field(default_factory=list)
@@ -70,30 +67,25 @@ class _Tree:
 
 
 def find(replica: Replica, state: State, before: float, with_trash: bool) -> Found:
-    """Return the orphans last modified `before`, in seconds since the epoch. Each directory is
-    listed once.
+    """Return the orphans that were last modified `before`, in seconds since the epoch.
 
-    Raises `Refused` where it is not sure what the committed checkpoints need, or that nobody else
-    writes here.
+    Each directory is listed once. Raises `Refused` if it is not certain what the committed
+    checkpoints need, or that nobody else writes here.
     """
-    names = (*(each.name for each in state.committed), *state.adopted)
+    names = (*(checkpoint.name for checkpoint in state.committed), *state.adopted)
     needed = _needed(replica, state)
     tree = _tree(replica)
     vouched = Vouched(replica, state)
     written = vouched.written
-    _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
-    orphans = _orphans(tree, needed, lambda path: _why_orphan(path, names, written), before)
-    gone = {each.target for each in orphans}
+    refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
+    orphans = _orphans(tree, needed, lambda path: why_orphan(path, names, written), before)
+    gone = {orphan.target for orphan in orphans}
     orphans += _journals_that_are_over(
         vouched.journals, vouched.left_over(names) - gone, tree, before
     )
     for path in tree.files:
-        if (
-            path not in needed
-            and path not in tree.left
-            and not _is_known(path, names)
-            and path not in written
-        ):
+        is_ours = path in needed or path in written or _is_known(path, names)
+        if not is_ours and path not in tree.left:
             tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)
@@ -103,16 +95,15 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
         tuple(orphans),
         trash,
         tree.left,
-        tuple(_emptied(tree, {each.target for each in orphans}, trash)),
+        tuple(_emptied(tree, {orphan.target for orphan in orphans}, trash)),
     )
 
 
 def examine(replica: Replica, is_alone: bool = False) -> State:
-    """Return the state of a directory that upkeep may change: a replica in which nobody else keeps
-    checkpoints.
+    """Return the state of a replica that upkeep may change.
 
-    Raises `Refused` otherwise, and where a `_metadata` there cannot be read; `NotThere` where
-    nothing is there; `Transient` where the storage cannot be reached.
+    Raises `Refused` if others keep checkpoints there, or a `_metadata` cannot be read. Raises
+    `NotThere` if nothing is there, `Transient` if the storage cannot be reached.
     """
     try:
         state = replica_state.examine(replica, is_alone)
@@ -120,59 +111,60 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
         raise
     except (OSError, MetadataError) as error:
         raise Refused(
-            f"what {replica.root} needs cannot be read, so nothing was changed: {error}"
+            f"the checkpoints of {replica.root} cannot be read. Nothing was changed. {error}"
         ) from error
     if state.is_empty:
         raise NotThere(
-            f"{replica.root} is not there or is empty; REPLICA is <target root>/<job-id>"
+            f"{replica.root} is not there or is empty. REPLICA is <target root>/<job-id>"
         )
     ownership.refuse_foreign(state, replica)
     return state
 
 
 def refuse_newer_files(replica: Replica, state: State) -> None:
-    """Raise `Refused` if there are files newer than the newest checkpoint that cpreplicate did not
-    record.
-    """
+    """Raise `Refused` if there are unrecorded files that are newer than the newest checkpoint."""
     tree, written = _tree(replica), Vouched(replica, state).written
-    needed = {path for each in state.committed for path in each.files}
-    _refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
+    needed = {path for checkpoint in state.committed for path in checkpoint.files}
+    refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
 
 
 def refuse_unrecorded_files(replica: Replica, state: State) -> None:
     """Raise `Refused` if there is any file that cpreplicate did not record.
 
-    In an adopted directory, any newer one.
+    In an adopted directory, only files newer than the newest checkpoint are refused.
     """
     if state.marker is not None and state.marker.adopted:
         refuse_newer_files(replica, state)
         return
     tree, written = _tree(replica), Vouched(replica, state).written
-    found = _unrecorded(tree, {path for each in state.committed for path in each.files}, written)
-    if found:
-        raise Refused(_someone_elses(replica, found))
+    needed = {path for checkpoint in state.committed for path in checkpoint.files}
+    unrecorded = _unrecorded(tree, needed, written)
+    if unrecorded:
+        raise Refused(_of_others(replica, unrecorded))
 
 
 def _unrecorded(tree: _Tree, needed: set[str], written: set[str]) -> list[str]:
-    """Files where a checkpoint's files may lie that are neither needed nor recorded as written by
-    cpreplicate.
-    """
-    strangers = (
+    """Return the files of checkpoints that are neither needed nor recorded as written."""
+    return [
         path
         for path in tree.files
-        if path not in needed and path not in written and is_replica_path(path)
-    )
-    return [path for path in strangers if not uri.name(path).startswith(TEMPORARY)]
+        if path not in needed
+        and path not in written
+        and is_replica_path(path)
+        and not uri.name(path).startswith(TEMPORARY)
+    ]
 
 
-def _refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _Tree) -> None:
-    published = [tree.files.get(f"{each.name}/{METADATA}") for each in state.committed]
+def refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _Tree) -> None:
+    """Raise `Refused` if one of the unrecorded files is newer than the newest checkpoint."""
+    names = [checkpoint.name for checkpoint in state.committed]
+    published = [tree.files.get(f"{name}/{METADATA}") for name in names]
     since = max((status.modified for status in published if status is not None), default=0.0)
     if newer := [path for path in unrecorded if tree.files[path].modified > since]:
-        raise Refused(_someone_elses(replica, newer))
+        raise Refused(_of_others(replica, newer))
 
 
-def _someone_elses(replica: Replica, paths: list[str]) -> str:
+def _of_others(replica: Replica, paths: list[str]) -> str:
     return (
         f"{replica.root} holds {len(paths)} files that cpreplicate did not write: a job may write"
         " its checkpoints here. Nothing was changed. If no job uses the directory, remove them."
@@ -183,7 +175,7 @@ def _someone_elses(replica: Replica, paths: list[str]) -> str:
 def _orphans(
     tree: _Tree, needed: set[str], why: Callable[[str], str | None], before: float
 ) -> list[Action]:
-    """What is no longer needed and old enough; what is not is left, with the reason."""
+    """Return the old files that are not needed. Add younger ones to `tree.left`, with a reason."""
     orphans = []
     for path, status in tree.files.items():
         reason = None if path in needed else why(path)
@@ -199,13 +191,14 @@ def _orphans(
 def _journals_that_are_over(
     journals: Iterable[Journal], left: set[str], tree: _Tree, before: float
 ) -> list[Action]:
-    """Return the old journals that name no file of those `left`, which neither a manifest names nor
-    this sweep removes.
+    """Return the old journals that name no file of those `left`.
+
+    `left` are written files that no manifest names and that this sweep does not remove.
     """
     over = []
     for part in journals:
         path, status = f"{OWN}/{part.name}", tree.files.get(f"{OWN}/{part.name}")
-        is_over = not any(each in left and each in tree.files for each in part.paths)
+        is_over = not any(written in left and written in tree.files for written in part.paths)
         if status is not None and is_over and _is_older(path, status, before):
             over.append(Action("delete", None, path, status.length, OVER))
     return over
@@ -216,14 +209,17 @@ def _needed(replica: Replica, state: State) -> set[str]:
     for committed in state.committed:
         if committed.outside:
             raise Refused(
-                f"{replica.uri_of(committed.name)} references {len(committed.outside)} files outside the replica,"
-                f" such as {committed.outside[0]}: it was moved or is damaged, so nothing was removed."
-                " `cpreplicate relocate` rewrites the paths of a replica that was moved"
+                f"{replica.uri_of(committed.name)} references {len(committed.outside)} files"
+                f" outside the replica, such as {committed.outside[0]}: it was moved or is damaged."
+                " Nothing was removed. `cpreplicate relocate` rewrites the paths of a replica that"
+                " was moved"
             )
         needed.update(committed.files)
     if not needed:
-        raise Refused(f"{replica.root}: no committed checkpoint references any file, so all would be orphans; nothing was"
-                      " removed. Delete the replica by hand if it is of no use")  # fmt: skip
+        raise Refused(
+            f"{replica.root}: no committed checkpoint references any file, so all would be orphans."
+            " Nothing was removed. If the replica is of no use, delete it by hand"
+        )
     return needed
 
 
@@ -248,11 +244,8 @@ def _walk(replica: Replica, directory: str, tree: _Tree) -> None:
             tree.left[path] = _NOT_OURS
 
 
-def _why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str | None:
-    """Return why a file that no committed checkpoint references may go.
-
-    None for what no sweep removes.
-    """
+def why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str | None:
+    """Return why an unreferenced file may be removed, or None if no sweep removes it."""
     directory, _, name = path.rpartition("/")
     if directory.startswith(TRASH):
         return None
@@ -286,9 +279,9 @@ def _is_known(path: str, committed: tuple[str, ...]) -> bool:
 
 
 def _is_older(path: str, status: FileStatus, before: float) -> bool:
-    """Old enough to go.
+    """Return whether a file is old enough to be removed.
 
-    What belongs to a lease, which may be this run's own, only when no lease lives so long.
+    A file of a lease, which may be this run's own, must be older than any lease can be.
     """
     if path.startswith(f"{OWN}/{lease.NAME}-"):
         before = min(before, json_files.now() - 10 * lease.SECONDS)
@@ -298,11 +291,11 @@ def _is_older(path: str, status: FileStatus, before: float) -> bool:
 def _old_trash(files: Mapping[str, FileStatus], before: float) -> Iterator[Action]:
     for path, status in files.items():
         stamp = path.removeprefix(f"{TRASH}/").partition("/")[0]
-        if path.startswith(f"{TRASH}/") and _moved_at(stamp) < before:
+        if path.startswith(f"{TRASH}/") and _time_of(stamp) < before:
             yield Action("delete", None, path, status.length, f"in the trash since {stamp}")
 
 
-def _moved_at(stamp: str) -> float:
+def _time_of(stamp: str) -> float:
     try:
         return datetime.strptime(stamp, STAMP).replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
@@ -310,11 +303,11 @@ def _moved_at(stamp: str) -> float:
 
 
 def _emptied(tree: _Tree, orphans: set[str], trash: tuple[Action, ...]) -> Iterator[str]:
-    """Directories that hold nothing but what is removed, the deepest first.
+    """Yield the directories that hold only what is removed, the deepest first.
 
     Those that every replica has stay.
     """
-    gone = orphans.union(each.target for each in trash)
+    gone = orphans.union(action.target for action in trash)
     filled = {"", *_LAID_OUT, OWN}
     for path in (*tree.files, *tree.left):
         directory = path.rpartition("/")[0] if path not in gone else ""

@@ -1,5 +1,6 @@
-"""`promote`: make a replica the one that the job runs from: verified, absolute, sealed against
-further syncs.
+"""`promote`: make a replica the one that the job runs from.
+
+It is verified, rewritten to absolute paths, and sealed against further syncs.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ class PromoteRequest:
 
 @dataclass(frozen=True)
 class Starting:
-    """How a job is started from a promoted checkpoint: with the CLI, by the REST API, under the
-    Kubernetes operator.
+    """How a job is started from a promoted checkpoint.
+
+    `restore` is for Flink's CLI, `rest` for its REST API, `configuration` for the Kubernetes
+    operator.
     """
 
     checkpoint: str
@@ -51,7 +54,7 @@ class Starting:
 class Promotion:
     """A sealed replica and how a job is started from it.
 
-    None where it was found wanting, and left as it was.
+    `starting` is None if the replica cannot be restored; then it was left as it was.
     """
 
     verification: Verification
@@ -61,19 +64,21 @@ class Promotion:
 
 
 def promote(request: PromoteRequest, notify: Notify) -> Promotion:
-    """Verify, rewrite to absolute paths, seal.
+    """Verify a replica, rewrite it to absolute paths, and seal it.
 
-    Promoting again what is sealed verifies it and tells the same once more.
+    A replica that is sealed already is verified again, and the same result is returned.
     """
     replica = Replica(request.replica, request.side)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         if (state := _refuse_foreign(replica, request)) is not None:
             orphans.refuse_newer_files(replica, state)
-        found = verify(request.replica, request.checkpoint, request.content, notify, request.side)
-        name = f"chk-{found.checkpoint_id}"
-        if not found.restorable:
-            return Promotion(found, name, None, seal.describe(replica))
+        verification = verify(
+            request.replica, request.checkpoint, request.content, notify, request.side
+        )
+        name = f"chk-{verification.checkpoint_id}"
+        if not verification.restorable:
+            return Promotion(verification, name, None, seal.describe(replica))
         if seal.describe(replica) is None:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
             lease.check()
@@ -82,32 +87,36 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
                 f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
             )
     metadata = read_metadata(replica.uri_of(name), replica.side).metadata
-    return Promotion(found, name, _starting(metadata, replica.uri_of(name)), seal.describe(replica))
+    starting = _starting(metadata, replica.uri_of(name))
+    return Promotion(verification, name, starting, seal.describe(replica))
 
 
 def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
-    """What is sealed may have a job that writes here.
+    """Return the state of a replica that may be promoted, or None if it is sealed already.
 
-    To print again how it was started changes nothing.
+    A job may write into a sealed replica. To print again how it is started changes nothing.
     """
     if seal.describe(replica) is not None:
         return None
     state = orphans.examine(replica)
     if not state.committed:
         raise NotThere(
-            f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>"
+            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
     if request.checkpoint in state.adopted:
         raise Refused(
-            f"{replica.uri_of(str(request.checkpoint))} was here before the directory was adopted, and"
-            " is never changed"
+            f"{replica.uri_of(str(request.checkpoint))} was here before the directory was adopted,"
+            " so it is never changed. Nothing was done. Start the job from it as it is, or promote"
+            " another checkpoint"
         )
     return state
 
 
 def _starting(metadata: Metadata, checkpoint: str) -> Starting:
-    """The REST field is of `JarRunRequestBody`, the option of `StateRecoveryOptions`, or their
-    names before 1.20.
+    """Return how a job is started from a checkpoint.
+
+    The REST field is of Flink's `JarRunRequestBody`, the option of `StateRecoveryOptions`. Before
+    1.20 they have other names.
     """
     safe = restore.restore(metadata, "absolute", checkpoint)
     if not restore.knows_claim_modes(metadata) or safe.claim_mode is None:

@@ -1,6 +1,4 @@
-"""`sweep`: remove orphans, the files under a replica that no committed `_metadata` there
-references.
-"""
+"""`sweep`: remove orphans, the files under a replica that no committed `_metadata` references."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ HALF = Cap(0.5, is_share=True)
 class SweepRequest:
     """What to sweep and how.
 
-    `min_age` in seconds: what is younger may belong to a run that this one cannot see.
+    `min_age` is in seconds: younger files may belong to a run that this one cannot see.
     """
 
     replica: str
@@ -44,9 +42,9 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was found, and whether it was removed.
+    """The result of a sweep: what was found, and whether it was removed.
 
-    `trash` is the directory that it was moved to instead.
+    `trash` is the directory that the orphans were moved to instead, if any.
     """
 
     replica: str
@@ -59,19 +57,19 @@ class Sweep:
 
     @property
     def deletes(self) -> tuple[Action, ...]:
-        """Every row: orphans, then what lay long enough in the trash."""
+        """All files to delete: orphans, then files that were long enough in the trash."""
         return self.found.orphans + self.found.trash
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """The total size of the files to delete."""
         return total(self.deletes)
 
 
 def check(request: SweepRequest) -> Sweep:
-    """What a sweep would remove, nothing done.
+    """Return what a sweep would remove, and change nothing.
 
-    Raises `Refused` where it cannot be sure, and over the cap.
+    Raises `Refused` if it is not certain what is needed, and `TooManyDeletes` above the cap.
     """
     started = time.monotonic()
     report = _find(Replica(request.replica, request.sides.target), request)
@@ -79,14 +77,14 @@ def check(request: SweepRequest) -> Sweep:
 
 
 def sweep(request: SweepRequest, notify: Notify) -> Sweep:
-    """Remove orphans under the lease.
+    """Remove the orphans of a replica under its lease.
 
-    Raises `Refused`, having removed nothing; what cannot be removed is a warning.
+    Raises `Refused`, having removed nothing. Files that cannot be removed are a warning.
     """
     started = time.monotonic()
     replica = Replica(request.replica, request.sides.target)
     seal.refuse_sealed(replica)
-    # before a lease is written where no replica is, or into one that must not be touched
+    # Checked before a lease is written where there is no replica, or one that must not be changed.
     orphans.examine(replica)
     with _alone(replica, request, notify) as lease:
         report = _find(replica, request)
@@ -104,11 +102,11 @@ def _find(replica: Replica, request: SweepRequest) -> Sweep:
     state = orphans.examine(replica)
     found = orphans.find(replica, state, json_files.now() - request.min_age, request.empty_trash)
     report = Sweep(replica.root, found)
-    deletes = sum(not each.target.startswith(f"{OWN}/") for each in found.orphans)
+    deletes = sum(not orphan.target.startswith(f"{OWN}/") for orphan in found.orphans)
     if not request.max_delete.allows(deletes, found.files):
         raise TooManyDeletes(
-            f"{deletes} of the {found.files} files of {replica.root} are orphans, --max-delete"
-            f" allows {request.max_delete}; nothing was removed. If that is right, give a higher"
+            f"{deletes} of the {found.files} files of {replica.root} are orphans, but --max-delete"
+            f" allows {request.max_delete}. Nothing was removed. If that is right, give a higher"
             " --max-delete",
             report,
         )
@@ -120,8 +118,8 @@ def _alone(replica: Replica, request: SweepRequest, notify: Notify) -> Iterator[
     try:
         with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
             yield lease
-    except LeaseHeld as error:  # a sweep is never urgent: whatever stands in its way is a refusal
-        raise Refused(f"a sweep cannot be sure of what is needed: {error}") from error
+    except LeaseHeld as error:  # a sweep is never urgent, so it is refused
+        raise Refused(f"a sweep cannot be certain which files are needed: {error}") from error
 
 
 def _remove(
@@ -131,20 +129,19 @@ def _remove(
     with choose_runner(request.execution, files, 0, request.sides) as runner:
         why = f", {runner.reason}" if request.execution.explain else ""
         notify(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
-        failed = deletion.delete(
-            [each.target for each in report.found.trash], replica, runner, lease
-        )
-        names = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]
-        trash = _make_trash(replica, names) if request.trash and names else None
-        failed += deletion.delete(
-            {name: in_trash(trash, name) for name in names} if trash else names,
-            replica,
-            runner,
-            lease,
-        )
-        if not failed:  # else it is the record of what could not be removed
-            over = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
-            failed += deletion.delete(over, replica, runner, lease)
+        old_trash = [action.target for action in report.found.trash]
+        failed = deletion.delete(old_trash, replica, runner, lease)
+        first = [
+            orphan.target for orphan in report.found.orphans if orphan.reason not in orphans.LAST
+        ]
+        trash = _create_trash(replica, first) if request.trash and first else None
+        moves = {path: in_trash(trash, path) for path in first} if trash else first
+        failed += deletion.delete(moves, replica, runner, lease)
+        if not failed:  # else manifests, records and journals still list what could not be removed
+            last = [
+                orphan.target for orphan in report.found.orphans if orphan.reason in orphans.LAST
+            ]
+            failed += deletion.delete(last, replica, runner, lease)
     warnings = (
         (f"{len(failed)} files could not be removed: {deletion.some(failed)}",) if failed else ()
     )
@@ -158,14 +155,15 @@ def _remove(
 
 
 def in_trash(trash: str, path: str) -> str:
-    """Where a file of the replica is moved to: one flat directory a sweep, so that none has to be
-    made for it.
+    """Return where a file of the replica is moved to.
+
+    Each sweep has one flat directory, so that none must be created for a file.
     """
     return f"{trash}/{path.replace('/', '@')}"
 
 
-def _make_trash(replica: Replica, names: list[str]) -> str:
-    """A directory in the trash, by putting the list of what is moved there into it."""
+def _create_trash(replica: Replica, names: list[str]) -> str:
+    """Create a directory in the trash by writing into it the list of what is moved there."""
     stamp = datetime.fromtimestamp(json_files.now(), timezone.utc).strftime(orphans.STAMP)
     trash = f"{TRASH}/{stamp}"
     lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)

@@ -1,4 +1,7 @@
-"""`unseal`: let sync, watch and sweep change a promoted replica again, once no job needs its files."""
+"""`unseal`: remove the seal of a replica once no job needs its files.
+
+Then sync, watch and sweep may change it again.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from cpreplicate.storage import Side
 class UnsealRequest:
     """What to unseal.
 
-    `job` is the checkpoint directory of the job that was started from it; None if no job uses it.
+    `job` is the checkpoint directory of the job that was started from it, None if no job uses it.
     """
 
     replica: str
@@ -31,7 +34,7 @@ class UnsealRequest:
 
 
 def unseal(request: UnsealRequest) -> str:
-    """Remove the seal, and return by whom, when and for what it was made.
+    """Remove the seal, and return by whom, when and for which checkpoint it was made.
 
     Raises `NotThere` if there is none, `Refused` if a job may need the replica's files or writes
     its own below it.
@@ -39,17 +42,19 @@ def unseal(request: UnsealRequest) -> str:
     replica = Replica(request.replica, request.side)
     sealed = seal.describe(replica)
     if sealed is None:
-        raise NotThere(f"{replica.root} is not sealed; nothing was done")
+        raise NotThere(f"{replica.root} is not sealed. Nothing was done")
     orphans.refuse_unrecorded_files(replica, orphans.examine(replica))
     if request.job is not None:
-        _refuse_used(replica, request.job)
+        refuse_used(replica, request.job)
     replica.storage.delete(seal.seal_uri(replica), durable=True)
     return sealed
 
 
-def _refuse_used(replica: Replica, job: str) -> None:
-    """A job needs the replica until it has completed a checkpoint of its own, and after CLAIM as
-    long as one references it.
+def refuse_used(replica: Replica, job: str) -> None:
+    """Raise `Refused` if a job may need the replica.
+
+    It does until it has completed a checkpoint of its own. After a CLAIM restore, it does as long
+    as one of its checkpoints references the replica.
     """
     if replica.side.storage(job).stat(job) is None and not replica.side.storage(job).list(job):
         raise NotThere(
@@ -64,7 +69,7 @@ def _refuse_used(replica: Replica, job: str) -> None:
         raise Refused(
             f"{job} holds no checkpoint that was completed since {replica.root} was promoted"
             f" ({sealed.checkpoint}), so the job may still need the replica. Nothing was done. Wait"
-            " for its first checkpoint; or, if no job uses the replica, give --no-job-uses-it"
+            " for its first checkpoint. If no job uses the replica, give --no-job-uses-it"
         )
     for name in names:
         used = list(_used(replica, uri.join(job, name)))
@@ -84,24 +89,21 @@ def _is_later(checkpoint: str, sealed: Seal, side: Side) -> bool:
     number = CHECKPOINT_NAME.fullmatch(sealed.checkpoint)
     if number is not None and int(uri.name(checkpoint).removeprefix("chk-")) <= int(number[1]):
         return False
-    place = uri.join(checkpoint, METADATA)
-    status = side.storage(place).stat(place)
+    metadata_uri = uri.join(checkpoint, METADATA)
+    status = side.storage(metadata_uri).stat(metadata_uri)
     return status is not None and not 0 < status.modified < sealed.modified
 
 
 def _used(replica: Replica, checkpoint: str) -> Iterator[str]:
-    """Yield the references of a checkpoint that may be of files of the replica, under whatever name
-    it is reached.
+    """Yield the files that a checkpoint references and that may be files of the replica.
 
-    Names of clusters differ (a nameservice, an address, a view), so what counts is the end of the
-    path: the replica's name and a path in it, where a file lies.
+    One cluster may have many names (a nameservice, an address, a view). So only the end of the path
+    is compared: the replica's name and the path of a file in it.
     """
     step = f"/{uri.name(replica.root)}/"
-    for place in closure(read_metadata(checkpoint, replica.side).metadata).files:
-        inner = (
-            place.rpartition(step)[2]
-            if step in place and uri.below(place, checkpoint) is None
-            else ""
-        )
+    for path in closure(read_metadata(checkpoint, replica.side).metadata).files:
+        if step not in path or uri.below(path, checkpoint) is not None:
+            continue
+        inner = path.rpartition(step)[2]
         if is_replica_path(inner) and replica.storage.stat(replica.uri_of(inner)) is not None:
-            yield place
+            yield path
