@@ -1,4 +1,4 @@
-"""`verify`: prove that a replica's checkpoint can be restored, or say what it wants."""
+"""`verify`: prove that a replica's checkpoint can be restored, or list what it lacks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cpreplicate.protocol.manifest import Entry, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.storage import Side, checksum
 
-_STREAMS = 8
+_STREAMS = 8  # files that are read at the same time
 Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found.
+    """The result of a verification.
 
-    Of `compared` files the content was; `uncompared` ones were to be, but no CRC32C is known of
-    them.
+    The content of `compared` files was compared. That of `uncompared` ones should have been, but
+    their CRC32C is not known.
     """
 
     replica: str
@@ -42,21 +42,21 @@ class Verification:
 
     @property
     def restorable(self) -> bool:
-        """Whether every file of the closure is there, whole, and in the replica.
+        """Whether every file of the closure is in the replica and complete.
 
-        And, with content, compared equal.
+        If content was compared, all of it must be equal.
         """
         return not (self.missing or self.short or self.corrupt or self.outside or self.uncompared)
 
 
 class Sample(NamedTuple):
-    """Which files' content is compared: a `share` of them, the same ones for the same `seed`."""
+    """The files whose content is compared: a `share` of all, the same ones for the same `seed`."""
 
     share: float = 1.0
     seed: int = 0
 
     def takes(self, path: str) -> bool:
-        """Whether a file belongs to it."""
+        """Return whether a file belongs to the sample."""
         digest = hashlib.blake2b(f"{self.seed} {path}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") < self.share * 2**64
 
@@ -68,42 +68,42 @@ ALL = Sample()
 def verify(
     replica_root: str, checkpoint: str | None, content: Sample, notify: Notify, side: Side
 ) -> Verification:
-    """Check the closure of the newest committed checkpoint, or of `checkpoint`. Raises `NotThere`,
-    `MetadataError`.
+    """Return whether the newest committed checkpoint, or `checkpoint`, can be restored.
 
-    `content` is what to read and compare with the CRC32C of when it was copied.
+    The files of the `content` sample are read and compared with the CRC32C recorded when they were
+    copied. Raises `NotThere`, `MetadataError`.
     """
     replica = Replica(replica_root, side)
     committed = newest_first(replica)
     name = _asked(replica, committed, checkpoint)
-    found, is_torn = _committed_checkpoint(replica, name)
+    referenced, is_torn = _committed_checkpoint(replica, name)
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else {}
-    present = replica.present(uri.directories(found.files))
+    present = replica.present(uri.directories(referenced.files))
     short = tuple(
         path
-        for path, extent in found.files.items()
+        for path, extent in referenced.files.items()
         if path in present and _is_short(path, extent, present, recorded)
     )
     lengths = {
-        path: present[path] for path in found.files if path in present and content.takes(path)
+        path: present[path] for path in referenced.files if path in present and content.takes(path)
     }
     compared, uncompared = (
         _compare(replica, lengths, _crcs(manifests.values()), notify) if content.share else ({}, ())
     )
     return Verification(
         replica=replica.root,
-        checkpoint_id=found.checkpoint_id,
-        files=len(found.files),
-        bytes=sum(present.get(path, 0) for path in found.files),
-        missing=tuple(path for path in found.files if path not in present),
+        checkpoint_id=referenced.checkpoint_id,
+        files=len(referenced.files),
+        bytes=sum(present.get(path, 0) for path in referenced.files),
+        missing=tuple(path for path in referenced.files if path not in present),
         short=short,
         corrupt=(
             *((f"{name}/{METADATA}",) if is_torn else ()),
-            *_extended(found, present, recorded, manifests.values()),
+            *_extended(referenced, present, recorded, manifests.values()),
             *(path for path, equal in compared.items() if not equal and path not in short),
         ),
-        outside=found.outside,
+        outside=referenced.outside,
         content=content.share > 0,
         compared=len(compared),
         uncompared=uncompared,
@@ -111,7 +111,7 @@ def verify(
 
 
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:
-    """The committed checkpoints of a replica, newest first. Raises `NotThere` if there is none."""
+    """Return the committed checkpoints of a replica, newest first. Raises `NotThere` if none."""
     replica = Replica(replica_root, side)
     names = newest_first(replica)
     _asked(replica, names, None)
@@ -119,23 +119,19 @@ def committed(replica_root: str, side: Side) -> tuple[str, ...]:
 
 
 def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpoint, bool]:
-    """What a checkpoint references.
-
-    And whether its `_metadata` is another than cpreplicate recorded, though no job's own.
-    """
+    """Return what a checkpoint references, and whether its `_metadata` differs from its record."""
     data = replica.metadata_bytes(name)
     if data is None:
-        raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile; run again")
+        raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
     record = read_record(replica, name)
-    return replica.committed_checkpoint(
-        name, data
-    ), record is not None and data.digest not in record.digests
+    is_torn = record is not None and data.digest not in record.digests
+    return replica.committed_checkpoint(name, data), is_torn
 
 
 def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -> str:
     if not committed:
         raise NotThere(
-            f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>"
+            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
     if checkpoint is None:
         return committed[0]
@@ -145,19 +141,20 @@ def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -
             " chk-42"
         )
     if checkpoint not in committed:
-        raise NotThere(f"{replica.root} holds no committed {checkpoint}")
+        held = ", ".join(committed)
+        raise NotThere(f"{replica.root} holds no committed {checkpoint}. It holds {held}")
     return checkpoint
 
 
 def _manifests(replica: Replica, committed: Sequence[str]) -> dict[str, Manifest]:
-    """All of them: a merged file that grew is described by a later checkpoint's."""
-    read = {name: replica.manifest(name) for name in committed}
-    return {name: found for name, found in read.items() if found is not None}
+    """Return all manifests: that of a later checkpoint describes a merged file that grew."""
+    manifests = {name: replica.manifest(name) for name in committed}
+    return {name: manifest for name, manifest in manifests.items() if manifest is not None}
 
 
 def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
-    """(path, length) to CRC32C, of all files whose CRC32C is known."""
-    entries = (item for found in manifests for item in found.entries.items())
+    """Return (path, length) to CRC32C, of all files whose CRC32C is known."""
+    entries = (item for manifest in manifests for item in manifest.entries.items())
     return {
         (path, entry.length): entry.crc32c for path, entry in entries if entry.crc32c is not None
     }
@@ -166,10 +163,10 @@ def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
 def _is_short(
     path: str, extent: int, present: Mapping[str, int], recorded: Mapping[str, Entry]
 ) -> bool:
-    """Shorter than its extent, or than it was when copied, which is all that can be said of a
-    changelog's file.
+    """Return whether a file is shorter than its extent, or than it was when copied.
 
-    A file that grew since belongs to a merged file that a later checkpoint copied again.
+    For a changelog file only the latter counts: its extent is 0. A longer file is a merged file
+    that grew and that a later checkpoint copied again.
     """
     entry = recorded.get(path)
     return present[path] < max(extent, entry.length if entry else 0)
@@ -181,13 +178,13 @@ def _extended(
     recorded: Mapping[str, Entry],
     manifests: Iterable[Manifest],
 ) -> Iterator[str]:
-    """Yield files that are longer than cpreplicate ever wrote them.
+    """Yield the files that are longer than cpreplicate ever wrote them.
 
-    A merged file may have grown since.
+    Merged files are left out: they may have grown since.
     """
     longest: dict[str, int] = {}
-    for found in manifests:
-        for path, entry in found.entries.items():
+    for manifest in manifests:
+        for path, entry in manifest.entries.items():
             longest[path] = max(entry.length, longest.get(path, 0))
     yield from (
         path
@@ -202,13 +199,13 @@ def _compare(
     crcs: Mapping[tuple[str, int], int],
     notify: Notify,
 ) -> tuple[dict[str, bool], tuple[str, ...]]:
-    """(whether each file has the CRC32C of when it was copied, the files of which none is known)."""
+    """Return whether each file has the CRC32C that was recorded, and the files without a record."""
     known = {path: crcs[path, length] for path, length in lengths.items() if (path, length) in crcs}
     notify(f"comparing {len(known)} files, {sum(lengths[path] for path in known)} bytes")
+
+    def is_equal(path: str) -> bool:
+        return checksum(replica.uri_of(path), replica.side).crc32c == known[path]
+
     with ThreadPoolExecutor(_STREAMS) as pool:
-        found = pool.map(
-            lambda path: checksum(replica.uri_of(path), replica.side).crc32c == known[path], known
-        )
-        return dict(zip(known, found, strict=True)), tuple(
-            path for path in lengths if path not in known
-        )
+        compared = dict(zip(known, pool.map(is_equal, known), strict=True))
+    return compared, tuple(path for path in lengths if path not in known)

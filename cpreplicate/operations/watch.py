@@ -29,24 +29,17 @@ from cpreplicate.storage import FileStatus
 
 Notify = Callable[[str], None]
 Show = Callable[[Report], object]
-# a newer checkpoint may fare better
-_PASSING = (
-    CopyFailed,
-    LeaseHeld,
-    MetadataError,
-    NotThere,
-    SourceMovedOn,
-    OSError,
-)
+# Failures that end no watch: the next checkpoint may succeed.
+_PASSING = (CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, OSError)
 _UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
-_SLICE = 500  # deletes between two looks at the clock
+_SLICE = 500  # deletes between two checks of the time
 
 
 @dataclass
 class Backlog:
-    """Files that no committed checkpoint of the replica needed when they were put off.
+    """Deletes that were put off, to be made between two syncs.
 
-    Deleted between two syncs.
+    No committed checkpoint of the replica needed the files when their sync ended.
     """
 
     request: SyncRequest
@@ -55,15 +48,16 @@ class Backlog:
     dropped: list[str] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
+        """Add the deletes that a sync put off."""
         self.replica = report.plan.replica
         if report.undeleted:
             self.targets += report.undeleted
             self.dropped += report.plan.dropped
 
     def work_off(self, until: float, notify: Notify) -> None:
-        """Delete until that time on the monotonic clock.
+        """Delete files until that time on the monotonic clock.
 
-        What a checkpoint committed since needs again is left.
+        Files that a checkpoint committed since needs again are kept.
         """
         if not self.targets:
             return
@@ -80,12 +74,12 @@ class Backlog:
             seal.refuse_sealed(replica)
             state = replica_state.examine(replica, is_alone=True)
             ownership.refuse_foreign(state, replica)
-            needed = {path for each in state.committed for path in each.files}
+            needed = {path for checkpoint in state.committed for path in checkpoint.files}
             self.targets = [target for target in self.targets if target not in needed]
             while self.targets and time.monotonic() < until:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
                 if failed := deletion.delete(part, replica, runner, lease):
-                    self.dropped = []  # their manifests are the record of what is left
+                    self.dropped = []  # their manifests still list what is left
                     notify(
                         f"{len(failed)} files could not be deleted and are orphans now:"
                         f" {deletion.some(failed)}"
@@ -100,7 +94,7 @@ class Backlog:
 
 
 class Sparing:
-    """Reports lines through `say`, an unchanged one at most once a minute."""
+    """Reports lines to `notify`, but the same line at most once a minute."""
 
     def __init__(self, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
         self._notify, self._clock = notify, clock
@@ -108,25 +102,29 @@ class Sparing:
 
     def __call__(self, line: str) -> None:
         now = self._clock()
-        self._reported = {each: at for each, at in self._reported.items() if now - at < _UNCHANGED}
+        self._reported = {
+            reported: since
+            for reported, since in self._reported.items()
+            if now - since < _UNCHANGED
+        }
         if line not in self._reported:
             self._reported[line] = now
             self._notify(line)
 
     def forget(self) -> None:
-        """Report every line anew."""
+        """Report every line again, also one that was reported just now."""
         self._reported = {}
 
 
 class _NeverThere(NotThere):
-    """The job's directory was not there when the watch began."""
+    """The job's directory did not exist when the watch began."""
 
 
 @dataclass
 class _Job:
     """The job that is watched.
 
-    It may have no completed checkpoint yet; its directory is there, unless it `may_come`.
+    It may have no completed checkpoint yet. Its directory must exist, unless it `may_come`.
     """
 
     request: SyncRequest
@@ -137,29 +135,27 @@ class _Job:
     reported: str = ""
 
     def newest(self) -> tuple[str, FileStatus | None] | None:
-        """Return the newest completed checkpoint and the status of its `_metadata`, or None while
-        the first one is waited for.
+        """Return the newest completed checkpoint and the status of its `_metadata`.
 
-        A job that is started from scratch gives a number a second time: the status is another one
-        then.
+        Returns None until the first checkpoint completes. A job that is started from scratch uses
+        a number a second time: then the status is another one.
         """
         try:
-            found = find(
-                self.request.source, self.request.sides.source, self.request.allow_older
-            ).checkpoint
+            side = self.request.sides.source
+            checkpoint = find(self.request.source, side, self.request.allow_older).checkpoint
         except NotThere:
             if self.had_checkpoint:
                 raise
             self._wait()
             return None
         self.had_checkpoint = True
-        place = uri.join(found, METADATA)
-        return found, self.request.sides.source.storage(place).stat(place)
+        metadata_uri = uri.join(checkpoint, METADATA)
+        return checkpoint, side.storage(metadata_uri).stat(metadata_uri)
 
     def _wait(self) -> None:
-        """Report once what is waited for.
+        """Report once what the watch waits for.
 
-        Flink makes the directory when a job starts, long before its first checkpoint.
+        Flink creates the directory when a job starts, long before its first checkpoint.
         """
         source = self.request.source
         is_there = self.request.sides.source.storage(source).stat(source) is not None
@@ -169,11 +165,14 @@ class _Job:
                 " --wait-for-source to wait for a job that has not started yet"
             )
         self.was_there |= is_there
-        first = "holds no completed checkpoint yet; waiting for the first one"
-        what = first if is_there else "is not there yet; waiting for it"
-        if self.reported != what:
-            self.reported = what
-            self.notify(f"{source} {what}")
+        state = (
+            "holds no completed checkpoint yet. Waiting for the first one"
+            if is_there
+            else "is not there yet. Waiting for it"
+        )
+        if self.reported != state:
+            self.reported = state
+            self.notify(f"{source} {state}")
 
 
 def watch(
@@ -184,17 +183,17 @@ def watch(
     wait_for_source: bool = False,
     warn: Notify | None = None,
 ) -> None:
-    """Sync each checkpoint that completes, looked for every `interval` seconds; ends only by an
-    exception.
+    """Sync each checkpoint that completes, until an exception ends the watch.
 
-    What fails is reported, and the newest checkpoint is taken next: the same only while it is the
-    newest. What no other checkpoint can mend is raised: `Refused`, `UsageError`, and before the
-    first success a job's directory that is not there (unless `wait_for_source`) and a missing
-    `--remap`. `warn` reports failures, by default `notify` does.
+    Every `interval` seconds the newest checkpoint is looked for. A failure is reported, and the
+    newest checkpoint is tried next. A failure that another checkpoint would meet, too, is raised:
+    `Refused`, `UsageError`, and before the first success a job's directory that does not exist
+    (unless `wait_for_source`) and a missing `--remap`. `warn` reports failures; `notify` does by
+    default.
     """
     if CHECKPOINT_NAME.fullmatch(uri.name(request.source)):
         raise UsageError(
-            f"{request.source} is one checkpoint; watch takes the directory of its job"
+            f"{request.source} is one checkpoint. watch takes the directory of its job"
         )
     notify = sparing = Sparing(notify)
     failures = Sparing(warn) if warn is not None else sparing
@@ -215,5 +214,5 @@ def watch(
         except _PASSING as error:
             if isinstance(error, _NeverThere) or (isinstance(error, Misplaced) and done is None):
                 raise
-            failures(f"{error}; the newest checkpoint is looked for again in {interval:g} s")
+            failures(f"{error}. Trying the newest checkpoint again in {interval:g} s")
         time.sleep(max(0.0, until - time.monotonic()))

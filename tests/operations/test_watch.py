@@ -198,8 +198,8 @@ def test_a_job_directory_that_is_not_there_is_waited_for_if_asked_and_reported_o
     with starting(tmp_path, lines, rounds=4):
         watch_with_wait = follow(tmp_path, 1, lines.append, wait_for_source=True)
     assert watch_with_wait[0].committed
-    assert lines[0] == f"file:{tmp_path}/dcA/{JOB} is not there yet; waiting for it"
-    assert not any("waiting" in line for line in lines[1:])
+    assert lines[0] == f"file:{tmp_path}/dcA/{JOB} is not there yet. Waiting for it"
+    assert not any("Waiting" in line for line in lines[1:])
 
 
 def test_a_job_that_has_just_started_is_waited_for_and_reported_once(tmp_path):
@@ -209,9 +209,9 @@ def test_a_job_that_has_just_started_is_waited_for_and_reported_once(tmp_path):
         assert follow(tmp_path, 1, lines.append)[0].committed
     assert (
         lines[0]
-        == f"file:{tmp_path}/dcA/{JOB} holds no completed checkpoint yet; waiting for the first one"
+        == f"file:{tmp_path}/dcA/{JOB} holds no completed checkpoint yet. Waiting for the first one"
     )
-    assert not any("waiting" in line for line in lines[1:])
+    assert not any("Waiting" in line for line in lines[1:])
 
 
 def test_a_job_directory_that_vanishes_after_a_success_does_not_end_it(tmp_path):
