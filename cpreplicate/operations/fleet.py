@@ -1,8 +1,6 @@
-"""`fleet`: many jobs in one run. Each is replicated by the protocol of `sync`, on executors that
-all of them share.
+"""`fleet`: replicate many jobs in one run, each by the protocol of `sync`, on shared executors.
 
-What has changed is found out by a task a job, so that a job with nothing to do costs a task and
-nothing else.
+One task for each job checks whether it has changed. A job with nothing to do costs that task only.
 """
 
 from __future__ import annotations
@@ -32,18 +30,27 @@ from cpreplicate.runners import (
 from cpreplicate.storage import Side, Sides
 
 Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
-_FEW = (
-    200  # jobs whose checks are not worth starting Spark, and tell whether those of the others are
-)
-_AT_ONCE = 16  # jobs being replicated: most of their time is waiting for executors
 _SOME_FAILED = 3
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """How the jobs of a fleet are divided.
+
+    With `auto`, the first `checked_inline` jobs are checked by threads: the time that takes shows
+    whether Spark is worth its start for the others. `at_once` jobs are replicated at the same time:
+    most of that they wait for executors.
+    """
+
+    checked_inline: int = 200
+    at_once: int = 16
 
 
 @dataclass(frozen=True)
 class Member:
     """A job of the fleet. Of two, the one with the higher `priority` gets executors first.
 
-    `is_discovered`: it was found below a root, so it may have no completed checkpoint yet, and may
+    `is_discovered`: it was found below a root. So it may have no completed checkpoint yet, and may
     be a standby replica.
     """
 
@@ -55,9 +62,9 @@ class Member:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What came of one job: `planned` with `--dry-run`.
+    """The result of one job: `planned` with `--dry-run`.
 
-    `exit_code` and `error` as `sync` would end with, if it failed.
+    If it failed, `exit_code` and `error` are those with which `sync` would end.
     """
 
     name: str
@@ -73,7 +80,7 @@ class JobResult:
 
 @dataclass(frozen=True)
 class FleetReport:
-    """What came of all, in the order of the configuration."""
+    """The results of all jobs, in the order of the configuration."""
 
     jobs: tuple[JobResult, ...]
     runner: str
@@ -81,31 +88,31 @@ class FleetReport:
 
     @property
     def exit_code(self) -> int:
-        """0, the code of those that failed if they agree, else 3: some jobs were not replicated."""
+        """0 if no job failed, the exit code of the failed jobs if they agree, else 3."""
         codes = {job.exit_code for job in self.jobs if job.status == "failed"}
         return codes.pop() if len(codes) == 1 else _SOME_FAILED if codes else 0
 
     def count(self, status: Status) -> int:
-        """How many jobs ended so."""
+        """Return how many jobs have this status."""
         return sum(job.status == status for job in self.jobs)
 
 
 def jobs_under(root: str, side: Side) -> list[str]:
-    """The directories of jobs under a root: those named by a job's id, in order.
+    """Return the directories under a root that have a job's id as their name, in order.
 
-    One listing. Raises `NotThere` if none is.
+    Costs one listing. Raises `NotThere` if there is none.
     """
-    found = [
+    directories = [
         child
         for child in side.storage(root).list(root)
         if child.is_directory and JOB_ID.fullmatch(child.name)
     ]
-    if not found:
+    if not directories:
         raise NotThere(
-            f"below the root {root} lies no job's directory, named by 32 hexadecimal digits; is it"
-            " the right one?"
+            f"no job's directory, named by 32 hexadecimal digits, lies below the root {root}. Check"
+            " the path of the root"
         )
-    return sorted(uri.join(root, child.name) for child in found)
+    return sorted(uri.join(root, child.name) for child in directories)
 
 
 def replicate_fleet(
@@ -114,41 +121,50 @@ def replicate_fleet(
     sides: Sides,
     notify: Notify,
     dry_run: bool = False,
+    settings: FleetSettings = FleetSettings(),  # it is immutable
 ) -> FleetReport:
-    """Replicate what has changed, important jobs first. A job's failure is its own. Raises
-    `UsageError` for a fleet of which two jobs would share a replica.
+    """Replicate the jobs that have changed, important ones first, and return the result of each.
+
+    A job that fails does not end the others. Raises `UsageError` if two jobs would share a replica.
     """
     started = time.monotonic()
     _refuse_shared_replicas(members)
     levels = {
-        priority: at
-        for at, priority in enumerate(sorted({member.priority for member in members}, reverse=True))
+        priority: level
+        for level, priority in enumerate(
+            sorted({member.priority for member in members}, reverse=True)
+        )
     }
     with ExitStack() as runners:
-        runner, checked = _check_all(members, execution, sides, len(levels), runners)
+        runner, checked = _check_all(
+            members, execution, sides, len(levels), runners, settings.checked_inline
+        )
         changed = [
-            at
-            for at, each in enumerate(checked)
-            if isinstance(each, SyncCheck) and not each.is_current
+            index
+            for index, result in enumerate(checked)
+            if isinstance(result, SyncCheck) and not result.is_current
         ]
         notify(f"{len(changed)} of {len(members)} jobs have changed")
-        results = [_settled(member, each) for member, each in zip(members, checked, strict=True)]
+        results = [
+            _settled(member, result) for member, result in zip(members, checked, strict=True)
+        ]
         if changed and not dry_run:
-            changed.sort(key=lambda at: (-members[at].priority, members[at].name))
-            sums = [each for each in checked if isinstance(each, SyncCheck)]
+            changed.sort(key=lambda index: (-members[index].priority, members[index].name))
+            sums = [result for result in checked if isinstance(result, SyncCheck)]
             runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
             if execution.explain:
                 notify(f"runner: {runner.name} ({runner.reason})")
-            done = _replicate([members[at] for at in changed], levels, runner, notify)
-            for at, result in zip(changed, done, strict=True):
-                results[at] = replace(result, check=results[at].check)
+            by_priority = [members[index] for index in changed]
+            done = _replicate(by_priority, levels, runner, notify, settings.at_once)
+            for index, job in zip(changed, done, strict=True):
+                results[index] = replace(job, check=results[index].check)
     return FleetReport(tuple(results), runner.name, time.monotonic() - started)
 
 
-class _Look:
-    """Check one job, wherever there is a slot.
+class _Check:
+    """Checks one job, in a task of the runner.
 
-    What fails is told, not raised, since it is that job's alone.
+    Returns a failure instead of raising it, since it concerns that job only.
     """
 
     def __init__(self, sides: Sides) -> None:
@@ -161,13 +177,14 @@ class _Look:
             return check(replace(member.request, sides=self._sides))
         except NotThere as error:
             return _ended(member, "empty") if member.is_discovered else _failed(member, error)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
+        except Exception as error:  # noqa: BLE001  # it concerns this job only
             return _failed(member, error)
 
 
 def _is_standby(source: str, side: Side) -> bool:
-    """Return whether a directory below a root is a replica, and not one that was promoted and that
-    a job writes to by now.
+    """Return whether a directory below a root is a replica that no job writes to.
+
+    A job may write to a replica that was promoted.
     """
     replica = Replica(source, side)
     if not is_replica(replica):
@@ -187,12 +204,13 @@ def _check_all(
     sides: Sides,
     levels: int,
     runners: ExitStack,
+    checked_inline: int,
 ) -> tuple[Runner, list[SyncCheck | JobResult]]:
-    """Check every job.
+    """Check every job, and return the runner that did and the results.
 
-    With `auto` by threads, unless the first of them tell that Spark would be through sooner.
+    With `auto`, threads check them, unless the first jobs show that Spark would be faster.
     """
-    few = members[:_FEW] if execution.runner == "auto" else members
+    few = members[:checked_inline] if execution.runner == "auto" else members
     first = "spark" if execution.runner == "spark" else "inline"
     show = execution.show if execution.runner == first else None  # else another runner may copy
     runner = runners.enter_context(
@@ -221,10 +239,10 @@ def _check(members: Sequence[Member], runner: Runner, sides: Sides) -> list[Sync
         )
         for member in members
     ]
-    places = [
-        place for member in members for place in (member.request.source, member.request.target_root)
+    uris = [
+        path for member in members for path in (member.request.source, member.request.target_root)
     ]
-    return runner.map(_Look(runner.limited(sides)), bare, places)
+    return runner.map(_Check(runner.limited(sides)), bare, uris)
 
 
 def _copier(
@@ -234,22 +252,26 @@ def _copier(
     checked: Sequence[SyncCheck],
     levels: int,
 ) -> AbstractContextManager[Runner]:
-    """Spark, once it has started; else as it is worth for all of them together."""
+    """Return Spark if it has started, else the runner that is best for all jobs together."""
     if planner.name == "spark" or execution.runner == "inline":
         return nullcontext(planner)
     return choose_runner(
         execution,
-        sum(each.files for each in checked),
-        sum(each.bytes for each in checked),
+        sum(job.files for job in checked),
+        sum(job.bytes for job in checked),
         sides,
         levels,
     )
 
 
 def _replicate(
-    members: Sequence[Member], levels: dict[int, int], runner: Runner, notify: Notify
+    members: Sequence[Member],
+    levels: dict[int, int],
+    runner: Runner,
+    notify: Notify,
+    at_once: int,
 ) -> list[JobResult]:
-    pool = ThreadPoolExecutor(_AT_ONCE, "job")
+    pool = ThreadPoolExecutor(at_once, "job")
     try:
         waiting = [
             pool.submit(_one, member, SharedRunner(runner, levels[member.priority]), notify)
@@ -267,7 +289,7 @@ def _replicate(
 def _one(member: Member, runner: Runner, notify: Notify) -> JobResult:
     try:
         report = sync(member.request, _named(member.name, notify), runner)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is this job's
+    except Exception as error:  # noqa: BLE001  # it concerns this job only
         notify(f"{member.name}: {error}")
         return _failed(member, error)
     return replace(_ended(member, "replicated"), report=report)
@@ -299,5 +321,6 @@ def _refuse_shared_replicas(members: Sequence[Member]) -> None:
         replica = uri.join(member.request.target_root, uri.name(job))
         if seen.setdefault(replica, member.name) != member.name:
             raise UsageError(
-                f"the jobs {seen[replica]} and {member.name} would share the replica {replica}"
+                f"the jobs {seen[replica]} and {member.name} would share the replica {replica}."
+                " Nothing was done. Give one of them another target"
             )

@@ -191,7 +191,7 @@ def test_dry_run_tells_what_has_changed_and_does_nothing(place):
     assert not (place / "dcB").exists()
 
 
-def test_important_jobs_are_begun_first(place, monkeypatch):
+def test_important_jobs_are_begun_first(place):
     members = [
         Member(
             job,
@@ -205,8 +205,13 @@ def test_important_jobs_are_begun_first(place, monkeypatch):
         for number, job in enumerate(IDS)
     ]
     order = []
-    monkeypatch.setattr(fleet, "_AT_ONCE", 1)
-    fleet.replicate_fleet(members, ExecutionOptions(runner="inline"), Sides(), order.append)
+    fleet.replicate_fleet(
+        members,
+        ExecutionOptions(runner="inline"),
+        Sides(),
+        order.append,
+        settings=fleet.FleetSettings(at_once=1),
+    )
     begun = [line.partition(":")[0] for line in order if "copying" in line]
     assert begun == sorted(IDS, key=lambda job: (-(IDS.index(job) % 3), job))
 
@@ -243,10 +248,9 @@ def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeyp
 @pytest.mark.parametrize(
     ("start", "runners"), [(0.0, ["inline", "spark"]), (60.0, ["inline", "auto"])]
 )
-def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(
+def test_the_first_checks_decide_whether_spark_is_worth_its_start_for_the_others(
     place, monkeypatch, start, runners
 ):
-    monkeypatch.setattr(fleet, "_FEW", 3)
     monkeypatch.setattr(startup_times, "seconds", lambda _: (start, True))
     asked = []
 
@@ -261,7 +265,11 @@ def test_the_first_looks_tell_whether_spark_is_worth_its_start_for_the_others(
         Member(job, SyncRequest(f"file:{place}/dcA/{job}", f"file:{place}/dcB")) for job in IDS
     ]
     found = fleet.replicate_fleet(
-        members, ExecutionOptions(master="local[2]"), Sides(), lambda _line: None
+        members,
+        ExecutionOptions(master="local[2]"),
+        Sides(),
+        lambda _line: None,
+        settings=fleet.FleetSettings(checked_inline=3),
     )
     assert [job.status for job in found.jobs] == ["replicated"] * len(IDS)
     assert [runner for runner, _ in asked] == runners

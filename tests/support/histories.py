@@ -227,7 +227,6 @@ class World:
         ):
             patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
             patch.setattr(inline, "_PAUSE", 0.0)
-            patch.setattr(fleet, "_AT_ONCE", 1)
             self.model_step("")
             for _ in range(steps):
                 self.model_steps()
@@ -464,7 +463,11 @@ class World:
             for each in names
         ]
         report = fleet.replicate_fleet(
-            members, ExecutionOptions(runner="inline", parallelism=1), Sides(), silent
+            members,
+            ExecutionOptions(runner="inline", parallelism=1),
+            Sides(),
+            silent,
+            settings=fleet.FleetSettings(at_once=1),
         )
         unexpected = [each.error for each in report.jobs if each.exit_code == 1]
         assert not unexpected, unexpected
