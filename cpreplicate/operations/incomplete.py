@@ -1,4 +1,4 @@
-"""A source checkpoint that lacks files: which of them, and whether a `--remap` would find them.
+"""Find the files that a source checkpoint lacks, and a `--remap` that would find them.
 
 Recorded paths are absolute, so a checkpoint that is read from a mounted copy, or under another name
 of its cluster, seems to lack its files until `--remap` maps the recorded prefix to the actual one.
@@ -17,13 +17,12 @@ from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.source import Source
 from cpreplicate.storage import Side
 
-# entropy-injected paths give every file a directory of its own, and each that is checked costs a
-# call
+# Entropy-injected paths give every file a directory of its own, and each check costs a call.
 _MOST_DIRECTORIES = 64
 
 
 class Search(NamedTuple):
-    """Where the files of a source checkpoint may be looked for: only below the `allowed` roots."""
+    """A search for the files of a source checkpoint, only below the `allowed` roots."""
 
     source: Source
     remaps: Sequence[uri.Remap]
@@ -31,9 +30,9 @@ class Search(NamedTuple):
     side: Side
 
     def missing(self, places: Sequence[str]) -> list[str]:
-        """Return those of the files that are missing, judged by one file of each directory.
+        """Return those of the files that are missing.
 
-        Costs one stat for each directory. Only directories whose file is missing are listed.
+        One file of each directory is checked. Only directories in which it is missing are listed.
         """
         lost = {
             uri.parent(each) for each in _one_of_each_directory(places) if not self._exists(each)
@@ -50,7 +49,7 @@ class Search(NamedTuple):
     def suggest(self, missing: Iterable[str]) -> list[uri.Remap]:
         """Return the remaps under which missing files exist.
 
-        Verified for one file of each directory.
+        One file of each directory is checked.
         """
         found: list[uri.Remap] = []
         for place in _one_of_each_directory(missing):
@@ -73,8 +72,9 @@ class Search(NamedTuple):
         return place
 
     def _candidates(self, recorded: str) -> Iterator[uri.Remap]:
-        """For a file of this job, for one of a job beside it, and for another name of the
-        filesystem.
+        """Yield the remaps that may be missing.
+
+        The file may be of this job, of a job beside it, or on a filesystem with another name.
         """
         actual = self.source.job_root or self.source.checkpoint
         head, is_own, _ = recorded.rpartition(f"/{uri.name(actual)}/")
@@ -165,8 +165,9 @@ def _one_of_each_directory(places: Iterable[str]) -> list[str]:
 
 
 def _shortest(remap: uri.Remap, root: str) -> uri.Remap:
-    """Strip the components in which both end, but never so many that what is read from `root` would
-    be mapped, too.
+    """Return a remap without the components in which both sides end.
+
+    As many are kept as it takes not to map what is read from `root`, too.
     """
     while (
         uri.local_path(remap.recorded)
@@ -181,10 +182,10 @@ def _shortest(remap: uri.Remap, root: str) -> uri.Remap:
 
 
 def _maps(remap: uri.Remap, root: str) -> bool:
-    """Whether a remap changes what is read from `root`, or nothing at all."""
+    """Return whether a remap changes what is read from `root`, or nothing at all."""
     return remap.recorded == remap.actual or uri.remap(f"{root}/x", [remap]) != f"{root}/x"
 
 
 def _parent(place: str) -> str:
-    """The directory of a place; of a filesystem, itself."""
+    """Return the parent directory, or the filesystem itself if there is none."""
     return uri.parent(place) if uri.local_path(place) else place

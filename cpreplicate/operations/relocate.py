@@ -1,5 +1,6 @@
-"""`relocate`: rewrite the `_metadata` of a replica where it lies, or where it was moved to; no
-source is needed.
+"""`relocate`: rewrite the `_metadata` of a replica for another place or another form of paths.
+
+No source is needed.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _PIECE = 4 << 20  # bytes
 
 @dataclass(frozen=True)
 class RelocateRequest:
-    """What to rewrite and how. `root` is where Flink is to find the replica, by default where it
-    lies.
+    """What to rewrite and how.
 
-    `moved_from` is where it lay before; by default it is told from the paths themselves.
+    `root` is where Flink will find the replica, by default where it lies. `moved_from` is where it
+    was before, by default derived from the paths themselves.
     """
 
     replica: str
@@ -58,9 +59,9 @@ class Relocated(NamedTuple):
 
 @dataclass(frozen=True)
 class Relocation:
-    """What became of a replica: newest checkpoint first.
+    """The result for a replica: its checkpoints, newest first.
 
-    `moved_from` are the places that it was moved from.
+    `moved_from` are the roots that it was moved from.
     """
 
     replica: str
@@ -72,12 +73,12 @@ class Relocation:
 
 @dataclass(frozen=True)
 class _Work:
-    """One checkpoint as it is and as it is to be."""
+    """One checkpoint as it is, and what it is rewritten to."""
 
     name: str
     file: MetadataFile
     closure: Closure
-    layout: _Lain
+    layout: _Layout
     spelling: restore.Paths
     root: str
 
@@ -88,8 +89,8 @@ class _Work:
 
 
 @dataclass(frozen=True)
-class _Lain:
-    """The files of a replica by the places that its `_metadata` tells: below one of `roots`."""
+class _Layout:
+    """The files of a replica by the paths in its `_metadata`, which lie below one of `roots`."""
 
     name: str
     roots: tuple[str, ...]
@@ -106,9 +107,9 @@ def relocate(
 ) -> Relocation:
     """Rewrite every committed checkpoint, or those named, under the lease.
 
-    Each `_metadata` is replaced atomically, and none before all are found whole; what it was is
-    kept beside until all are done and read back. Raises `Refused`, having changed nothing, where a
-    file is missing or cannot be told.
+    Each `_metadata` is replaced atomically, after all checkpoints were found complete. The former
+    ones are kept until all are replaced and read back. Raises `Refused`, having changed nothing, if
+    a file is missing, or it is not certain where it lies.
     """
     replica = Replica(request.replica, request.side)
     _work(replica, names, request)
@@ -119,26 +120,28 @@ def relocate(
 def relocate_held(
     replica: Replica, names: Sequence[str] | None, request: RelocateRequest, lease: Lease
 ) -> Relocation:
-    """The same where the lease is held already."""
+    """Rewrite checkpoints as `relocate` does, under a lease that the caller holds."""
     work = _work(replica, names, request, is_alone=True)
-    changed = [each for each in work if not _is_written(replica, each)]
-    for each in reversed(changed):  # the oldest first, so that the files' times tell the newest
-        _keep_way_back(replica, each.name)
-        _replace(replica, each.name, each.rewritten, lease)
-    for each in work:
-        _carry_manifest_over(replica, each.name)
-    if wrong := [each.name for each in changed if not _is_written(replica, each)]:
+    changed = [checkpoint for checkpoint in work if not _is_written(replica, checkpoint)]
+    for checkpoint in reversed(changed):  # the oldest first, so that the newest has the latest time
+        _keep_way_back(replica, checkpoint.name)
+        _replace(replica, checkpoint.name, checkpoint.rewritten, lease)
+    for checkpoint in work:
+        _carry_manifest_over(replica, checkpoint.name)
+    if wrong := [checkpoint.name for checkpoint in changed if not _is_written(replica, checkpoint)]:
         for name in wrong:
             _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), lease)
         raise OSError(
-            f"{replica.root}: {some(wrong)} did not read back as written; what was there before is"
-            " there again"
+            f"{replica.root}: {some(wrong)} did not read back as written. The former _metadata was"
+            " restored. Run again"
         )
-    for each in work:
-        replica.storage.delete(replica.uri_of(_way_back(each.name)))
+    for checkpoint in work:
+        replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
     replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
-    moved = {root for each in work for root in each.layout.roots if root != replica.root}
-    done = tuple(_relocated(each, each in changed) for each in work)
+    moved = {
+        root for checkpoint in work for root in checkpoint.layout.roots if root != replica.root
+    }
+    done = tuple(_relocated(checkpoint, checkpoint in changed) for checkpoint in work)
     return Relocation(
         replica.root, request.root or replica.root, tuple(sorted(moved)), done, _warnings(work)
     )
@@ -146,7 +149,9 @@ def relocate_held(
 
 def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
     found = (
-        warning for each in work for warning in restore.warnings(each.file.metadata, each.spelling)
+        warning
+        for checkpoint in work
+        for warning in restore.warnings(checkpoint.file.metadata, checkpoint.spelling)
     )
     return tuple(dict.fromkeys(found))
 
@@ -157,13 +162,13 @@ def _is_written(replica: Replica, work: _Work) -> bool:
 
 
 def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> None:
-    """Publish another spelling of a checkpoint.
+    """Publish another spelling of a checkpoint's `_metadata`.
 
-    Both are recorded as cpreplicate's before it appears.
+    Both spellings are recorded as cpreplicate's before it appears.
     """
     data = replica.metadata_bytes(name)
     if data is None:
-        raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile; run again")
+        raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
     publication.announce_rewrite(replica, name, data.digest, content)
     replica.publish(name, content, lease.check, replace=True)
 
@@ -186,90 +191,92 @@ def _work(
     state = orphans.examine(replica, is_alone)
     if is_alone:  # else another run may be writing
         orphans.refuse_newer_files(replica, state)
-    committed = [each.name for each in state.committed]
+    committed = [checkpoint.name for checkpoint in state.committed]
     if not committed:
         raise NotThere(
-            f"{replica.root} holds no committed checkpoint; REPLICA is <target root>/<job-id>"
+            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
     return [_one(replica, name, request) for name in committed if names is None or name in names]
 
 
 def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
     file = read_metadata(replica.uri_of(name), replica.side)
-    found = closure(file.metadata)
-    roots = (replica.root, *_former_roots(found, replica, request))
-    layout = _Lain(name, roots)
-    _refuse_wanting(found, layout, replica, name)
+    files = closure(file.metadata)
+    roots = (replica.root, *_former_roots(files, replica, request))
+    layout = _Layout(name, roots)
+    _refuse_incomplete(files, layout, replica, name)
     return _Work(
         name,
         file,
-        found,
+        files,
         layout,
-        restore.choose(file.metadata, found, request.paths),
+        restore.choose(file.metadata, files, request.paths),
         request.root or replica.root,
     )
 
 
-def _former_roots(found: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:
-    """Where the replica lay before, if it was moved: the one root below which all is that it names
-    elsewhere.
+def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:
+    """Yield the root that the replica was moved from, if it was.
+
+    Below it lie all files that the replica references outside itself.
     """
     elsewhere = [
-        place
-        for place in (*found.files, *sorted(found.directories))
-        if _path_below(place, replica.root) is None
+        path
+        for path in (*files.files, *sorted(files.directories))
+        if _path_below(path, replica.root) is None
     ]
     if not elsewhere:
         return
     candidates = [request.moved_from] if request.moved_from else _candidates(elsewhere[0])
     for root in candidates:
-        if all(_path_below(place, root) for place in elsewhere) and _are_there(
-            elsewhere, root, found, replica
+        if all(_path_below(path, root) for path in elsewhere) and _are_there(
+            elsewhere, root, files, replica
         ):
             yield root
             return
     raise Refused(
-        f"{replica.root} references {len(elsewhere)} files elsewhere, such as {elsewhere[0]}, and"
-        " they are not all here as they would be had the replica been moved. Nothing was changed;"
-        " give the place that it was moved from with --moved-from"
+        f"{replica.root} references {len(elsewhere)} files elsewhere, such as {elsewhere[0]}. Not"
+        " all of them are here, as they would be if the replica had been moved. Nothing was"
+        " changed. Give the root that it was moved from with --moved-from"
     )
 
 
-def _candidates(place: str) -> list[str]:
-    """The places that may be the replica's root, the longest first, going by what a path in a
-    replica looks like.
+def _candidates(path: str) -> list[str]:
+    """Return the directories that may be the replica's root, the longest first.
+
+    What follows the root must look like a path in a replica.
     """
-    steps = place.split("/")
+    steps = path.split("/")
     return [
-        "/".join(steps[:at])
-        for at in range(len(steps) - 1, 0, -1)
-        if is_replica_path("/".join(steps[at:]))
+        "/".join(steps[:index])
+        for index in range(len(steps) - 1, 0, -1)
+        if is_replica_path("/".join(steps[index:]))
     ]
 
 
-def _are_there(places: Iterable[str], root: str, found: Closure, replica: Replica) -> bool:
-    files = [
+def _are_there(uris: Iterable[str], root: str, files: Closure, replica: Replica) -> bool:
+    paths = [
         path
-        for place in places
-        if place in found.files and (path := _path_below(place, root)) is not None
+        for file_uri in uris
+        if file_uri in files.files and (path := _path_below(file_uri, root)) is not None
     ]
-    return set(files) <= replica.present(uri.directories(files)).keys()
+    return set(paths) <= replica.present(uri.directories(paths)).keys()
 
 
-def _path_below(place: str, root: str) -> str | None:
-    path = uri.below(place, root)
+def _path_below(file_uri: str, root: str) -> str | None:
+    path = uri.below(file_uri, root)
     return path if path is not None and is_replica_path(path) else None
 
 
-def _refuse_wanting(found: Closure, layout: _Lain, replica: Replica, name: str) -> None:
-    extents = {layout.place(place): file.extent for place, file in found.files.items()}
+def _refuse_incomplete(files: Closure, layout: _Layout, replica: Replica, name: str) -> None:
+    extents = {layout.place(path): file.extent for path, file in files.files.items()}
     refuse_links(uri.directories(extents), replica)
     present = replica.present(uri.directories(extents))
     wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
     if wanting:
         raise Refused(
-            f"{replica.uri_of(name)} lacks {len(wanting)} files, or they are too short; nothing was"
-            f" changed: {some(wanting)}"
+            f"{replica.uri_of(name)} lacks {len(wanting)} files, or they are too short. Nothing was"
+            f" changed. Sync the checkpoint again. They are {some(wanting)}"
         )
 
 
@@ -290,15 +297,10 @@ def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
 
 
 def _carry_manifest_over(replica: Replica, name: str) -> None:
-    """A manifest names the digest of the `_metadata` that it describes: now that of the one that
-    replaced it.
-    """
+    """Have the manifest name the digest of the new `_metadata`, as it names the former one's."""
     if replica.storage.stat(replica.uri_of(_way_back(name))) is None:
         return
-    known, now, before = (
-        replica.manifest(name),
-        replica.metadata_bytes(name),
-        digest_of(_pieces(replica, _way_back(name))),
-    )
-    if known is not None and now is not None and known.metadata == before != now.digest:
-        replica.write_manifest(name, known._replace(metadata=now.digest))
+    manifest, data = replica.manifest(name), replica.metadata_bytes(name)
+    former = digest_of(_pieces(replica, _way_back(name)))
+    if manifest is not None and data is not None and manifest.metadata == former != data.digest:
+        replica.write_manifest(name, manifest._replace(metadata=data.digest))

@@ -22,10 +22,19 @@ from tests.support.replicas import FILES, NEXT, paths, synced
 from tests.support.tracing import Tracing
 
 ELSEWHERE = [
-    "file:/etc/hostname", "file:{replica}/../other/file", "../../../other/file", "../.cpreplicate/lease", "hdfs://dcB/x",
-    "../shared/%2e%2e/%2e%2e/other", "../shared/%252e%252e/x", "../shared/a%2fb", "file:{replica}/chk-1/_metadata", "s3://b/x",
-    "../README", "file:/shared/a",
-]  # fmt: skip
+    "file:/etc/hostname",
+    "file:{replica}/../other/file",
+    "../../../other/file",
+    "../.cpreplicate/lease",
+    "hdfs://dcB/x",
+    "../shared/%2e%2e/%2e%2e/other",
+    "../shared/%252e%252e/x",
+    "../shared/a%2fb",
+    "file:{replica}/chk-1/_metadata",
+    "s3://b/x",
+    "../README",
+    "file:/shared/a",
+]
 
 
 def sync_next(tmp_path, **options):

@@ -232,7 +232,7 @@ class Leveller(InlineRunner):
         return super().run(actions, level, done)
 
 
-def test_the_runner_is_told_how_important_the_job_of_each_file_is(place, monkeypatch):
+def test_the_runner_receives_the_priority_of_each_file(place, monkeypatch):
     levels = []
     monkeypatch.setattr(fleet, "choose_runner", lambda *_: Leveller(levels))
     members = [
@@ -344,7 +344,7 @@ BOTH = 'source = "/a"\ntarget = "/b"\n'
         ("job = [1]\n", ":1: 'job' must be a table: write [[job]]"),
     ],
 )
-def test_a_configuration_that_is_not_understood_is_told_in_one_line(place, text, said):
+def test_a_configuration_that_is_not_understood_is_reported_in_one_line(place, text, said):
     done = run(place, text)
     assert done.returncode == 2
     assert f"{place}/fleet.toml{said}" in done.stderr.splitlines()[-1]

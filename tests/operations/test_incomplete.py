@@ -164,7 +164,7 @@ def test_files_that_the_replica_holds_are_not_looked_for(tmp_path):
     assert diff(request(tmp_path)).plan.empty
 
 
-def test_files_on_another_filesystem_are_refused_with_a_suggestion_that_was_looked_for_at_the_source_only(
+def test_files_on_another_filesystem_are_refused_with_a_remap_to_the_source(
     tmp_path,
 ):
     recorded_elsewhere(tmp_path / "copy" / "ckpt", "hdfs://dcA/flink/ckpt")
@@ -177,7 +177,7 @@ def test_files_on_another_filesystem_are_refused_with_a_suggestion_that_was_look
     (tmp_path / "copy" / "ckpt" / JOB / "chk-1" / "_metadata").write_bytes(
         metadata("hdfs://dcA/flink/ckpt", 1, files)
     )
-    with pytest.raises(Refused, match="name the directory with --source-root") as raised:
+    with pytest.raises(Refused, match="name their directory with --source-root") as raised:
         diff(request(tmp_path / "copy" / "ckpt"))
     assert "to read these" not in str(raised.value)
 

@@ -1,4 +1,4 @@
-"""A promoted replica is whole, absolute and sealed: whoever replicates into it by habit is refused."""
+"""A promoted replica is complete, absolute and sealed: a sync into it is refused."""
 
 import json
 
@@ -90,7 +90,7 @@ def test_a_promoted_replica_refuses_even_a_run_with_nothing_to_do(replica, tmp_p
         sync.sync(request, lambda _line: None)
 
 
-def test_promoting_again_tells_the_same(replica):
+def test_promoting_again_returns_the_same(replica):
     first = run(replica)
     assert run(replica) == first
 

@@ -49,11 +49,21 @@ def without_journals(found):
 
 
 LITTER = [
-    "shared/orphan", "shared/sub/orphan", "taskowned/orphan", "foreign/0-orphan", "chk-1/orphan", "chk-7/orphan",
-    "shared/.cpreplicate-tmp-1", "chk-1/.cpreplicate-tmp-2", ".cpreplicate/.cpreplicate-tmp-3",
-    ".cpreplicate/chk-7.parquet", ".cpreplicate/chk-7.json", ".cpreplicate/lease-0123", ".cpreplicate/lease-45.heartbeat",
+    "shared/orphan",
+    "shared/sub/orphan",
+    "taskowned/orphan",
+    "foreign/0-orphan",
+    "chk-1/orphan",
+    "chk-7/orphan",
+    "shared/.cpreplicate-tmp-1",
+    "chk-1/.cpreplicate-tmp-2",
+    ".cpreplicate/.cpreplicate-tmp-3",
+    ".cpreplicate/chk-7.parquet",
+    ".cpreplicate/chk-7.json",
+    ".cpreplicate/lease-0123",
+    ".cpreplicate/lease-45.heartbeat",
     ".cpreplicate/before-relocate/chk-1",
-]  # fmt: skip
+]
 
 
 def test_what_dead_runs_leave_is_removed_and_nothing_else(replica):

@@ -74,10 +74,10 @@ def test_each_checkpoint_is_replicated_as_it_completes(tmp_path):
 
 def test_a_checkpoint_that_failed_is_superseded_by_the_newest(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
-    told = []
+    lines = []
 
     def notify(line):
-        told.append(line)
+        lines.append(line)
         if "again" in line and not (tmp_path / "dcA" / JOB / "chk-3").exists():
             write_checkpoint(tmp_path / "dcA", 2, NEXT)
             write_checkpoint(tmp_path / "dcA", 3, NEXT)
@@ -90,7 +90,7 @@ def test_a_checkpoint_that_failed_is_superseded_by_the_newest(tmp_path):
     ):
         shown = follow(tmp_path, 1, notify)
     assert [report.plan.checkpoint for report in shown] == ["chk-3"]
-    assert any("no space left" in line for line in told)
+    assert any("no space left" in line for line in lines)
 
 
 def test_the_newest_checkpoint_is_tried_again_while_it_is_the_newest(tmp_path):
@@ -268,7 +268,7 @@ def test_a_failure_that_lasts_does_not_flood(tmp_path):
 @pytest.mark.parametrize(
     ("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
-def test_a_watch_that_is_stopped_has_told_each_checkpoint_in_a_line(tmp_path, name, code):
+def test_a_watch_that_is_stopped_has_printed_each_checkpoint_in_a_line(tmp_path, name, code):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     words = [f"{tmp_path}/dcA/{JOB}", f"{tmp_path}/dcB", "--interval", "50ms", "--output", "json"]
     with subprocess.Popen(

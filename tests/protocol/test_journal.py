@@ -82,7 +82,7 @@ def test_a_run_that_fails_leaves_all_that_was_complete(memory):
     assert not any(each.name == "journal" for each in threading.enumerate())
 
 
-def test_a_part_that_cannot_be_read_says_nothing(memory):
+def test_a_part_that_cannot_be_read_lists_nothing(memory):
     memory.put(f"{ROOT}/.cpreplicate/copied-1-a-000000.parquet", lambda: [b"torn"])
     [part] = parts(memory)
     assert part.paths == frozenset()

@@ -59,10 +59,10 @@ def test_a_lease_of_another_host_is_respected_until_it_expires(replica):
 
 def test_a_lease_of_a_process_that_died_on_this_host_is_taken_over(replica):
     code = "import json, cpreplicate.protocol.processes as p; print(json.dumps(p.own_process()))"
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     ).stdout
-    leave_behind(replica, **json.loads(told))
+    leave_behind(replica, **json.loads(process))
     with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
 
@@ -212,8 +212,8 @@ def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, 
     assert [each.name for each in (replica / ".cpreplicate").iterdir()] == []
 
 
-def test_a_run_may_wait_for_the_lease_and_is_told_for_whom(replica):
-    told, order = [], []
+def test_a_run_may_wait_for_the_lease_and_reports_who_holds_it(replica):
+    lines, order = [], []
 
     def hold_for_a_while(held, let_go):
         with lease.acquire(f"file:{replica}", Side()):
@@ -226,11 +226,11 @@ def test_a_run_may_wait_for_the_lease_and_is_told_for_whom(replica):
     first.start()
     held.wait(20)
     threading.Timer(2.5, let_go.set).start()
-    with lease.acquire(f"file:{replica}", Side(), 20.0, told.append):
+    with lease.acquire(f"file:{replica}", Side(), 20.0, lines.append):
         order.append("second")
     first.join()
     assert order == ["first", "second"]
-    assert [f"process {os.getpid()}" in line for line in told] == [True]
+    assert [f"process {os.getpid()}" in line for line in lines] == [True]
 
 
 def test_waiting_for_the_lease_ends(replica):
@@ -272,7 +272,7 @@ def test_an_expired_lease_is_taken_over_by_one_of_many_contenders(replica, schem
         assert set(most) == {1}
 
 
-def test_a_holder_that_lost_its_lease_is_told_before_it_goes_on(replica):
+def test_check_raises_lease_held_if_the_lease_was_lost(replica):
     with lease.acquire(f"file:{replica}", Side()) as hold:
         path = replica / ".cpreplicate" / "lease"
         taken = json.loads(path.read_text())
@@ -319,7 +319,7 @@ def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeyp
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", '{"pid": "x", "started": 1e300}'])
-def test_a_damaged_lease_is_respected_and_told(replica, text):
+def test_a_damaged_lease_is_respected_and_reported(replica, text):
     leave_behind(replica).write_text(text)
     with pytest.raises(LeaseHeld, match="lease is"), lease.acquire(f"file:{replica}", Side()):
         pass

@@ -96,7 +96,7 @@ def job(tmp_path):
 
 
 class TestWhereFlinkKeepsAJobItself:
-    """The other cluster's own checkpoint directory is TARGET_ROOT, and a job there has the same id."""
+    """TARGET_ROOT is Flink's checkpoint directory, and a job there has the same id."""
 
     @pytest.mark.parametrize("number", [1, 9])
     def test_a_sync_is_refused(self, job, number):
@@ -128,7 +128,7 @@ class TestWhereFlinkKeepsAJobItself:
         write_checkpoint(job / "dcA", 2, NEXT)
         refused(job, "chk-1/_metadata was not written by cpreplicate")
 
-    def test_a_dry_run_shows_the_plan_and_says_that_sync_would_refuse(self, job):
+    def test_a_dry_run_shows_the_plan_and_warns_that_sync_would_be_refused(self, job):
         write_checkpoint(job / "dcB", 9, {"shared/of-b": 5})
         before = everything(job)
         report = diff(request(job))
@@ -594,7 +594,7 @@ def test_a_link_in_cpreplicates_own_directory_is_refused(job, name):
 @pytest.mark.parametrize(
     "text", ["", "x", '{"sequence": 1e999, "digests": [], "adopted": false}', None]
 )
-def test_where_a_record_is_damaged_or_lost_the_manifest_says_the_same(job, text):
+def test_a_manifest_replaces_a_record_that_is_damaged_or_lost(job, text):
     sync(job)
     record = job / "dcB" / JOB / ".cpreplicate" / "chk-1.json"
     record.unlink() if text is None else record.write_text(text)
@@ -641,7 +641,7 @@ def test_a_file_where_a_directory_belongs_or_the_other_way_round_is_refused(job,
 
 
 @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
-def test_upkeep_of_a_replica_that_cannot_be_reached_says_so_and_is_no_refusal(job, upkeep):
+def test_upkeep_of_a_replica_that_cannot_be_reached_raises_transient(job, upkeep):
     sync(job)
 
     def fault(verb, _uri):
