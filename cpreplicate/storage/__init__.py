@@ -1,7 +1,14 @@
 """Places and what can be done there; see `base.Storage` for the verbs and their guarantees."""
 
-from cpreplicate.storage.base import TEMPORARY, FileStatus, Storage, Transient, Unreachable
-from cpreplicate.storage.copy import Copied, ShortSource, SourceMissing, checksum, copy_file
+from cpreplicate.storage.base import (
+    TEMPORARY,
+    FileStatus,
+    SourceMissing,
+    Storage,
+    Transient,
+    Unreachable,
+)
+from cpreplicate.storage.copy import Copied, ShortSource, checksum, copy_file
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.sides import HDFS_CLIENTS, Side, Sides
 from cpreplicate.storage.wrappers.limits import Limits

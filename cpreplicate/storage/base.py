@@ -46,6 +46,10 @@ class Unreachable(Transient):
         return f"{self.filename}: {self.strerror}"
 
 
+class SourceMissing(FileNotFoundError):
+    """The file to be copied does not exist. No failure at the target raises this."""
+
+
 class Attributes(NamedTuple):
     """What `--preserve` carries over: permission bits, or None where the storage has none, and
     seconds since the epoch.

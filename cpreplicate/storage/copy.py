@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from cpreplicate.storage.base import CHUNK, Storage, Streamed
+from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed
 from cpreplicate.storage.sides import Side, Sides
 from cpreplicate.storage.wrappers import limits
 
@@ -22,10 +22,6 @@ class Copied(NamedTuple):
 
     bytes: int
     crc32c: int
-
-
-class SourceMissing(FileNotFoundError):
-    """The file to be copied is not there; told apart from any failure at the target."""
 
 
 class ShortSource(OSError):

@@ -27,6 +27,7 @@ from cpreplicate.storage.base import (
     Attributes,
     Content,
     FileStatus,
+    SourceMissing,
     Storage,
     Transient,
     refuse_unusable,
@@ -209,8 +210,6 @@ class HadoopStorage(RenamingStorage):
     @contextlib.contextmanager
     def opened(self, uri: str) -> Iterator[Any]:
         """The `FSDataInputStream` of a file to be copied. Raises `SourceMissing`."""
-        from cpreplicate.storage.copy import SourceMissing
-
         try:
             with self.translated_errors(uri) as cluster:
                 stream = cluster.call("open", cluster.path(uri))
