@@ -1,1 +1,1 @@
-"""Pure: no I/O, and nothing to install but numpy."""
+"""The pure core: it does no I/O, and imports nothing to install but numpy."""

@@ -1,5 +1,6 @@
-"""From the state handles of a `_metadata` to the distinct files that a restore needs, with their
-extents.
+"""The closure: the distinct files that a restore needs, with the extent of each.
+
+It follows from the state handles of a `_metadata`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core import uri
+from cpreplicate.core.bulk import NO_PREFIX, Prefix, new_row
 from cpreplicate.core.metadata import Handle, Metadata
 from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
 
 
 class File(NamedTuple):
-    """One file of the closure: where it is read, the length that it must at least have, and about
-    how long it is.
+    """One file of the closure.
+
+    `uri` is where it is read, `extent` the length in bytes that it must at least have, and `size`
+    about how long it is. `segment`: a segment handle names it, so it may grow.
     """
 
     uri: str
@@ -26,133 +30,133 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Closure:
-    """The files of a checkpoint by the place that they are read from, and how each recorded path
-    resolves.
+    """The files of a checkpoint by URI, and the URI that each recorded path resolves to.
 
-    `parents` are the directories that the files lie in, `plain` those of them in which all have a
-    plain name. `directories` are those of type-17 handles: nothing is read there, but who owns the
-    checkpoint deletes them.
+    `parents` are the directories of the files, and `plain` those of them in which every file has a
+    plain name. `directories` are those of type-17 handles: nothing is read there, but the owner of
+    the checkpoint deletes them.
     """
 
     files: Mapping[str, File]
-    places: Mapping[str, str]
+    uris: Mapping[str, str]
     parents: frozenset[str]
     plain: frozenset[str]
     directories: frozenset[str]
 
-    def place(self, handle: Handle) -> str:
-        """Where the file (or directory) of a handle is read from."""
-        assert handle.path is not None, "only handles that name a place have one"
-        return self.places[handle.path]
+    def uri_of(self, handle: Handle) -> str:
+        """Return the URI that the file or directory of a handle is read from."""
+        assert handle.path is not None, "the handle names no file"
+        return self.uris[handle.path]
 
     @property
     def bytes(self) -> int:
-        """About how many bytes it takes."""
+        """The approximate number of bytes that the files take."""
         return sum(file.size for file in self.files.values())
 
 
 def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
-    """The closure of a checkpoint. Several references of one file give the greatest extent."""
-    places, plain_name = _Places(metadata.base_uri, remaps), uri.plain_name
-    new = tuple.__new__  # half the cost of `File(...)`, of which there may be a million
+    """Return the closure of a checkpoint.
+
+    A file that several handles reference gets the greatest of their extents.
+    """
+    uris, plain_name = _Uris(metadata.base_uri, remaps), uri.plain_name
     files: dict[str, File] = {}
-    parents, odd, directories = set(), set(), set()
-    # Most files lie beside the one before: `near` is where as recorded, `there` as a place. ()
-    # begins no path.
-    near: str | tuple[()] = ()
-    there = ""
+    parents, not_plain, directories = set(), set(), set()
+    # What the last path began with as recorded, and what that resolves to. Both are the same object
+    # where nothing changes.
+    recorded: Prefix = NO_PREFIX
+    resolved = ""
     for path, kind, extent, size in metadata.handles.located():
         if kind == DIRECTORY:
-            directories.add(places[path])
+            directories.add(uris[path])
             continue
-        if path.startswith(near) and plain_name(path, len(near)):
-            place = path if near is there else there + path[len(near) :]
+        if path.startswith(recorded) and plain_name(path, len(recorded)):
+            file_uri = path if recorded is resolved else resolved + path[len(recorded) :]
         else:
-            place = places[path]
-            parents.add(parent := uri.parent(place))
-            beside = places.beside(path)
-            near, there = beside or ((), "")
-            if beside is None:
-                odd.add(parent)
-        file = new(File, (place, extent, size, kind == SEGMENT))
-        if (known := files.setdefault(place, file)) is not file:
-            files[place] = _merged(known, file)
-    return Closure(
-        files, places, frozenset(parents), frozenset(parents - odd), frozenset(directories)
-    )
+            file_uri = uris[path]
+            parent = uri.parent(file_uri)
+            parents.add(parent)
+            prefixes = uris.prefixes(path)
+            recorded, resolved = prefixes or (NO_PREFIX, "")
+            if prefixes is None:
+                not_plain.add(parent)
+        file = new_row(File, (file_uri, extent, size, kind == SEGMENT))
+        known = files.setdefault(file_uri, file)
+        if known is not file:
+            files[file_uri] = _merged(known, file)
+    plain = frozenset(parents - not_plain)
+    return Closure(files, uris, frozenset(parents), plain, frozenset(directories))
 
 
 def _merged(one: File, other: File) -> File:
-    return File(
-        one.uri,
-        max(one.extent, other.extent),
-        max(one.size, other.size),
-        one.segment or other.segment,
-    )
+    """Return the file that two references of the same URI need together."""
+    extent = max(one.extent, other.extent)
+    size = max(one.size, other.size)
+    return File(one.uri, extent, size, one.segment or other.segment)
 
 
 def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
-    """Files that lie outside the job's own directory, counted by their job's directory (or their
-    own, if unlike one).
+    """Count the files outside the job's own directory, by the directory of the job they belong to.
+
+    A file that is not laid out like a job's counts for its own directory.
     """
     groups: dict[str, int] = {}
-    for place in files:
-        if uri.below(place, job_root) is None:
-            group = job_directory(place)
+    for file_uri in files:
+        if uri.below(file_uri, job_root) is None:
+            group = job_directory(file_uri)
             groups[group] = groups.get(group, 0) + 1
     return groups
 
 
-def job_directory(place: str) -> str:
-    """Return the directory of the job that a file belongs to, or the file's own where it is laid
-    out in another way.
+def job_directory(file_uri: str) -> str:
+    """Return the directory of the job that a file belongs to.
+
+    It is the file's own directory where the file is not laid out like a job's.
     """
     for marker in ("/shared/", "/taskowned/", "/chk-"):
-        head, found, _ = place.partition(marker)
-        if found:
+        head, separator, _ = file_uri.partition(marker)
+        if separator:
             return head
-    return uri.parent(place)
+    return uri.parent(file_uri)
 
 
-class _Places(dict[str, str]):
-    """Resolves each recorded spelling once, and most of them by their directory, of which there are
-    few.
-    """
+class _Uris(dict[str, str]):
+    """The URI of each recorded path. Most are resolved by directory, of which there are few."""
 
     def __init__(self, base: str, remaps: Sequence[uri.Remap]) -> None:
         super().__init__()
         self._base = base
         self._remaps = remaps
-        self._beside: dict[str, tuple[str, str]] = {}
+        self._prefixes: dict[str, tuple[str, str]] = {}
 
-    def beside(self, text: str) -> tuple[str, str] | None:
-        """With what a recorded path begins before its name, and what that becomes; None if that is
-        not all that changes.
+    def prefixes(self, path: str) -> tuple[str, str] | None:
+        """Return what a recorded path begins with before its name, and what that resolves to.
 
-        What holds for one plain name holds for every plain name behind the same beginning. Both are
-        the same object where nothing changes.
+        The pair holds for every plain name behind the same beginning. It is the same object twice
+        where nothing changes. Return None if the name is not plain: then more than the beginning
+        may change.
         """
-        recorded = text[: text.rfind("/") + 1]
-        if not uri.plain_name(text, len(recorded)):
+        recorded = path[: path.rfind("/") + 1]
+        if not uri.plain_name(path, len(recorded)):
             return None
-        if (known := self._beside.get(recorded)) is None:
+        known = self._prefixes.get(recorded)
+        if known is None:
             resolved = self._resolve(f"{recorded}x")[:-1]
-            known = self._beside[recorded] = (
-                recorded,
-                recorded if resolved == recorded else resolved,
-            )
+            known = (recorded, recorded if resolved == recorded else resolved)
+            self._prefixes[recorded] = known
         return known
 
-    def __missing__(self, text: str) -> str:
-        beside = self.beside(text)
-        if beside is None:
-            place = self._resolve(text)
-        elif beside[0] is beside[1]:
-            return text  # and not kept: most paths are recorded as places
+    def __missing__(self, path: str) -> str:
+        prefixes = self.prefixes(path)
+        if prefixes is None:
+            file_uri = self._resolve(path)
         else:
-            place = beside[1] + text[len(beside[0]) :]
-        self[text] = place
-        return place
+            recorded, resolved = prefixes
+            if recorded is resolved:
+                return path  # and not stored: most paths are recorded as URIs
+            file_uri = resolved + path[len(recorded) :]
+        self[path] = file_uri
+        return file_uri
 
-    def _resolve(self, text: str) -> str:
-        return uri.remap(uri.resolve(text, self._base), self._remaps)
+    def _resolve(self, path: str) -> str:
+        return uri.remap(uri.resolve(path, self._base), self._remaps)

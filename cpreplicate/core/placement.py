@@ -1,5 +1,6 @@
-"""Where each file of a closure lies in the replica: a pure function of the place that it is read
-from.
+"""Placement: where each file of a closure lies in the replica.
+
+It is a pure function of the URI that the file is read from.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
 from cpreplicate.core import uri
+from cpreplicate.core.bulk import NO_PREFIX, Prefix
 from cpreplicate.errors import Refused
 
 _File = TypeVar("_File")
@@ -23,13 +25,12 @@ JOB_ID = re.compile(r"[0-9a-f]{32}")  # `JobID.toString()`, the name of a job's 
 CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
 # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
 _LONGEST_NAME = 200
-_MOST_DECODINGS = (
-    8  # a name may be encoded ten thousand times over, and each round costs its length
-)
+# a name may be encoded ten thousand times over, and each round costs its length
+_MOST_DECODINGS = 8
 
 
 class Layout(Protocol):
-    """Where each place lies in a replica, by its path relative to the root.
+    """Where the file of each URI lies in a replica, as a path relative to the replica's root.
 
     `name` is the checkpoint's directory there.
     """
@@ -44,10 +45,11 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class Placement:
-    """Lays the files of one source checkpoint into its replica.
+    """The layout of one source checkpoint's files in its replica.
 
-    `checkpoint` is the place of the source checkpoint, `job_root` that of its job (None for a
-    savepoint, which lies alone), `name` the checkpoint's directory in the replica, `chk-N`.
+    `checkpoint` is the URI of the source checkpoint and `job_root` that of its job's directory,
+    None for a savepoint, which lies alone. `name` is the checkpoint's directory in the replica,
+    `chk-N`.
     """
 
     checkpoint: str
@@ -55,7 +57,7 @@ class Placement:
     name: str
 
     def place(self, source: str) -> str:
-        """The path in the replica, relative to its root, of a file read from `source`."""
+        """Return the path, relative to the replica's root, of a file read from `source`."""
         own = uri.below(source, self.checkpoint)
         if own is not None:
             return self._own(f"{self.name}/{own}", source)
@@ -63,58 +65,54 @@ class Placement:
         return self._own(relative, source) if relative is not None else _foreign(source)
 
     def place_directory(self, source: str) -> str:
-        """The path in the replica of a directory that a type-17 handle names.
+        """Return the path in the replica of a directory that a type-17 handle names.
 
-        Flink deletes such a directory recursively once it owns the checkpoint, so a foreign one
-        gets a name that no file of the replica lies below.
+        Flink deletes such a directory recursively once it owns the checkpoint. A foreign one
+        therefore gets a name that no file of the replica lies below.
         """
         relative = uri.below(source, self.job_root) if self.job_root else None
-        if (
-            relative is not None
-            and relative.startswith(("shared/", "taskowned/"))
-            and is_replica_path(relative)
-        ):
+        is_below_the_job = relative is not None and relative.startswith(("shared/", "taskowned/"))
+        if relative is not None and is_below_the_job and is_replica_path(relative):
             return relative
         return f"{FOREIGN}/{_digest(source)}"
 
     def place_all(self, files: Mapping[str, _File], plain: Container[str] = ()) -> dict[str, _File]:
-        """Files by their path in the replica, from files by their source. Raises `Refused` if two
-        would meet there.
+        """Return files by their path in the replica, from files by the URI of their source.
 
-        `plain` are directories in which all names are plain: where one of them lies, the others lie
-        beside it.
+        `plain` are directories in which all names are plain: all their files stay together in the
+        replica. Raises `Refused` if two files would have the same path there.
         """
         placed: dict[str, _File] = {}
-        near: (
-            str | tuple[()]
-        ) = ()  # most lie beside the one before, in `near`, placed at `there`. () begins none
-        there = ""
+        # the plain directory of the last file, with its slash, and where it lies in the replica
+        source_prefix: Prefix = NO_PREFIX
+        target_prefix = ""
         for source, file in files.items():
-            if not source.startswith(near) or source.find("/", len(near)) >= 0:
-                directory = uri.parent(source)
-                near, there = (
-                    (f"{directory}/", self.place(f"{directory}/x")[:-1])
-                    if directory in plain
-                    else ((), "")
-                )
-            name = source[len(near) :]
-            is_as_there = near and len(name) <= _LONGEST_NAME and name != METADATA
-            placed[there + name if is_as_there else self.place(source)] = file
+            if not source.startswith(source_prefix) or source.find("/", len(source_prefix)) >= 0:
+                source_prefix, target_prefix = self._prefixes(uri.parent(source), plain)
+            name = source[len(source_prefix) :]
+            stays = source_prefix and len(name) <= _LONGEST_NAME and name != METADATA
+            placed[target_prefix + name if stays else self.place(source)] = file
         if len(placed) < len(files):
-            raise self._meeting(files)
+            raise self._collision(files)
         return placed
 
-    def _meeting(self, files: Iterable[str]) -> Refused:
-        """Of the first two that would meet."""
-        seen: dict[str, str] = {}
-        both = next(
-            (source, other)
+    def _prefixes(self, directory: str, plain: Container[str]) -> tuple[Prefix, str]:
+        """Return how the URIs of a directory's files begin, and how their paths in the replica do."""
+        if directory not in plain:
+            return NO_PREFIX, ""
+        return f"{directory}/", self.place(f"{directory}/x")[:-1]
+
+    def _collision(self, files: Iterable[str]) -> Refused:
+        """Return the error that names the first two sources with the same path in the replica."""
+        first_source: dict[str, str] = {}
+        one, other = next(
+            (source, earlier)
             for source in files
-            if (other := seen.setdefault(self.place(source), source)) != source
+            if (earlier := first_source.setdefault(self.place(source), source)) != source
         )
         return Refused(
-            f"{both[0]} and {both[1]} would both become {self.place(both[0])} in the replica;"
-            " nothing was done"
+            f"{one} and {other} would both become {self.place(one)} in the replica."
+            " Nothing was done"
         )
 
     @staticmethod
@@ -123,22 +121,21 @@ class Placement:
 
 
 def is_replica_path(relative: str) -> bool:
-    """Whether a path relative to a replica is one where a file of a closure may lie.
+    """Return whether a file of a closure may lie at a path relative to a replica.
 
-    Nothing else is ever deleted.
+    No other path is ever deleted.
     """
     first, _, rest = relative.partition("/")
-    is_laid_out = first in ("shared", "taskowned", FOREIGN) or bool(
-        CHECKPOINT_NAME.fullmatch(first)
-    )
-    is_plain = not {"", ".", ".."}.intersection(rest.split("/")) and not _hides_a_step(relative)
-    return is_laid_out and is_plain and uri.name(relative) != METADATA and f"/{OWN}" not in relative
+    is_checkpoint = CHECKPOINT_NAME.fullmatch(first) is not None
+    if not is_checkpoint and first not in ("shared", "taskowned", FOREIGN):
+        return False
+    if not {"", ".", ".."}.isdisjoint(rest.split("/")) or _hides_a_step(relative):
+        return False
+    return uri.name(relative) != METADATA and f"/{OWN}" not in relative
 
 
 def _hides_a_step(path: str) -> bool:
-    """Whether a path would have other components were it percent-decoded, as some client on the way
-    might do.
-    """
+    """Return whether a client that percent-decodes a path would see other components."""
     decoded = path
     for _ in range(_MOST_DECODINGS):
         if "%" not in decoded or (further := unquote(decoded)) == decoded:
@@ -151,8 +148,9 @@ def _hides_a_step(path: str) -> bool:
 
 
 def _foreign(source: str) -> str:
-    """Flat, since entropy-injected paths give every file a directory of its own, and each would
-    cost a listing.
+    """Return the path of a file from outside the job's directory: all lie in one directory.
+
+    Entropy-injected paths give every file a directory of its own, and each would cost a listing.
     """
     name = uri.name(source)
     if len(name.encode()) > _LONGEST_NAME or _hides_a_step(name):

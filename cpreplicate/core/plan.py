@@ -1,6 +1,6 @@
 """The plan: what a sync copies, keeps and deletes, and why.
 
-Pure; made once, shown or executed as it is.
+Pure. A plan is made once, and shown or executed as it is.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from cpreplicate.core.bulk import new_row
 from cpreplicate.core.closure import File
 
 Verb = Literal["copy", "keep", "delete"]
 
 
 class Committed(NamedTuple):
-    """A checkpoint that the replica holds: `files` is target path to extent."""
+    """A checkpoint that the replica holds; `files` maps the path in the replica to the extent."""
 
     name: str
     checkpoint_id: int
@@ -25,7 +26,7 @@ class Committed(NamedTuple):
 class Action(NamedTuple):
     """One row of a plan.
 
-    `target` is relative to the replica; `source` is None for a delete; `bytes` is what it costs.
+    `target` is relative to the replica; `source` is None for a delete. `bytes` is what it costs.
     """
 
     action: Verb
@@ -37,10 +38,10 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done to make `replica` hold `source`; `diff`, `--dry-run` and `sync` use the
-    same object.
+    """What has to be done so that `replica` holds `source`.
 
-    `paths` is the spelling that `_metadata` is rewritten in, `paths_reported` its name in results.
+    `diff`, `--dry-run` and `sync` use the same object. `paths` is the spelling that `_metadata` is
+    rewritten in, and `paths_reported` its name in results.
     """
 
     source: str
@@ -60,23 +61,23 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether executing it would change nothing."""
+        """Whether executing the plan would change nothing."""
         return not (self.publish or self.copies or self.deletes or self.dropped)
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Every row: copies, keeps, deletes."""
+        """Every row: copies, then keeps, then deletes."""
         return self.copies + self.keeps + self.deletes
 
 
 class Cap(NamedTuple):
-    """At most so many deletes, or such a share of the replica's files."""
+    """A limit on deletes: a number of files, or a share of the replica's files."""
 
     number: float
     is_share: bool = False
 
     def allows(self, deletes: int, files: int) -> bool:
-        """Whether so many of so many files may be deleted."""
+        """Return whether `deletes` of `files` files may be deleted."""
         return deletes <= (self.number * files if self.is_share else self.number)
 
     def __str__(self) -> str:
@@ -84,13 +85,14 @@ class Cap(NamedTuple):
 
 
 def total(actions: Iterable[Action]) -> int:
-    """The bytes of some actions together."""
+    """Return the sum of the bytes of some actions."""
     return sum(action.bytes for action in actions)
 
 
 class Vouch(NamedTuple):
-    """What a manifest or journal says of a file: the length that it must have, its CRC32C, and who
-    wrote it.
+    """What a manifest or journal records of a file: its length and its CRC32C.
+
+    `written`: cpreplicate wrote the file.
     """
 
     length: int
@@ -104,45 +106,40 @@ def copies_and_keeps(
     present: Mapping[str, int],
     vouched: Mapping[str, Vouch],
 ) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
-    """Split the closure into what must be copied and what the replica has.
+    """Split the closure into the files that must be copied and those that the replica has.
 
-    `present` is target path to length of what the replica's directories hold now. Only what is
-    `vouched` for, with its CRC32C, and has just the recorded length is kept: anything else may be
-    another program's, or damaged.
+    `present` maps the path to the length of the files in the replica's directories now. A file is
+    kept only if it is `vouched` for with a CRC32C and has exactly the recorded length: any other
+    may be damaged, or of another program.
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
-    # half the cost of `Action(...)`, of which there may be a million
-    copies, keeps, new = (
-        [],
-        [],
-        tuple.__new__,
-    )
+    copies, keeps = [], []
     for target, (source, extent, size, _) in needed.items():
         length, vouch = present.get(target), vouched.get(target)
         if vouch is not None and vouch.crc32c is not None and length == vouch.length >= extent:
-            reason = (
-                f"shared with {holder[target]}" if target in holder else "copied by an earlier run"
-            )
-            keeps.append(new(Action, ("keep", source, target, length, reason)))
+            shared = f"shared with {holder[target]}" if target in holder else None
+            reason = shared or "copied by an earlier run"
+            keeps.append(new_row(Action, ("keep", source, target, length, reason)))
         else:
-            reason = "new" if length is None and target not in holder else _why_again(length, vouch)
-            copies.append(
-                new(Action, ("copy", source, target, size if size > extent else extent, reason))
-            )
+            is_new = length is None and target not in holder
+            reason = "new" if is_new else _why_again(length, vouch)
+            cost = size if size > extent else extent
+            copies.append(new_row(Action, ("copy", source, target, cost, reason)))
     return tuple(copies), tuple(keeps)
 
 
 def dropped(
     committed: Sequence[Committed], name: str, checkpoint_id: int, keep: int
 ) -> tuple[Committed, ...]:
-    """Return the committed checkpoints, given newest first, that are no longer kept once `name` is
-    committed, oldest first.
+    """Return the committed checkpoints that are no longer kept once `name` is committed.
 
-    These include all with a higher number: the job counts anew, and they are of its former life.
+    `committed` is in the order newest first, the result oldest first. Those with a higher number
+    are among them: the job counts anew, and they are from before.
     """
-    others = [each for each in committed if each.name != name]
-    kept = [each for each in others if each.checkpoint_id < checkpoint_id][: keep - 1]
-    return tuple(each for each in reversed(others) if each not in kept)
+    others = [checkpoint for checkpoint in committed if checkpoint.name != name]
+    older = [checkpoint for checkpoint in others if checkpoint.checkpoint_id < checkpoint_id]
+    kept = older[: keep - 1]
+    return tuple(checkpoint for checkpoint in reversed(others) if checkpoint not in kept)
 
 
 def deletes(
@@ -152,25 +149,28 @@ def deletes(
     present: Mapping[str, int],
     written: Container[str] | None = None,
 ) -> tuple[Action, ...]:
-    """Return what only the `replaced` ones of the `committed` checkpoints needed.
+    """Return the deletes of files that only the `replaced` of the `committed` checkpoints needed.
 
-    Of it only what is `written`, if given.
+    If `written` is given, only files that it contains are deleted.
     """
     if not replaced:
         return ()
-    gone = {checkpoint.name for checkpoint in replaced}
-    kept = set(needed).union(*(each.files for each in committed if each.name not in gone))
+    replaced_names = {checkpoint.name for checkpoint in replaced}
+    remaining = [checkpoint for checkpoint in committed if checkpoint.name not in replaced_names]
+    kept = set(needed).union(*(checkpoint.files for checkpoint in remaining))
     holders: dict[str, list[str]] = {}
     for checkpoint in replaced:
         for target in checkpoint.files:
             if target not in kept and (written is None or target in written):
                 holders.setdefault(target, []).append(checkpoint.name)
     return tuple(
-        Action(
-            "delete", None, target, present.get(target, 0), f"only {' and '.join(names)} needed it"
-        )
+        Action("delete", None, target, present.get(target, 0), _only_for(names))
         for target, names in holders.items()
     )
+
+
+def _only_for(names: Sequence[str]) -> str:
+    return f"only {' and '.join(names)} needed it"
 
 
 def _why_again(length: int | None, vouch: Vouch | None) -> str:

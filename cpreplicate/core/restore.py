@@ -1,31 +1,29 @@
-"""Relative or absolute: how the references of a replica's `_metadata` are spelled, and how to
-restore from it.
+"""Restoring from a replica: how its `_metadata` spells its references, and the command to use.
 
-The rules follow from what stock Flink was seen to do; see `docs/restore.md`.
+The rules follow from what stock Flink was observed to do. See `docs/restore.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
 from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
-from cpreplicate.core.metadata import Absolute, Handle, Metadata, Relative
+from cpreplicate.core.metadata import Absolute, Handle, Metadata, PathRewriter, Relative
 from cpreplicate.core.placement import Layout
 
 PathsMode = Literal["auto", "relative", "absolute"]
-_FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which knows no NO_CLAIM
-_FIRST_WITH_CLAIM_MODE_OPTION = (
-    5  # `-claimMode` came with 1.20; what wrote v4 may know `-restoreMode` only (CliFrontendParser)
-)
+_FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which has no NO_CLAIM
+# `-claimMode` came with 1.20; what wrote v4 may know `-restoreMode` only (CliFrontendParser)
+_FIRST_WITH_CLAIM_MODE_OPTION = 5
 
 
 class Paths(NamedTuple):
     """The spelling that was chosen, and why.
 
-    `reported` is what people and scripts read: `mixed` if `mode` is relative and some paths have to
-    be absolute all the same.
+    `reported` is the name in results: `mixed` if `mode` is relative and some paths have no relative
+    form.
     """
 
     mode: Literal["relative", "absolute"]
@@ -43,7 +41,7 @@ def choose(metadata: Metadata, closure: Closure, asked: PathsMode) -> Paths:
         return Paths(
             mode,
             "mixed",
-            f"{reason}; merged segments and their directories have no relative form and are"
+            f"{reason}. Merged segments and their directories have no relative form and are"
             " absolute",
         )
     return Paths(mode, mode, reason)
@@ -69,9 +67,7 @@ def _choose(metadata: Metadata, asked: PathsMode) -> tuple[Literal["relative", "
 
 
 def _has_segments(metadata: Metadata, closure: Closure) -> bool:
-    """Return whether it references merged segments or their directories, and not only empty
-    segments.
-    """
+    """Return whether a checkpoint references merged segments or their directories."""
     if not metadata.file_merging:
         return False
     return bool(closure.directories) or any(file.segment for file in closure.files.values())
@@ -79,45 +75,52 @@ def _has_segments(metadata: Metadata, closure: Closure) -> bool:
 
 def warnings(metadata: Metadata, chosen: Paths) -> tuple[str, ...]:
     """Return what the operator should know about the spelling that was chosen."""
-    found = []
+    texts = []
     if chosen.mode == "relative" and metadata.changelog:
-        found.append("relative paths with changelog state: only CLAIM restores it, and its next checkpoints will not be"
-                     " restorable; use --paths absolute")  # fmt: skip
+        texts.append(
+            "relative paths with changelog state: only CLAIM restores it, and its next checkpoints"
+            " will not be restorable. Use --paths absolute"
+        )
     if chosen.mode == "relative" and metadata.version < _FIRST_WITH_NO_CLAIM:
-        found.append(f"relative paths with metadata v{metadata.version}: restore with NO_CLAIM only (Flink 1.15 or later);"
-                     " on an older Flink the next checkpoints will not be restorable; use --paths absolute")  # fmt: skip
+        texts.append(
+            f"relative paths with metadata v{metadata.version}: restore with NO_CLAIM only (Flink"
+            " 1.15 or later). On an older Flink the next checkpoints will not be restorable. Use"
+            " --paths absolute"
+        )
     if chosen.reported == "mixed":
-        found.append("merged segments have no relative form: their paths are absolute in the replica. If you move or copy the"
-                     " replica, run `cpreplicate relocate` on it before a job is restored from it")  # fmt: skip
-    return tuple(found)
+        texts.append(
+            "merged segments have no relative form: their paths are absolute in the replica. If you"
+            " move or copy the replica, run `cpreplicate relocate` on it before a job is restored"
+            " from it"
+        )
+    return tuple(texts)
 
 
-def path_rewriter(
-    closure: Closure, placement: Layout, replica: str, mode: str
-) -> Callable[[Handle], Absolute | Relative | None]:
-    """How each handle is to be spelled in the replica: one spelling for each file throughout.
+def path_rewriter(closure: Closure, placement: Layout, replica: str, mode: str) -> PathRewriter:
+    """Return the path rewriter that spells each handle of a checkpoint as its replica needs it.
 
-    A segment or directory has no relative form, and neither has any other reference of a file that
-    a segment names.
+    Each file has one spelling throughout. A segment or directory has no relative form, and neither
+    has any other reference of a file that a segment names.
     """
 
-    def spell(handle: Handle) -> Absolute | Relative | None:
+    def rewrite_path(handle: Handle) -> Absolute | Relative | None:
         if handle.path is None:
             return None
-        place = closure.place(handle)
+        source = closure.uri_of(handle)
         if handle.kind == "directory":
-            return Absolute(uri.join(replica, placement.place_directory(place)))
-        target = placement.place(place)
-        if mode == "absolute" or closure.files[place].segment:
+            return Absolute(uri.join(replica, placement.place_directory(source)))
+        target = placement.place(source)
+        if mode == "absolute" or closure.files[source].segment:
             return Absolute(uri.join(replica, target))
         return _unless_same(handle, relative_to(placement.name, target))
 
-    return spell
+    return rewrite_path
 
 
 def relative_to(checkpoint: str, target: str) -> str:
-    """A path in the replica, told from the checkpoint's own directory: a bare name there, `../…`
-    elsewhere.
+    """Return a path in the replica relative to the checkpoint's own directory.
+
+    It is a bare name in that directory, and `../…` elsewhere.
     """
     own = uri.below(target, checkpoint)
     return own if own is not None else f"../{target}"
@@ -128,9 +131,9 @@ def _unless_same(handle: Handle, spelling: str) -> Relative | None:
 
 
 class Restore(NamedTuple):
-    """How to start a job from a replica: the claim mode that is safe, the command, and why.
+    """How to start a job from a replica: the safe claim mode, the command, and the reason.
 
-    None where no mode is safe.
+    Mode and command are None where no mode is safe.
     """
 
     claim_mode: str | None
@@ -139,31 +142,27 @@ class Restore(NamedTuple):
 
 
 def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
-    """The way to restore the checkpoint at `checkpoint`, spelled in `mode`, that loses nothing."""
+    """Return how to restore a checkpoint whose paths are spelled in `mode`, without losing data."""
     if metadata.changelog and mode == "relative":
-        return Restore(
-            None,
-            None,
-            "no claim mode is safe for changelog state with relative paths: sync with --paths"
-            " absolute",
-        )
+        reason = "no claim mode is safe for changelog state with relative paths"
+        return Restore(None, None, f"{reason}: sync with --paths absolute")
     claim_mode, reason = _claim_mode(metadata, mode)
-    if metadata.version < _FIRST_WITH_NO_CLAIM and mode == "absolute":
-        return Restore(claim_mode, f"flink run -s {uri.quoted(checkpoint)} …", reason)
-    option = "-claimMode" if metadata.version >= _FIRST_WITH_CLAIM_MODE_OPTION else "-restoreMode"
-    return Restore(
-        claim_mode, f"flink run -s {uri.quoted(checkpoint)} {option} {claim_mode} …", reason
-    )
+    command = f"flink run -s {shlex.quote(checkpoint)}"
+    if metadata.version >= _FIRST_WITH_NO_CLAIM or mode != "absolute":
+        has_claim_mode = metadata.version >= _FIRST_WITH_CLAIM_MODE_OPTION
+        command += f" {'-claimMode' if has_claim_mode else '-restoreMode'} {claim_mode}"
+    return Restore(claim_mode, f"{command} …", reason)
 
 
 def knows_claim_modes(metadata: Metadata) -> bool:
-    """Whether what wrote it surely knows claim modes (Flink 1.15 and later)."""
+    """Return whether the Flink that wrote the metadata has claim modes for sure (1.15 or later)."""
     return metadata.version >= _FIRST_WITH_NO_CLAIM
 
 
 def claim_mode_names(metadata: Metadata) -> tuple[str, str]:
-    """What the claim mode is called in the REST API and in the configuration of the Flink that
-    wrote the metadata.
+    """Return the names of the claim mode in the REST API and in the configuration.
+
+    They are those of the Flink that wrote the metadata.
     """
     if metadata.version >= _FIRST_WITH_CLAIM_MODE_OPTION:
         return "claimMode", "execution.state-recovery.claim-mode"
@@ -174,10 +173,8 @@ def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
     if metadata.changelog:
         return (
             "CLAIM",
-            (
-                "changelog state cannot be restored with NO_CLAIM; after CLAIM the job owns the"
-                " replica, sync it no more"
-            ),
+            "changelog state cannot be restored with NO_CLAIM. After a CLAIM restore the job owns"
+            " these files: do not sync into this replica again",
         )
     if mode == "relative":
         return (
@@ -187,12 +184,10 @@ def _claim_mode(metadata: Metadata, mode: str) -> tuple[str, str]:
     if metadata.version < _FIRST_WITH_NO_CLAIM:
         return (
             "NO_CLAIM",
-            "absolute paths are safe in every mode; before Flink 1.15 there is none to choose",
+            "absolute paths are safe in every mode. Before Flink 1.15 there is no mode to choose",
         )
     return (
         "NO_CLAIM",
-        (
-            "absolute paths are safe with CLAIM too; after CLAIM the job owns the replica, sync it"
-            " no more"
-        ),
+        "absolute paths are safe with CLAIM too. After a CLAIM restore the job owns these files: do"
+        " not sync into this replica again",
     )

@@ -1,8 +1,8 @@
-"""Places as text: what Flink's `Path` makes of a recorded path, without its filesystems.
+"""URIs as text: what Flink's `Path` makes of a recorded path, without its filesystems.
 
-A place is a URI spelled as `org.apache.flink.core.fs.Path.toString` prints it: `file:/a/b` (no
-authority), `hdfs://ns/a/b`. Paths are literal: nothing is percent-encoded or decoded, as Flink
-records them unescaped.
+A URI is spelled as `org.apache.flink.core.fs.Path.toString` prints it: `file:/a/b` (no authority),
+`hdfs://ns/a/b`. Paths are literal. Nothing is percent-encoded or decoded, because Flink records
+them unescaped.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from cpreplicate.errors import Refused, UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-# Matches a file's name that `resolve` leaves as it is, whatever the directory, and that hides no
-# step.
+# matches a file name that `resolve` leaves as it is in any directory, and that percent-decoding
+# leaves as it is too
 plain_name = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 _REPEATED_SLASH = re.compile(r"/{2,}")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim removes
@@ -29,11 +29,11 @@ class Remap(NamedTuple):
 
 
 def resolve(text: str, base: str) -> str:
-    """The place that Flink means by a recorded path in a `_metadata` whose directory is `base`.
+    """Return the URI that Flink means by a path recorded in a `_metadata` in the directory `base`.
 
-    A path without scheme is relative to `base`, or, if it begins with `/`, lies on the filesystem
-    of `base`: Flink would ask the default filesystem, which this tool never consults. Raises
-    `Refused` for what names no place.
+    A path without a scheme is relative to `base`. If it begins with `/`, it lies on the filesystem
+    of `base`: Flink would use the default filesystem, which this tool never consults. Raises
+    `Refused` if the path names no file.
     """
     text = text.strip(_JAVA_WHITESPACE)
     if _SCHEME.match(text):
@@ -45,75 +45,68 @@ def resolve(text: str, base: str) -> str:
 
 
 def absolute(text: str, working_directory: str) -> str:
-    """The place that a user means by an argument: a URI, or a local path."""
+    """Return the URI that a user means by an argument, which is a URI or a local path."""
     if not text:
-        raise UsageError("an empty path was given; name a directory or a URI")
+        raise UsageError("an empty path was given. Name a directory or a URI")
     return resolve(text, "file:" + working_directory)
 
 
 def join(base: str, relative: str) -> str:
-    """`relative`, already normalised, below `base`."""
+    """Return the URI of the normalised path `relative` below `base`."""
     return f"{base}/{relative}" if not base.endswith("/") else base + relative
 
 
 def parent(uri: str) -> str:
-    """The directory of a place."""
+    """Return the directory of a URI."""
     return uri.rpartition("/")[0]
 
 
 def upwards(uri: str) -> Iterator[str]:
-    """Yield a place and the directories that it lies in, without the root of its filesystem."""
+    """Yield a URI and the directories that it lies in, without the root of its filesystem."""
     while local_path(uri).strip("/"):
         yield uri
         uri = parent(uri)
 
 
-def directories(places: Iterable[str]) -> set[str]:
-    """The directories of some places."""
-    return {place.rpartition("/")[0] for place in places}
+def directories(uris: Iterable[str]) -> set[str]:
+    """Return the directories of some URIs."""
+    return {uri.rpartition("/")[0] for uri in uris}
 
 
 def name(uri: str) -> str:
-    """The last component of a place."""
+    """Return the last component of a URI."""
     return uri.rpartition("/")[2]
 
 
 def filesystem(uri: str) -> str:
-    """Scheme and authority: `file:`, `hdfs://ns`."""
+    """Return the scheme and authority of a URI: `file:`, `hdfs://ns`."""
     return _split(uri)[0]
 
 
 def local_path(uri: str) -> str:
-    """The path part of a place."""
+    """Return the path part of a URI."""
     return _split(uri)[1]
 
 
 def below(uri: str, root: str) -> str | None:
-    """The path of `uri` relative to `root`, or None where it is not below it."""
+    """Return the path of `uri` relative to `root`, or None if it is not below `root`."""
     prefix = root if root.endswith("/") else root + "/"
     return uri[len(prefix) :] if uri.startswith(prefix) and len(uri) > len(prefix) else None
 
 
 def within(uri: str, root: str) -> bool:
-    """Whether a place lies below a root: a directory, a filesystem (`hdfs://ns`, `file:`) or a
-    whole scheme (`s3:`).
+    """Return whether a URI lies below a root.
+
+    The root is a directory, a filesystem (`hdfs://ns`, `file:`) or a whole scheme (`s3:`).
     """
     return uri.startswith(root) if root.endswith(":") else below(uri, root) is not None
 
 
-def quoted(text: str) -> str:
-    """A word as a shell reads it."""
-    return (
-        text
-        if all(c.isalnum() or c in "/:._-=@%+," for c in text)
-        else "'" + text.replace("'", "'\\''") + "'"
-    )
-
-
 def remap(uri: str, remaps: Sequence[Remap]) -> str:
-    """Where a recorded file is read from.
+    """Return the URI from which a recorded file is read.
 
-    The longest prefix, a directory or a scheme, that fits wins.
+    The first remap whose prefix, a directory or a scheme, fits applies. `parse_remaps` puts the
+    longest prefix first.
     """
     for recorded, actual in remaps:
         if _prefixes(recorded, uri):
@@ -122,7 +115,10 @@ def remap(uri: str, remaps: Sequence[Remap]) -> str:
 
 
 def parse_remaps(texts: Iterable[str], working_directory: str) -> tuple[Remap, ...]:
-    """`FROM=TO` options, longest FROM first. A bare scheme (`s3a=s3`) maps a whole scheme."""
+    """Parse `FROM=TO` options into remaps, the longest FROM first.
+
+    A bare scheme (`s3a=s3`) maps a whole scheme.
+    """
     remaps = []
     for text in texts:
         recorded, equals, actual = text.partition("=")
@@ -134,7 +130,7 @@ def parse_remaps(texts: Iterable[str], working_directory: str) -> tuple[Remap, .
             remaps.append(
                 Remap(_prefix(recorded, working_directory), _prefix(actual, working_directory))
             )
-    return tuple(sorted(remaps, key=lambda each: -len(each.recorded)))
+    return tuple(sorted(remaps, key=lambda mapping: -len(mapping.recorded)))
 
 
 def _prefix(text: str, working_directory: str) -> str:
@@ -148,7 +144,7 @@ def _prefixes(recorded: str, uri: str) -> bool:
 
 
 def _split(uri: str) -> tuple[str, str]:
-    """(`scheme:` or `scheme://authority`, path)."""
+    """Return (`scheme:` or `scheme://authority`, path)."""
     scheme, _, rest = uri.partition(":")
     if not rest.startswith("//"):
         return scheme + ":", rest
@@ -157,10 +153,13 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 def _normalise(path: str, text: str) -> str:
-    """`Path.normalizePath` and `URI.normalize`: one slash, no `.` or `..`, no trailing slash."""
+    """Return a path with single slashes, without `.`, `..` or a trailing slash.
+
+    It is what `Path.normalizePath` and `URI.normalize` make of it.
+    """
     if "\0" in path or not _encodable(path):
         raise Refused(
-            f"{text!r} names no file that a filesystem could hold; the reference is damaged or"
+            f"{text!r} names no file that a filesystem could hold. The reference is damaged or"
             " hostile"
         )
     if "\\" in path:
@@ -170,7 +169,7 @@ def _normalise(path: str, text: str) -> str:
     if "/." in path:
         path = _without_dots(path, text)
     if path and not path.startswith("/"):
-        raise Refused(f"{text!r} is a relative path behind a scheme; Flink rejects it too")
+        raise Refused(f"{text!r} is a relative path behind a scheme. Flink rejects it too")
     return path.rstrip("/") or "/"
 
 

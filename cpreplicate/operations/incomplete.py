@@ -7,6 +7,7 @@ of its cluster, seems to lack its files until `--remap` maps the recorded prefix
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -134,7 +135,7 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
 def options(remaps: Iterable[uri.Remap]) -> str:
     """Return remaps as options of the command line."""
     return " ".join(
-        f"--remap {uri.quoted(f'{_spelled(each.recorded)}={_spelled(each.actual)}')}"
+        f"--remap {shlex.quote(f'{_spelled(each.recorded)}={_spelled(each.actual)}')}"
         for each in remaps
     )
 

@@ -85,7 +85,7 @@ def inspect(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
 def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
     """Yield every state handle of the checkpoint at `path`, in the order of the file."""
     metadata = read_metadata(find(path, side).checkpoint, side).metadata
-    uris = closure(metadata, remaps).places
+    uris = closure(metadata, remaps).uris
     for handle in metadata.handles:
         if handle.kind != "directory":
             yield ReferenceRow(

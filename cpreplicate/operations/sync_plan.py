@@ -5,6 +5,7 @@ Nothing is changed here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -269,7 +270,7 @@ def _refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) 
                 f" outside the replica, such as {checkpoint.outside[0]}: it was moved, or is"
                 " reached under another name, or is damaged. Nothing was copied or deleted. Give"
                 " the TARGET_ROOT under which it was created, rewrite its paths with `cpreplicate"
-                f" relocate {uri.quoted(replica.root)}`, or sync into another TARGET_ROOT"
+                f" relocate {shlex.quote(replica.root)}`, or sync into another TARGET_ROOT"
             )
 
 

@@ -5,9 +5,9 @@ A sealed replica is not synced, watched or swept any more.
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, NamedTuple
 
-from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import json_files
@@ -59,7 +59,7 @@ def refuse_sealed(replica: Replica) -> None:
         raise Refused(
             f"{replica.root} is sealed {description}: a job may use its files. Nothing was done."
             " Sync into another TARGET_ROOT. Or, once the job has completed a checkpoint of its"
-            f" own, run `cpreplicate unseal {uri.quoted(replica.root)} --job DIR`"
+            f" own, run `cpreplicate unseal {shlex.quote(replica.root)} --job DIR`"
         )
 
 

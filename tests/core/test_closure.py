@@ -44,7 +44,7 @@ def test_every_file_that_a_handle_names_is_there_once_with_its_greatest_extent(s
                 else min(handle.size + (handle.position or 0), 2**63 - 1)
             )
             extents[place] = max(extent, extents.get(place, 0))
-        assert found.place(handle) == place
+        assert found.uri_of(handle) == place
     assert {file.uri: file.extent for file in found.files.values()} == extents
     assert found.parents == uri.directories(extents)
     files = [(handle.path, place) for handle, place in places.items() if handle.kind != "directory"]
@@ -63,7 +63,7 @@ def test_segments_of_one_file_need_it_up_to_the_end_of_the_last():
         ends = [
             h.position + h.size
             for h in metadata.handles
-            if h.kind == "segment" and found.place(h) == file.uri
+            if h.kind == "segment" and found.uri_of(h) == file.uri
         ]
         assert file.extent == max(ends)
         assert file.segment

@@ -467,7 +467,7 @@ def test_one_file_has_one_spelling_and_no_source_path_is_left(folder, paths, tmp
     number = pair.source.numbers(pair.job)[-1]
     pair.sync(number, paths=paths)
     metadata = read_metadata(f"file:{pair.replica}/chk-{number}", Side()).metadata
-    uris = closure(metadata).places
+    uris = closure(metadata).uris
     spelled: dict[str, set[tuple[str, str]]] = {}
     for handle in metadata.handles:
         if handle.path is not None:

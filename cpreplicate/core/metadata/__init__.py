@@ -1,7 +1,19 @@
-"""Flink's `_metadata`: decode, and rewrite by splicing. Pure: bytes in, bytes out."""
+"""Flink's `_metadata`: decode it, and rewrite it by splicing.
+
+Pure: bytes in, bytes out.
+"""
 
 from cpreplicate.core.metadata.decoder import decode
 from cpreplicate.core.metadata.model import Handle, Metadata, Operator
-from cpreplicate.core.metadata.rewrite import Absolute, Relative, rewrite
+from cpreplicate.core.metadata.rewrite import Absolute, PathRewriter, Relative, rewrite
 
-__all__ = ["Absolute", "Handle", "Metadata", "Operator", "Relative", "decode", "rewrite"]
+__all__ = [
+    "Absolute",
+    "Handle",
+    "Metadata",
+    "Operator",
+    "PathRewriter",
+    "Relative",
+    "decode",
+    "rewrite",
+]

@@ -1,5 +1,4 @@
-"""Decoding: the walk over a `_metadata` file, field by field, as `docs/metadata-format.md` tells
-it.
+"""Decoding: read a `_metadata` file field by field, as `docs/metadata-format.md` describes it.
 
 The order of fields is that of Flink's `MetadataV2V3SerializerBase`, `MetadataV3Serializer` and
 their successors.
@@ -20,11 +19,8 @@ MAGIC = 0x4960672D
 MASTER_STATE_MAGIC = 0xC96B1696
 VERSIONS = range(2, 7)
 _DEEPEST = 16  # Flink nests a handle twice at most; a hostile file could nest it a million times
-# handles, and bytes that they span: both bound what a flush copies
-_FLUSH, _FLUSH_BYTES = (
-    65_536,
-    2 << 20,
-)
+_FLUSH = 65_536  # handles; it limits what a flush copies, and so do the bytes that they span
+_FLUSH_BYTES = 2 << 20
 _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
 _MODES = (0, 1, 2)  # split, union, broadcast
 _FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16
@@ -32,11 +28,12 @@ _KIND = {_FILE: model.FILE, _RELATIVE: model.RELATIVE, _SEGMENT: model.SEGMENT}
 
 
 class _Shape(NamedTuple):
-    """A handle that was just read: where it begins in the buffer, its kind and lengths, None kind
-    if it names no file.
+    """A handle that was just read: its start in the buffer, its type and its lengths in bytes.
+
+    The type is None if the handle names no file.
     """
 
-    at: int
+    start: int
     kind: int | None
     path_length: int
     length: int
@@ -48,9 +45,9 @@ _NO_FILE = _Shape(0, None, 0, 0)
 def decode(data: bytes | BinaryIO, base_uri: str, window: int = WINDOW) -> Metadata:
     """Decode a `_metadata` that lies in the directory `base_uri`.
 
-    `data` is its bytes or a seekable stream, which is read through a window. No filesystem is
-    touched. Raises `MetadataError` for anything that Flink would not have written, naming the byte
-    offset.
+    `data` is its bytes, or a seekable stream that is read through a window of `window` bytes. No
+    filesystem is accessed. Raises `MetadataError`, which names the byte offset, for anything that
+    Flink would not have written.
     """
     return _Decoder(data, base_uri, window).decode()
 
@@ -76,20 +73,27 @@ class _Decoder:
         self._tail()
         self._handles.flush(self._in.buffer, self._in.base)
         return Metadata(
-            version=self._version, checkpoint_id=checkpoint_id, base_uri=self._base_uri, length=self._in.length,
-            operators=operators, handles=self._handles.build(), master_states=masters, inline_bytes=self._inline_bytes,
-            changelog=self._changelog, file_merging=self._file_merging,
-        )  # fmt: skip
+            version=self._version,
+            checkpoint_id=checkpoint_id,
+            base_uri=self._base_uri,
+            length=self._in.length,
+            operators=operators,
+            handles=self._handles.build(),
+            master_states=masters,
+            inline_bytes=self._inline_bytes,
+            changelog=self._changelog,
+            file_merging=self._file_merging,
+        )
 
     def _head(self) -> None:
         if self._in.i32() != MAGIC:
-            self._in.at -= 4
+            self._in.position -= 4
             self._in.fail(f"the magic number {MAGIC:#x} of a _metadata file")
         self._version = self._in.i32()
         if self._version not in VERSIONS:
             raise MetadataError(
-                f"version {self._version} of _metadata (byte 4) is not understood; versions 2 to"
-                " 6 are"
+                f"version {self._version} of _metadata (byte 4) is not supported. Versions 2 to 6"
+                " are"
             )
 
     def _masters(self) -> int:
@@ -97,7 +101,7 @@ class _Decoder:
         for _ in range(count):
             self._in.ahead()
             if self._in.i32() & 0xFFFFFFFF != MASTER_STATE_MAGIC:
-                self._in.at -= 4
+                self._in.position -= 4
                 self._in.fail(f"the magic number {MASTER_STATE_MAGIC:#x} of a master state")
             self._master(self._in.count("bytes of a master state", 1))
         return count
@@ -111,10 +115,13 @@ class _Decoder:
             self._in.fail(f"the end of a master state at byte {end}")
 
     def _tail(self) -> None:
-        """v4 and later end with Java-serialized `CheckpointProperties`, which hold no path."""
+        """Check the end of the file.
+
+        v4 and later end with Java-serialized `CheckpointProperties`, which hold no path.
+        """
         self._in.ahead()
         if self._version >= 4:
-            if self._in.buffer[self._in.at : self._in.at + 4] != _JAVA_SERIALIZATION:
+            if self._in.buffer[self._in.position : self._in.position + 4] != _JAVA_SERIALIZATION:
                 self._in.fail("the serialized checkpoint properties")
         elif self._in.left:
             self._in.fail(f"the end of the file, {self._in.left} bytes follow")
@@ -123,15 +130,13 @@ class _Decoder:
         window = self._in
         window.ahead()
         self._operator, self._subtask = index, -1
-        name, uid = (
-            (self._text("an operator's name"), self._text("an operator's uid"))
-            if self._version >= 5
-            else (None, None)
-        )
+        name = uid = None
+        if self._version >= 5:
+            name, uid = self._text("an operator's name"), self._text("an operator's uid")
         identity = f"{window.i64() & (1 << 64) - 1:016x}{window.i64() & (1 << 64) - 1:016x}"
         parallelism, max_parallelism = window.natural32("a parallelism"), window.i32()
         if parallelism > max_parallelism:
-            window.at -= 4
+            window.position -= 4
             window.fail(f"a maximum parallelism of at least {parallelism}, found {max_parallelism}")
         if self._version == 2:
             window.i32()
@@ -140,7 +145,7 @@ class _Decoder:
         subtasks = window.i32()
         finished = subtasks < 0 and self._version >= 3
         if not finished:
-            window.at -= 4
+            window.position -= 4
             subtasks = window.count("subtasks", 4)
             for _ in range(subtasks):
                 self._read_subtask(parallelism)
@@ -154,9 +159,9 @@ class _Decoder:
     def _coordinator(self) -> None:
         self._in.ahead()
         if self._in.u8() not in (0, _INLINE):
-            self._in.at -= 1
+            self._in.position -= 1
             self._in.fail("a coordinator's state: nothing or inline bytes")
-        self._in.at -= 1
+        self._in.position -= 1
         self._stream(model.COORDINATOR, model.WHOLE)
 
     def _read_subtask(self, parallelism: int) -> None:
@@ -165,7 +170,7 @@ class _Decoder:
         index = window.i32()
         finished = index < 0 and self._version >= 3
         if not 0 <= (-index - 1 if finished else index) < parallelism:
-            window.at -= 4
+            window.position -= 4
             window.fail(f"a subtask of an operator of parallelism {parallelism}, found {index}")
         if finished:
             return
@@ -173,7 +178,7 @@ class _Decoder:
         if self._version == 2:
             window.i64()
             if window.i32() != 0:
-                window.at -= 4
+                window.position -= 4
                 window.fail("no legacy operator state (Flink before 1.3 wrote it)")
         for state in (model.OPERATOR, model.OPERATOR_RAW):
             if window.i32() != 0:
@@ -191,7 +196,7 @@ class _Decoder:
         if kind == 0:
             return
         if kind not in (4, 17):
-            window.at -= 1
+            window.position -= 1
             window.fail(f"an operator state handle (type 0, 4 or 17), found type {kind}")
         for _ in range(window.count("operator states", 7)):
             window.ahead()
@@ -207,8 +212,8 @@ class _Decoder:
         for part in (model.TASK_OWNED_DIR, model.SHARED_DIR):
             self._in.ahead()
             length = self._in.path("a directory's path")
-            at = self._in.at - length - 2
-            self._note(at, 1, 0, model.DIRECTORY, length, length + 2, state, part)
+            start = self._in.position - length - 2
+            self._note(start, 1, 0, model.DIRECTORY, length, length + 2, state, part)
         self._in.one_of((0, 1), "0 or 1, whether the state is empty")
 
     def _keyed(self, state: int, depth: int) -> None:
@@ -232,7 +237,7 @@ class _Decoder:
         elif kind in (10, 13):
             self._changelog_stream(state, kind, depth)
         else:
-            window.at -= 1
+            window.position -= 1
             window.fail(f"a keyed state handle, found type {kind}")
 
     def _key_groups(self, state: int, part: int, depth: int) -> None:
@@ -254,20 +259,19 @@ class _Decoder:
             window.utf("a state handle id")
 
     def _local_files(self, state: int, part: int, depth: int) -> None:
-        """A list of {name of the local file, stream handle}: the bulk of a `_metadata`."""
+        """Read a list of {name of the local file, stream handle}: the bulk of a `_metadata`."""
         window = self._in
         window.ahead()
         left = window.count("files", 3)
         while left:
             window.ahead()
-            entry, base = window.at, window.base
+            entry, base = window.position, window.base
             name = len(window.utf("the name of a local file"))
             shape = self._stream(state, part, depth)
             left -= 1
             if left and shape.kind is not None and window.base == base:
-                left -= self._run(
-                    shape, shape.at - entry, (0, 1), range(2, 2 + name), left, state, part
-                )
+                prefix, names = shape.start - entry, range(2, 2 + name)
+                left -= self._run(shape, prefix, (0, 1), names, left, state, part)
 
     def _changelog_handle(self, state: int, kind: int, depth: int) -> None:
         self._changelog = True
@@ -288,7 +292,7 @@ class _Decoder:
         for _ in range(window.count("state changes", 8)):
             window.ahead()
             if window.i32() < -1:
-                window.at -= 4
+                window.position -= 4
                 window.fail("a key group, or -1 for a change of metadata")
             length = window.count("bytes of a state change", 1)
             self._inline_bytes += length
@@ -321,23 +325,21 @@ class _Decoder:
         left = window.count("channel states", 17)
         while left:
             window.ahead()
-            entry, base = window.at, window.base
-            if (
-                self._version >= 6
-                and window.one_of(tags, f"a channel state handle of type {tags[0]} or {tags[1]}")
-                == tags[1]
-            ):
-                self._merged_channel(state)
-                left -= 1
-                continue
+            entry, base = window.position, window.base
+            if self._version >= 6:
+                what = f"a channel state handle of type {tags[0]} or {tags[1]}"
+                if window.one_of(tags, what) == tags[1]:
+                    self._merged_channel(state)
+                    left -= 1
+                    continue
             window.skip(12)
-            counted = window.at - entry
+            counted = window.position - entry
             window.skip(8 * window.count("offsets", 8))
             window.natural("a size of channel state")
             shape = self._stream(state, model.WHOLE)
             left -= 1
             if left and shape.kind is not None and window.base == base:
-                prefix = shape.at - entry
+                prefix = shape.start - entry
                 head = (*range(counted - 12), *range(counted, counted + 4), prefix - 8)
                 left -= self._run(shape, prefix, head, range(0), left, state, model.WHOLE)
 
@@ -352,64 +354,64 @@ class _Decoder:
     ) -> _Shape:
         window = self._in
         window.ahead()
-        at = window.at
+        start = window.position
         kind = window.u8()
         if allowed is not None and kind not in allowed:
-            window.at -= 1
+            window.position -= 1
             window.fail(
                 f"a stream state handle of type {' or '.join(map(str, allowed))}, found type {kind}"
             )
         if kind == _FILE:
             window.natural("a file's size")
-            return self._noted(at, kind, window.path("a path"), state, part)
+            return self._noted(start, kind, window.path("a path"), state, part)
         if kind == _RELATIVE:
             length = window.path("a path")
             window.natural("a file's size")
-            return self._noted(at, kind, length, state, part)
+            return self._noted(start, kind, length, state, part)
         if kind == _SEGMENT:
-            return self._segment(at, state, part)
+            return self._segment(start, state, part)
         if kind == 3:
             if depth > _DEEPEST:
                 window.fail(f"a state handle nested at most {_DEEPEST} deep")
             self._key_groups(state, part, depth)
         elif kind == _INLINE:
-            self._inline(at, state, part)
+            self._inline(start, state, part)
         elif kind == _EMPTY:
             self._file_merging = True
-            self._note(at, 1, 0, model.EMPTY, 0, 1, state, part)
+            self._note(start, 1, 0, model.EMPTY, 0, 1, state, part)
         elif kind != 0:
-            window.at -= 1
+            window.position -= 1
             window.fail(f"a stream state handle, found type {kind}")
         return _NO_FILE
 
-    def _inline(self, at: int, state: int, part: int) -> None:
+    def _inline(self, start: int, state: int, part: int) -> None:
         window = self._in
         name = len(window.utf("a handle's name"))
         length = window.count("inline bytes", 1)
         self._inline_bytes += length
-        self._note(at, 1, 0, model.INLINE, 0, 7 + name + length, state, part, length)
+        self._note(start, 1, 0, model.INLINE, 0, 7 + name + length, state, part, length)
         window.skip(length)
 
-    def _segment(self, at: int, state: int, part: int) -> _Shape:
+    def _segment(self, start: int, state: int, part: int) -> _Shape:
         window = self._in
         self._file_merging = True
         window.natural("a segment's position")
         window.natural("a segment's size")
         if window.i32() not in (0, 1):
-            window.at -= 4
+            window.position -= 4
             window.fail("a scope, 0 (exclusive) or 1 (shared)")
         length = window.path("a path")
         window.utf("a logical file id")
-        return self._noted(at, _SEGMENT, length, state, part)
+        return self._noted(start, _SEGMENT, length, state, part)
 
-    def _noted(self, at: int, kind: int, path_length: int, state: int, part: int) -> _Shape:
-        length = self._in.at - at
-        self._note(at, 1, 0, _KIND[kind], path_length, length, state, part)
-        return _Shape(at, kind, path_length, length)
+    def _noted(self, start: int, kind: int, path_length: int, state: int, part: int) -> _Shape:
+        length = self._in.position - start
+        self._note(start, 1, 0, _KIND[kind], path_length, length, state, part)
+        return _Shape(start, kind, path_length, length)
 
     def _note(
         self,
-        at: int,
+        start: int,
         count: int,
         stride: int,
         kind: int,
@@ -420,7 +422,7 @@ class _Decoder:
         size: int = 0,
     ) -> None:
         self._handles.note(
-            at,
+            start,
             count,
             stride,
             kind,
@@ -431,7 +433,7 @@ class _Decoder:
             state << 8 | part,
             size,
         )
-        if self._handles.noted >= _FLUSH or at - self._handles.first >= _FLUSH_BYTES:
+        if self._handles.noted >= _FLUSH or start - self._handles.first >= _FLUSH_BYTES:
             self._handles.flush(self._in.buffer, self._in.base)
 
     def _run(
@@ -439,29 +441,30 @@ class _Decoder:
         shape: _Shape,
         prefix: int,
         head: tuple[int, ...],
-        ascii_at: range,
+        text_offsets: range,
         left: int,
         state: int,
         part: int,
     ) -> int:
-        """Note the entries that follow the one just read, in one buffer with it, and are shaped as
-        it is; how many they are.
+        """Note the entries that follow in the buffer with the structure of the one just read.
+
+        Return how many they are.
         """
         window = self._in
-        entry, stride = shape.at - prefix, window.at - shape.at + prefix
+        entry, stride = shape.start - prefix, window.position - shape.start + prefix
         assert shape.kind is not None
         most = min(left, _FLUSH_BYTES // stride)
         count = uniform(
             window.buffer,
             entry,
             stride,
-            (head, ascii_at),
+            (head, text_offsets),
             (prefix, shape.kind, shape.path_length),
             most,
         )
         if count:
             self._note(
-                shape.at + stride,
+                shape.start + stride,
                 count,
                 stride,
                 _KIND[shape.kind],
@@ -470,5 +473,5 @@ class _Decoder:
                 state,
                 part,
             )
-            window.at += count * stride
+            window.position += count * stride
         return count

@@ -1,4 +1,4 @@
-"""What decoding a `_metadata` yields."""
+"""The model of a decoded `_metadata`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ WHOLE, KEY_GROUPS, META, SHARED, PRIVATE, DELTA, TASK_OWNED_DIR, SHARED_DIR = ra
 
 
 class Operator(NamedTuple):
-    """One operator. `id` is spelled as `OperatorID.toString()`: the 16 bytes in the order of the
-    file.
+    """One operator.
 
-    `name` and `uid` are None before v5 and where absent. `subtasks` counts the entries present.
+    `id` is spelled as `OperatorID.toString()` does: the 16 bytes in the order of the file. `name`
+    and `uid` are None before v5 and where absent. `subtasks` counts the entries present.
     """
 
     id: str
@@ -46,9 +46,9 @@ class Handle(NamedTuple):
     """One state handle: a row of `Metadata.handles`.
 
     `operator` is an index into `Metadata.operators`, `subtask` None for the coordinator. `path` is
-    as recorded (None when the handle names no file), `size` in bytes, `position` set for segments.
-    `start` and `length` are the handle's bytes in the file. `directory` rows are the two
-    directories of a type-17 handle: no state, but paths to be rewritten.
+    as recorded (None if the handle names no file), `size` is in bytes, and `position` is set for
+    segments. `start` and `length` are the handle's bytes in the file. Rows of the kind `directory`
+    are the two directories of a type-17 handle. They hold no state, but their paths are rewritten.
     """
 
     operator: int | None
@@ -68,7 +68,7 @@ class Metadata:
     """A decoded `_metadata` of `length` bytes, which lies in the directory `base_uri`.
 
     `inline_bytes` counts byte-stream handles and in-memory changelog increments; `changelog` and
-    `file_merging` tell whether any handle is of those kinds.
+    `file_merging` are True if any handle is of those kinds.
     """
 
     version: int

@@ -1,5 +1,6 @@
-"""Java's modified UTF-8, as `DataOutputStream.writeUTF` writes it: NUL is C0 80, a code point above
-U+FFFF two surrogates.
+"""Java's modified UTF-8, as `DataOutputStream.writeUTF` writes it.
+
+NUL is C0 80, and a code point above U+FFFF is two surrogates.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ LONGEST = 65_535  # bytes; the length is an unsigned 16-bit number
 
 
 def decode(data: bytes) -> str:
-    """The text.
+    """Return the text of some bytes in modified UTF-8.
 
     A lone surrogate stays one, as in Java. Raises `ValueError` for bytes that Java would not write.
     """
@@ -19,17 +20,15 @@ def decode(data: bytes) -> str:
     if max(data) >= 0xF0:
         raise ValueError("a four-byte sequence, which modified UTF-8 does not have")
     text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
-    return (
-        text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        if b"\xed" in data
-        else text
-    )
+    if b"\xed" not in data:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def encode(text: str) -> bytes:
-    """The bytes, without their length.
+    """Return the bytes of a text in modified UTF-8, without their length.
 
-    Raises `MetadataError` if there are more than the format holds.
+    Raises `MetadataError` if there are more of them than the format holds.
     """
     if text.isascii():
         data = text.encode("ascii").replace(b"\0", b"\xc0\x80")
@@ -39,7 +38,7 @@ def encode(text: str) -> bytes:
         data = "".join(characters).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     if len(data) > LONGEST:
         raise MetadataError(
-            f"a path of {len(data)} bytes cannot be recorded, the format holds at most {LONGEST:,}:"
-            f" {text[:60]}…"
+            f"a path of {len(data)} bytes cannot be recorded: the format holds at most"
+            f" {LONGEST:,}. It begins with {text[:60]}…"
         )
     return data

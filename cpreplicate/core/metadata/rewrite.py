@@ -1,7 +1,7 @@
-"""Rewriting by splicing: handles are replaced one by one, everything else stays byte for byte.
+"""Rewriting by splicing: handles are replaced one by one, and every other byte stays.
 
-No length encloses operator state in any version, so a handle may take another length than the one
-it replaces.
+No version has a length field that encloses operator state. A handle may therefore take another
+length than the one it replaces.
 """
 
 from __future__ import annotations
@@ -15,40 +15,44 @@ from cpreplicate.core.metadata.model import Handle, Metadata
 from cpreplicate.core.metadata.window import read_fully
 from cpreplicate.errors import MetadataError
 
-_CHUNK = 4 << 20  # bytes; a chunk that is yielded is at most that, or one piece
+_CHUNK = 4 << 20  # bytes; a yielded chunk is at most as long, unless it is one long piece
 _SEGMENT_PATH = 21  # type 15: u8 type, i64 position, i64 size, i32 scope, then the path
 
 
 class Absolute(NamedTuple):
-    """Spell the reference as this absolute URI: a `FileStateHandle`, or the path of a segment or
-    directory.
+    """An absolute URI as the new spelling of a reference.
+
+    It becomes a `FileStateHandle`, or the path of a segment or directory.
     """
 
     path: str
 
 
 class Relative(NamedTuple):
-    """Spell the reference relative to the directory of the `_metadata`: a
-    `RelativeFileStateHandle`.
+    """A path relative to the directory of the `_metadata` as the new spelling of a reference.
+
+    It becomes a `RelativeFileStateHandle`.
     """
 
     path: str
 
 
 Spelling: TypeAlias = Absolute | Relative
-Respell: TypeAlias = Callable[[Handle], Spelling | None]
+PathRewriter: TypeAlias = Callable[[Handle], Spelling | None]
+"""Return the new spelling of a handle's path, or None to leave the handle as it is."""
 
 
-def rewrite(data: bytes | BinaryIO, metadata: Metadata, respell: Respell) -> Iterator[bytes]:
-    """The bytes of `data`, of which `metadata` was decoded, with the handles respelled for which
-    `respell` says so.
+def rewrite(
+    data: bytes | BinaryIO, metadata: Metadata, path_rewriter: PathRewriter
+) -> Iterator[bytes]:
+    """Yield the bytes of `data`, from which `metadata` was decoded, with rewritten paths.
 
-    None leaves a handle as it is. Raises `ValueError` for a relative segment or directory, which
-    Flink has no form for, and `MetadataError` for a path that is longer than the format holds.
+    Raises `ValueError` for a relative segment or directory, which Flink has no form for, and
+    `MetadataError` for a path that is longer than the format holds.
     """
     pieces: list[bytes] = []
     size = 0
-    for piece in _pieces(_Source(data, metadata.length), metadata, respell):
+    for piece in _pieces(_Source(data, metadata.length), metadata, path_rewriter):
         if size + len(piece) > _CHUNK:
             yield b"".join(pieces)
             pieces, size = [], 0
@@ -57,26 +61,26 @@ def rewrite(data: bytes | BinaryIO, metadata: Metadata, respell: Respell) -> Ite
     yield b"".join(pieces)
 
 
-def _pieces(source: _Source, metadata: Metadata, respell: Respell) -> Iterator[bytes]:
-    done = 0
+def _pieces(source: _Source, metadata: Metadata, path_rewriter: PathRewriter) -> Iterator[bytes]:
+    copied = 0
     for handle in metadata.handles:
-        spelling = None if handle.path is None else respell(handle)
+        spelling = None if handle.path is None else path_rewriter(handle)
         if spelling is None:
             continue
-        yield from source.between(done, handle.start)
+        yield from source.between(copied, handle.start)
         yield encoded(handle, spelling, source.read(handle.start, handle.length))
-        done = handle.start + handle.length
-    yield from source.between(done, metadata.length)
+        copied = handle.start + handle.length
+    yield from source.between(copied, metadata.length)
 
 
 def encoded(handle: Handle, spelling: Spelling, original: bytes) -> bytes:
-    """The bytes of a handle under another spelling; `original` are those it had."""
+    """Return the bytes of a handle with another spelling; `original` are its bytes in the file."""
     path = mutf8.encode(spelling.path)
     text = struct.pack(">H", len(path)) + path
     if handle.kind in ("segment", "directory"):
         if isinstance(spelling, Relative):
             raise ValueError(
-                f"a {handle.kind} has no relative form, {spelling.path!r} was asked for"
+                f"a {handle.kind} has no relative form, but {spelling.path!r} was given"
             )
         return text if handle.kind == "directory" else _resegmented(original, text)
     size = struct.pack(">q", handle.size)
@@ -89,37 +93,40 @@ def _resegmented(original: bytes, text: bytes) -> bytes:
 
 
 class _Source:
-    """Bytes or a stream, read from the begin to the end."""
+    """The original file, bytes or a stream, read from its beginning to its end."""
 
     def __init__(self, data: bytes | BinaryIO, length: int) -> None:
-        self._stream = None if isinstance(data, bytes | bytearray | memoryview) else data
-        self._buffer = b"" if self._stream is not None else bytes(data)  # type: ignore[arg-type]  # it is no stream here
+        self._stream: BinaryIO | None = None
+        self._buffer = b""
         self._base, self._length = 0, length
-        if self._stream is None and len(self._buffer) != length:
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            self._stream = data
+            return
+        self._buffer = bytes(data)
+        if len(self._buffer) != length:
             raise MetadataError(
-                f"byte {len(self._buffer)}: not the bytes that were decoded, those were {length}"
+                f"byte {len(self._buffer)}: the file changed since it was decoded, when it had"
+                f" {length} bytes"
             )
 
     def read(self, start: int, length: int) -> bytes:
-        at = start - self._base
-        if at + length > len(self._buffer):
+        offset = start - self._base
+        if offset + length > len(self._buffer):
             self._load(start, length)
-            at = 0
-        return self._buffer[at : at + length]
+            offset = 0
+        return self._buffer[offset : offset + length]
 
     def between(self, start: int, end: int) -> Iterator[bytes]:
-        for at in range(start, end, _CHUNK):
-            yield self.read(at, min(_CHUNK, end - at))
+        for offset in range(start, end, _CHUNK):
+            yield self.read(offset, min(_CHUNK, end - offset))
 
     def _load(self, start: int, length: int) -> None:
-        assert self._stream is not None, "bytes are all there"
+        assert self._stream is not None, "bytes are in the buffer from the start"
         self._stream.seek(start)
-        self._base, self._buffer = (
-            start,
-            read_fully(self._stream, min(_CHUNK, self._length - start)),
-        )
+        self._base = start
+        self._buffer = read_fully(self._stream, min(_CHUNK, self._length - start))
         if len(self._buffer) < length:
             raise MetadataError(
-                f"byte {start + len(self._buffer)}: the stream ended, {self._length} bytes were"
-                " expected"
+                f"byte {start + len(self._buffer)}: the stream ended, but {self._length} bytes"
+                " were expected"
             )

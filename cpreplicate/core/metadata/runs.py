@@ -1,24 +1,18 @@
-"""Runs: lists of files are long runs of entries of equal length, so most of a list can be checked
-as one block.
+"""Runs: consecutive entries of equal length, so that most of a list is checked as one block.
 
-The first entry tells where its *structure* lies: the bytes that say what follows (lengths, types,
-the sign of a size). Entries whose structure is the same have their fields at the same places. A
-column of one such byte over all entries is a slice with a stride, compared in C.
+The *structure* of an entry is the bytes that determine what follows: lengths, types, the sign of a
+size. Entries with the same structure have their fields at the same offsets. One such byte over all
+entries is a slice with a stride, which is compared in C.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-# entries; growing, so that lists without runs cost no second look at each entry
-_FIRST_TRY, _MORE, _MOST = (
-    64,
-    4,
-    65_536,
-)
-_LONGEST_TEXT = (
-    64  # bytes of names that are checked column by column; longer ones are read one by one
-)
+# entries in a block; blocks grow, so that lists without runs are hardly read twice
+_FIRST_BLOCK, _GROWTH, _MOST = 64, 4, 65_536
+# bytes of names that are checked column by column; entries with longer ones are read one by one
+_LONGEST_TEXT = 64
 
 
 def uniform(
@@ -29,56 +23,54 @@ def uniform(
     handle: tuple[int, int, int],
     left: int,
 ) -> int:
-    """How many entries behind the one at `entry`, of `stride` bytes, have its structure; at most
-    `left`.
+    """Return how many entries behind the one at `entry` have its structure, at most `left`.
 
-    `text` is (places of structure before the handle, places that must be ASCII), `handle` (place of
-    its type, type, length of its path), all places counted from the entry's begin. Paths are not
-    looked at here.
+    Each entry has `stride` bytes. `text` is (offsets of structure before the handle, offsets that
+    must be ASCII), and `handle` is (offset of its type, type, length of its path). All offsets
+    count from the beginning of the entry. Paths are not checked here.
     """
-    structure, ascii_at = _structure(stride, text[0], text[1].stop, handle)
-    if len(ascii_at) > _LONGEST_TEXT:
+    structure, text_offsets = _structure(stride, text[0], text[1].stop, handle)
+    if len(text_offsets) > _LONGEST_TEXT:
         return 0
     room = min(left, (len(buffer) - entry) // stride - 1, _MOST)
-    done, block = 0, _FIRST_TRY
-    while done < room:
-        count = min(block, room - done)
-        same = _same(buffer, entry, entry + (done + 1) * stride, stride, structure, count)
-        if (
-            ascii_at
-            and same
-            and not _ascii(buffer, entry + (done + 1) * stride, stride, ascii_at, same)
-        ):
-            return done
-        done += same
+    alike, block = 0, _FIRST_BLOCK
+    while alike < room:
+        count = min(block, room - alike)
+        first = entry + (alike + 1) * stride
+        same = _same(buffer, entry, first, stride, structure, count)
+        if text_offsets and same and not _ascii(buffer, first, stride, text_offsets, same):
+            return alike
+        alike += same
         if same < count:
             break
-        block *= _MORE
-    return done
+        block *= _GROWTH
+    return alike
 
 
 @lru_cache(maxsize=256)
 def _structure(
     stride: int, head: tuple[int, ...], text_end: int, handle: tuple[int, int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(places that must equal the first entry's, places that must be ASCII)."""
-    at, kind, path_length = handle
+    """Return (offsets that must equal the first entry's, offsets that must be ASCII)."""
+    start, kind, path_length = handle
     name = tuple(range(2, text_end))
     if kind == 2:  # type, size, path
-        return (*head, at, at + 1, at + 9, at + 10), name
+        return (*head, start, start + 1, start + 9, start + 10), name
     if kind == 6:  # type, path, size
-        return (*head, at, at + 1, at + 2, at + 3 + path_length), name
-    logical = at + 23 + path_length  # type 15: type, position, size, scope, path, logical file id
-    fixed = (at, at + 1, at + 9, *range(at + 17, at + 23), logical, logical + 1)
+        return (*head, start, start + 1, start + 2, start + 3 + path_length), name
+    logical = (
+        start + 23 + path_length
+    )  # type 15: type, position, size, scope, path, logical file id
+    fixed = (start, start + 1, start + 9, *range(start + 17, start + 23), logical, logical + 1)
     return (*head, *fixed), (*name, *range(logical + 2, stride))
 
 
 def _same(
     buffer: bytes, entry: int, first: int, stride: int, structure: tuple[int, ...], count: int
 ) -> int:
-    for place in structure:
-        column = buffer[first + place : first + (count - 1) * stride + place + 1 : stride]
-        expected = buffer[entry + place : entry + place + 1]
+    for offset in structure:
+        column = buffer[first + offset : first + (count - 1) * stride + offset + 1 : stride]
+        expected = buffer[entry + offset : entry + offset + 1]
         if column != expected * count:
             count = len(column) - len(column.lstrip(expected))
             if not count:
@@ -86,9 +78,10 @@ def _same(
     return count
 
 
-def _ascii(buffer: bytes, first: int, stride: int, places: tuple[int, ...], count: int) -> bool:
+def _ascii(buffer: bytes, first: int, stride: int, offsets: tuple[int, ...], count: int) -> bool:
     end = first + (count - 1) * stride + 1
-    for place in places:  # noqa: SIM110  # a generator costs as much as the check where lists are short
-        if not buffer[first + place : end + place : stride].isascii():
+    # a generator costs as much as the check where lists are short
+    for offset in offsets:  # noqa: SIM110  # see the line before
+        if not buffer[first + offset : end + offset : stride].isascii():
             return False
     return True
