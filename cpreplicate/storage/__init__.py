@@ -1,5 +1,9 @@
-"""Places and what can be done there; see `base.Storage` for the verbs and their guarantees."""
+"""Storages: the filesystems and services that hold files.
 
+See `base.Storage` for the verbs and their guarantees.
+"""
+
+import cpreplicate.storage.builtin  # noqa: F401  # registers the storages
 from cpreplicate.storage.base import (
     TEMPORARY,
     FileStatus,

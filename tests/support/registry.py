@@ -6,18 +6,17 @@ import contextlib
 from collections.abc import Iterator
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.sides import _overrides
+from cpreplicate.storage.registry import register, unregister
 
 
 @contextlib.contextmanager
 def serving(scheme: str, storage: Storage) -> Iterator[None]:
     """Serve a scheme with another storage for a while, in this process only."""
-    before = _overrides.get(scheme)
-    _overrides[scheme] = storage
+    replaced = register(scheme, lambda _filesystem, _options, _side: storage)
     try:
         yield
     finally:
-        if before is None:
-            del _overrides[scheme]
+        if replaced is None:
+            unregister(scheme)
         else:
-            _overrides[scheme] = before
+            register(scheme, replaced)
