@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends import hadoop_jvm
-from cpreplicate.storage.backends.hadoop_jvm import Exchange, Jvm
+from cpreplicate.storage.backends import jvm_client, jvm_launcher
+from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage
 from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.backends.rename_commit import RenamingStorage
+from cpreplicate.storage.backends.jvm_client import Exchange, Jvm
 from cpreplicate.storage.base import (
     Attributes,
     Content,
@@ -67,7 +67,7 @@ _SECURITY = ("SaslException", "GSSException", "KerberosAuthException", "LoginExc
 _UNAUTHENTICATED = ("Client cannot authenticate", "GSS initiate failed")
 
 
-class HadoopStorage(RenamingStorage):
+class HadoopStorage(HdfsClientStorage):
     """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement;
     atomic by `rename2`.
 
@@ -79,7 +79,6 @@ class HadoopStorage(RenamingStorage):
     # flight
     streams = 64
     copies_its_own = True
-    put_calls = 4  # create, addBlock, complete, rename2
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
         self._filesystem = filesystem
@@ -148,27 +147,9 @@ class HadoopStorage(RenamingStorage):
                 cluster.call("setPermission", path, permission)
             cluster.call("setTimes", path, milliseconds, milliseconds)
 
-    def delete(
-        self,
-        uri: str,
-        durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
-    ) -> bool:
-        try:
-            with self.translated_errors(uri) as cluster:
-                return bool(cluster.call("delete", cluster.path(uri), False))
-        except OSError as error:
-            if error.errno == errno.ENOTEMPTY:
-                raise IsADirectoryError(errno.EISDIR, "is a directory", uri) from error
-            raise
-
-    def rmdir(self, uri: str) -> bool:
-        status = self.stat(uri)
-        if status is None or not status.is_directory:
-            return False
-        try:
-            return self.delete(uri)
-        except IsADirectoryError:
-            return False
+    def delete_path(self, uri: str) -> bool:
+        with self.translated_errors(uri) as cluster:
+            return bool(cluster.call("delete", cluster.path(uri), False))
 
     def known_crc32c(self, uri: str) -> int | None:
         """What the checksums that the DataNodes keep amount to (`CompositeCrcFileChecksum`).
@@ -243,13 +224,13 @@ class HadoopStorage(RenamingStorage):
         Turns what Java throws meanwhile into the errors of the seam.
         """
         refuse_unusable(uri)
-        jvm = hadoop_jvm.jvm()
+        jvm = jvm_launcher.jvm()
         try:
             yield self._reached(jvm)
-        except hadoop_jvm.Thrown as error:
+        except jvm_client.Thrown as error:
             raise _told(jvm, error.java_exception, uri) from None
-        except hadoop_jvm.Gone as error:
-            hadoop_jvm.forget(jvm)
+        except jvm_client.Gone as error:
+            jvm_launcher.forget(jvm)
             raise Transient(errno.EIO, "the JVM of Hadoop's client is gone", uri) from error
 
     def _reached(self, jvm: Jvm) -> _Cluster:
@@ -361,7 +342,7 @@ class _Cluster:
 
     def close_quietly(self, closeable: Any) -> None:
         """Close what may be broken."""
-        with contextlib.suppress(hadoop_jvm.Failed):
+        with contextlib.suppress(jvm_client.Failed):
             self.jvm.call(closeable, "close")
 
     def _found_defaults(self, path: Any, write: WriteSettings) -> tuple[int, int]:
@@ -463,7 +444,7 @@ def _write(jvm: Jvm, out: Any, data: memoryview) -> None:
 def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
     try:
         return _Cluster(jvm, filesystem, options)
-    except hadoop_jvm.Thrown as error:
+    except jvm_client.Thrown as error:
         thrown = ": ".join(_thrown(jvm, error.java_exception))
         # a host, for it has a port
         if "UnknownHostException" in thrown and ":" in places.name(filesystem):
@@ -562,7 +543,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 def _told(jvm: Jvm, thrown: Any, uri: str) -> OSError:
     try:
         name, message = _thrown(jvm, thrown)
-    except hadoop_jvm.Failed:
+    except jvm_client.Failed:
         return Transient(errno.EIO, "Hadoop's client failed, and its JVM is gone", uri)
     if name.endswith(_SECURITY) or any(sign in message for sign in _UNAUTHENTICATED):
         return PermissionError(errno.EACCES, f"{message[:300]}; see docs/kerberos.md", uri)

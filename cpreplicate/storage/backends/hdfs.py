@@ -1,8 +1,8 @@
-"""`hdfs:` and `viewfs:` through hdfs-native: no JVM, many files in flight from one process.
+"""`hdfs:` and `viewfs:` through hdfs-native: no JVM, and many files in flight from one process.
 
-Its fsspec class is not used: it cuts paths at `?` and `#`, and leaving its files by an exception
-publishes a torn one. The environment (HADOOP_CONF_DIR) is not consulted: what is needed to reach a
-cluster comes with its options.
+Its fsspec class is not used. It cuts paths at `?` and `#`, and it publishes a partial file when an
+exception leaves a `with` block. The environment (HADOOP_CONF_DIR) is not consulted: everything
+needed to reach a cluster is in its options.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from cpreplicate.core import uri as places
+from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, path_of
 from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import (
     CHUNK,
     Attributes,
@@ -33,13 +33,19 @@ from cpreplicate.storage.settings import WriteSettings
 if TYPE_CHECKING:
     from hdfs_native import Client, FileReader
 
-_NO_CONFIGURATION = (  # a directory must be named, else hdfs-native reads that of the environment
-    "/nonexistent"
-)
+# a directory must be named, else hdfs-native reads that of the environment
+_NO_CONFIGURATION = "/nonexistent"
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
-_MAY_PASS = ("DataTransferError", "ChecksumError", "BlocksNotFound", "ErasureCodingError", "InternalError", "OperationFailed",
-             "InvalidRPCResponse")  # fmt: skip
-# what is not there is tried again by the seam, which knows when a whole cluster is down
+_MAY_PASS = (
+    "DataTransferError",
+    "ChecksumError",
+    "BlocksNotFound",
+    "ErasureCodingError",
+    "InternalError",
+    "OperationFailed",
+    "InvalidRPCResponse",
+)
+# few tries: `Retrying` tries again, and knows when a whole cluster is down
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "3",
     "dfs.client.failover.sleep.base.millis": "100",
@@ -50,18 +56,17 @@ _ADDRESS = re.compile(r'ip_addr: "([^"]*)".*?xfer_port: (\d+)', re.DOTALL)
 _SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
 
 
-class HdfsStorage(RenamingStorage):
-    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement;
-    atomic by `rename2`.
+class HdfsStorage(HdfsClientStorage):
+    """One nameservice, NameNode or viewfs mount table.
 
-    `ClientProtocol.rename2` with OVERWRITE replaces a file in one step, and without it fails where
-    one is, unlike the old `rename`, which moves into a directory of that name.
+    A file is durable when the DataNodes have acknowledged it, and renames are atomic by
+    `ClientProtocol.rename2`. With OVERWRITE it replaces a file in one step, and without it fails if
+    a file is there. The old `rename` would move into a directory of that name.
     """
 
-    # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in
-    # flight
+    # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput needs many
+    # files in flight
     streams = 64
-    put_calls = 4  # create, addBlock, complete, rename2
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
         self._filesystem = filesystem
@@ -70,24 +75,24 @@ class HdfsStorage(RenamingStorage):
 
     def open(self, uri: str) -> BinaryIO:
         with _translated_errors(uri):
-            return cast(BinaryIO, _Stream(_Reader(self._client.read(_path(uri)), uri), CHUNK))
+            return cast(BinaryIO, _Stream(_Reader(self._client.read(path_of(uri)), uri), CHUNK))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
             with _translated_errors(uri):
-                return _status(uri, self._client.get_file_info(_path(uri)))
+                return _status(uri, self._client.get_file_info(path_of(uri)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def list(self, uri: str) -> list[FileStatus]:
         try:
             with _translated_errors(uri):
-                found = list(self._client.list_status(_path(uri)))
+                statuses = list(self._client.list_status(path_of(uri)))
         except FileNotFoundError:
             return []
-        if len(found) == 1 and not found[0].isdir and found[0].path == _path(uri):
+        if len(statuses) == 1 and not statuses[0].isdir and statuses[0].path == path_of(uri):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
-        return [_status(places.join(uri, places.name(each.path)), each) for each in found]
+        return [_status(uris.join(uri, uris.name(status.path)), status) for status in statuses]
 
     def write_new(self, uri: str, content: Content) -> int:
         from hdfs_native import WriteOptions
@@ -99,8 +104,8 @@ class HdfsStorage(RenamingStorage):
         )
         length, chunks = 0, content()  # first: a source that is not there costs no call here
         with _translated_errors(uri):
-            writer = self._client.create(_path(uri), options)
-        for chunk in chunks:  # outside: what the source says is not of this place
+            writer = self._client.create(path_of(uri), options)
+        for chunk in chunks:  # outside: an error of the source must not name this file
             with _translated_errors(uri):
                 length += writer.write(chunk)
         with _translated_errors(uri):
@@ -111,7 +116,7 @@ class HdfsStorage(RenamingStorage):
         refuse_unusable(new_uri)
         try:
             with _translated_errors(new_uri):
-                self._client.rename(_path(uri), _path(new_uri), overwrite=replace)
+                self._client.rename(path_of(uri), path_of(new_uri), overwrite=replace)
         except FileNotFoundError:
             return False
         return True
@@ -119,37 +124,20 @@ class HdfsStorage(RenamingStorage):
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         with _translated_errors(uri):
             if attributes.permission is not None:
-                self._client.set_permission(_path(uri), attributes.permission)
+                self._client.set_permission(path_of(uri), attributes.permission)
             self._client.set_times(
-                _path(uri), int(attributes.modified * 1000), int(attributes.modified * 1000)
+                path_of(uri), int(attributes.modified * 1000), int(attributes.modified * 1000)
             )
 
-    def delete(
-        self,
-        uri: str,
-        durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
-    ) -> bool:
-        try:
-            with _translated_errors(uri):
-                return self._client.delete(_path(uri), recursive=False)
-        except OSError as error:
-            if error.errno == errno.ENOTEMPTY:
-                raise IsADirectoryError(errno.EISDIR, "is a directory", uri) from error
-            raise
-
-    def rmdir(self, uri: str) -> bool:
-        status = self.stat(uri)
-        if status is None or not status.is_directory:
-            return False
-        try:
-            return self.delete(uri)
-        except IsADirectoryError:
-            return False
+    def delete_path(self, uri: str) -> bool:
+        with _translated_errors(uri):
+            return self._client.delete(path_of(uri), recursive=False)
 
 
 class _Stream(Streamed):
-    """A file in packets of 64 KiB: the next is under way while one is written, which larger pieces
-    would wait for.
+    """A file in packets of 64 KiB.
+
+    The next packet is under way while one is written. Larger pieces would wait for it.
     """
 
     def __init__(self, raw: _Reader, size: int) -> None:
@@ -161,7 +149,7 @@ class _Stream(Streamed):
 
 
 class _Reader(io.RawIOBase):
-    """A file as a stream: read in order through one connection a block, started anew after a seek."""
+    """A file as a raw stream, read through one connection a block and again after a seek."""
 
     def __init__(self, file: FileReader, uri: str) -> None:
         self._file, self._uri = file, uri
@@ -194,7 +182,7 @@ class _Reader(io.RawIOBase):
         return count
 
     def pieces(self) -> Iterator[bytes]:
-        """What the DataNodes send, as it comes."""
+        """Yield what the DataNodes send, as it arrives."""
         while True:
             with _translated_errors(self._uri):
                 piece = self._next_chunk()
@@ -222,58 +210,53 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
             " dependency of cpreplicate: install it with `pip install hdfs-native`, here and on"
             " every executor"
         ) from error
-    # who started the run, not who runs the executor; hdfs-native knows no other way
+    # the user of the run, not that of the executor; hdfs-native has no other setting for it
     if "hadoop.user.name" in options:
         os.environ["HADOOP_USER_NAME"] = options["hadoop.user.name"]
     try:
         return Client(filesystem, _PATIENCE | dict(options), config_dir=_NO_CONFIGURATION)
     except (RuntimeError, ValueError, OSError) as error:
         raise UsageError(
-            f"{filesystem}: {error}; name the directory of its hdfs-site.xml with --source-conf or"
+            f"{filesystem}: {error}. Name the directory of its hdfs-site.xml with --source-conf or"
             " --target-conf, or a NameNode with its port"
         ) from error
 
 
-def _path(uri: str) -> str:
-    refuse_unusable(uri)
-    return places.local_path(uri)
-
-
-def _status(uri: str, found: Any) -> FileStatus:
-    modified, permission = found.modification_time / 1000, found.permission & 0o7777
-    return FileStatus(uri, places.name(uri), found.length, found.isdir, modified, permission)
+def _status(uri: str, status: Any) -> FileStatus:
+    modified, permission = status.modification_time / 1000, status.permission & 0o7777
+    return FileStatus(uri, uris.name(uri), status.length, status.isdir, modified, permission)
 
 
 @contextlib.contextmanager
 def _translated_errors(uri: str) -> Iterator[None]:
-    """Turn what hdfs-native raises into the errors of the seam."""
+    """Translate the exceptions of hdfs-native into those of `Storage`."""
     try:
         yield
     except (FileNotFoundError, FileExistsError, IsADirectoryError) as error:
         raise type(error)(error.errno or errno.ENOENT, str(error), uri) from error
     except NotImplementedError as error:  # as for a file in an encryption zone
         raise OSError(
-            errno.ENOTSUP, f"hdfs-native cannot do this ({error}); use --hdfs-client hadoop", uri
+            errno.ENOTSUP, f"hdfs-native cannot do this ({error}). Use --hdfs-client hadoop", uri
         ) from error
     except OSError as error:
         if error.filename is not None:
             raise
         raise Transient(errno.EIO, str(error), uri) from error
     except RuntimeError as error:
-        raise _told(str(error), uri) from error
+        raise _translated(str(error), uri) from error
 
 
-def _told(text: str, uri: str) -> OSError:
+def _translated(text: str, uri: str) -> OSError:
     rpc = _RPC_ERROR.fullmatch(text)
     if rpc:
         return translated(rpc[1], rpc[2], uri)
     if text.startswith(_SECURITY):
-        return PermissionError(errno.EACCES, f"{text[:300]}; see docs/kerberos.md", uri)
+        return PermissionError(errno.EACCES, f"{text[:300]}. See docs/kerberos.md", uri)
     kind = Transient if text.startswith(_MAY_PASS) else OSError
     return kind(errno.EIO, _NODES.sub(_addresses, text)[:400], uri)
 
 
 def _addresses(nodes: re.Match[str]) -> str:
-    """Of what hdfs-native prints of DataNodes, their addresses."""
-    found = _ADDRESS.findall(nodes[0])
-    return ": " + ", ".join(f"{host}:{port}" for host, port in found) if found else ""
+    """Return the addresses of the DataNodes that hdfs-native prints in full."""
+    addresses = _ADDRESS.findall(nodes[0])
+    return ": " + ", ".join(f"{host}:{port}" for host, port in addresses) if addresses else ""

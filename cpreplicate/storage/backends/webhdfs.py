@@ -15,15 +15,14 @@ from urllib.parse import quote
 
 from cpreplicate.core import uri as places
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, path_of
 from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import (
     CHUNK,
     Attributes,
     Content,
     FileStatus,
     Transient,
-    refuse_unusable,
 )
 from cpreplicate.storage.settings import WriteSettings
 
@@ -35,23 +34,19 @@ except ImportError as missing:
     ) from missing
 
 # seconds to connect and between two bytes; requests itself waits without a limit
-_TIMEOUTS = (
-    10.0,
-    120.0,
-)
+_TIMEOUTS = (10.0, 120.0)
 # a DataNode creates the file of an interrupted request in this time; then it can be deleted
 _SETTLE_SECONDS = 1.0
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
 
 
-class WebHdfsStorage(RenamingStorage):
+class WebHdfsStorage(HdfsClientStorage):
     """One NameNode's HTTP server.
 
     The guarantees are those of HDFS: `renameoptions` makes RENAME call `rename2`.
     """
 
     streams = 16
-    put_calls = 4
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
         self._client = _Client(filesystem, options)
@@ -99,7 +94,7 @@ class WebHdfsStorage(RenamingStorage):
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
         options = {
-            "destination": _path(new_uri),
+            "destination": path_of(new_uri),
             "renameoptions": "OVERWRITE" if replace else "NONE",
         }
         try:
@@ -116,26 +111,8 @@ class WebHdfsStorage(RenamingStorage):
             "PUT", "SETTIMES", uri, modificationtime=milliseconds, accesstime=milliseconds
         )
 
-    def delete(
-        self,
-        uri: str,
-        durable: bool = False,  # noqa: ARG002  # the edit log is synced before the answer
-    ) -> bool:
-        try:
-            return bool(self._client.query("DELETE", "DELETE", uri, recursive="false")["boolean"])
-        except OSError as error:
-            if error.errno == errno.ENOTEMPTY:
-                raise IsADirectoryError(errno.EISDIR, "is a directory", uri) from error
-            raise
-
-    def rmdir(self, uri: str) -> bool:
-        status = self.stat(uri)
-        if status is None or not status.is_directory:
-            return False
-        try:
-            return self.delete(uri)
-        except IsADirectoryError:
-            return False
+    def delete_path(self, uri: str) -> bool:
+        return bool(self._client.query("DELETE", "DELETE", uri, recursive="false")["boolean"])
 
 
 class _Reader(io.RawIOBase):
@@ -237,7 +214,7 @@ class _Client:
         )
 
     def _url(self, uri: str) -> str:
-        return self._address + quote(_path(uri))
+        return self._address + quote(path_of(uri))
 
     def _parameters(self, op: str, parameters: Mapping[str, object]) -> dict[str, Any]:
         return {**parameters, **self._identity, "op": op}
@@ -249,9 +226,8 @@ class _Client:
             if remote is None:
                 response.raise_for_status()
                 return response
-        except (
-            requests.RequestException
-        ) as error:  # its text may hold a token, and so may those of its causes
+        except requests.RequestException as error:
+            # its text may hold a token, and so may those of its causes
             text = _SECRET.sub(r"\1=…", str(error))[:300]
             raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
         raise translated(*remote, uri)
@@ -331,11 +307,6 @@ def _kerberos(filesystem: str) -> requests.auth.AuthBase:
             " executor"
         ) from error
     return cast(requests.auth.AuthBase, HTTPKerberosAuth())
-
-
-def _path(uri: str) -> str:
-    refuse_unusable(uri)
-    return places.local_path(uri)
 
 
 def _status(uri: str, status: Mapping[str, Any]) -> FileStatus:

@@ -3,10 +3,10 @@ that lives.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 import uuid
@@ -17,7 +17,7 @@ import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import ShortSource, SourceMissing
-from cpreplicate.storage.backends import hadoop_jvm as gateways
+from cpreplicate.storage.backends import jvm_launcher
 from cpreplicate.storage.backends.hadoop import HadoopStorage
 from cpreplicate.storage.base import Transient
 from cpreplicate.storage.settings import WriteSettings
@@ -167,24 +167,35 @@ def test_what_is_open_for_long_is_read_to_its_end(clusters, a, place):
         assert stream.read() == BYTES[5:]
 
 
-def test_without_java_one_is_told_before_anything_happens(monkeypatch):
-    monkeypatch.setattr(gateways, "_current", None)
-    monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(UsageError, match="--hdfs-client hadoop needs Java 17 or later; install it"):
-        HadoopStorage("hdfs://localhost:1", {}, WriteSettings())
+def refusal_in_a_new_process(**environment: str) -> str:
+    """Return the message of the `UsageError` that a process without a JVM raises."""
+    code = """
+        from cpreplicate.errors import UsageError
+        from cpreplicate.storage.backends.hadoop import HadoopStorage
+        from cpreplicate.storage.settings import WriteSettings
+        try:
+            HadoopStorage("hdfs://localhost:1", {}, WriteSettings())
+        except UsageError as error:
+            print(error)
+    """
+    inherited = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    env = {**inherited, **environment}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_java_that_does_not_start_is_told(monkeypatch, tmp_path):
+def test_missing_java_is_a_usage_error_before_anything_happens():
+    message = refusal_in_a_new_process(PATH="/nonexistent")
+    assert message.startswith("--hdfs-client hadoop needs Java 17 or later. Install it")
+
+
+def test_a_java_that_does_not_start_is_a_usage_error_with_its_output(tmp_path):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho Unrecognized option >&2\nexit 1\n")
     java.chmod(0o755)
-    monkeypatch.setattr(gateways, "_current", None)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no JVM of this process is found
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=r"Unrecognized option; .* needs Java 17"):
-        HadoopStorage("hdfs://localhost:1", {}, WriteSettings())
+    message = refusal_in_a_new_process(JAVA_HOME=str(tmp_path))
+    assert re.search(r"Unrecognized option\. .* needs Java 17", message)
 
 
 def test_a_cluster_that_is_not_known_is_told_at_once():
@@ -203,7 +214,7 @@ def test_a_host_that_cannot_be_resolved_may_be_resolved_later():
 
 @pytest.fixture
 def run():
-    """Starts a Python process that may use the JVM by `gateway.jvm()`.
+    """Starts a Python process that may use the JVM by `jvm_launcher.jvm()`.
 
     Returns it and the PID of the JVM that it prints.
     """
@@ -212,8 +223,7 @@ def run():
     def start(code):
         source = (
             "import os, signal, sys, time\n"
-            "from cpreplicate.storage.backends import hadoop_jvm as gateway\n"
-            + textwrap.dedent(code)
+            "from cpreplicate.storage.backends import jvm_launcher\n" + textwrap.dedent(code)
         )
         process = subprocess.Popen(
             [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -241,12 +251,12 @@ def ends(pid, seconds=10):
     return not lives(pid)
 
 
-USES = "print(gateway.jvm().address.pid, flush=True)\n"
+USES = "print(jvm_launcher.jvm().address.pid, flush=True)\n"
 
 
 def test_the_jvm_ends_with_its_process_and_leaves_nothing(run):
     process, jvm = run(
-        USES + "directory = os.path.dirname(gateway.jvm().address.pipe); print(directory)"
+        USES + "directory = os.path.dirname(jvm_launcher.jvm().address.pipe); print(directory)"
     )
     assert process.wait(10) == 0
     assert not lives(jvm)
@@ -262,8 +272,8 @@ def test_the_jvm_ends_with_a_process_that_was_killed(run):
 
 def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
     process, jvm = run("""
-        signal.signal(signal.SIGINT, lambda *_: os.write(1, f"{gateway.jvm().is_there()}\\n".encode()))  # amid a print, too
-        print(gateway.jvm().address.pid, flush=True)
+        signal.signal(signal.SIGINT, lambda *_: os.write(1, f"{jvm_launcher.jvm().is_there()}\\n".encode()))  # amid a print, too
+        print(jvm_launcher.jvm().address.pid, flush=True)
         sys.stdin.read()
     """)
     process.send_signal(signal.SIGINT)
@@ -276,10 +286,10 @@ def test_what_is_forked_uses_the_same_jvm(run):
         USES
         + """
 if os.fork() == 0:
-    print(gateway.jvm().address.pid, gateway.jvm().is_there(), flush=True)
+    print(jvm_launcher.jvm().address.pid, jvm_launcher.jvm().is_there(), flush=True)
     os._exit(0)
 os.wait()
-print(gateway.jvm().is_there(), flush=True)
+print(jvm_launcher.jvm().is_there(), flush=True)
 """
     )
     assert process.communicate()[0].splitlines() == [f"{jvm} True", "True"]
@@ -292,9 +302,9 @@ def test_the_workers_of_an_executor_share_one_jvm_until_the_last_has_ended(run):
     process, jvm = run("""
         sys.modules["pyspark.worker"] = sys
         def worker():
-            print(gateway.jvm().address.pid, flush=True)
+            print(jvm_launcher.jvm().address.pid, flush=True)
             os.read(0, 1)
-            print(gateway.jvm().is_there(), flush=True)
+            print(jvm_launcher.jvm().is_there(), flush=True)
             os._exit(0)
         for _ in range(3):
             os.fork() or worker()
@@ -318,10 +328,10 @@ def test_the_workers_of_an_executor_share_one_jvm_until_the_last_has_ended(run):
 def test_a_jvm_that_died_is_started_anew(clusters, place):
     files = storage(clusters.a)
     uri = put(files, f"{clusters.a.uri}{place}", b"abc")
-    died = gateways.jvm().address.pid
+    died = jvm_launcher.jvm().address.pid
     os.kill(died, signal.SIGKILL)
     assert ends(died)
     with pytest.raises(Transient, match="JVM"):
         files.stat(uri)
     assert read(files, uri) == b"abc"
-    assert gateways.jvm().address.pid != died
+    assert jvm_launcher.jvm().address.pid != died
