@@ -16,7 +16,7 @@ import click
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
 from cpreplicate.storage.backends.hadoop_conf import read
-from cpreplicate.storage.narration import narrate_with
+from cpreplicate.storage.retry_reports import report_retries_to
 from cpreplicate.storage.sides import Options
 from cpreplicate.storage.wrappers.limits import new_limits
 
@@ -217,7 +217,7 @@ class ContentOptions(OptionValues):
 def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     """Return the narrator of a command, and have the retries of its storages printed by it."""
     notify = ProgressOptions.from_mapping(values).narrator()
-    narrate_with(notify)
+    report_retries_to(notify)
     return notify
 
 

@@ -1,13 +1,12 @@
-"""A PySpark job over executors: one task a batch, batches and outcomes as Arrow.
+"""The runner on Spark: one task a batch, with batches and outcomes as Arrow.
 
-Imports pyspark.
+It imports pyspark.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 import sys
 import threading
 import uuid
@@ -25,7 +24,7 @@ from cpreplicate.runners.batching import batches
 from cpreplicate.runners.copies import Copies, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.spark import executors, session
+from cpreplicate.runners.spark import executors, failures, session
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
 from cpreplicate.runners.spark.transport import (
     IndexedOutcome,
@@ -42,26 +41,21 @@ from cpreplicate.storage.wrappers.limits import pace
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _Batch = Sequence[Task]
-_LOOK = 0.5  # seconds between two looks whether a job is to be cancelled
+_CANCEL_SECONDS = 0.5  # between two checks whether a job is to be cancelled
 # for short tasks: each costs its slot some 50 ms, most of it waiting (measured on 4.3), more than a
-# look
+# check of one job
 _TASKS_A_SLOT = 32
 _MANY = sys.maxsize
 _POOL = "spark.scheduler.pool"
-_LAST = 0  # an attempt with this number or a higher one tells failures instead of failing
-
-
-class BatchFailed(Exception):
-    """Raised in a task so that Spark tries its batch again, on another executor if it can."""
+_LAST = 0  # an attempt with this number or a higher one reports failures instead of failing
 
 
 class SparkRunner:
-    """Executes batches as Spark tasks. The session starts with the first `run` and stops with the
-    context.
+    """A runner whose batches are Spark tasks.
 
-    A batch that fails is tried again by Spark, without what it had finished. Where Spark gives the
-    whole job up, as when executors die at each try or a file fails on every one that may try it,
-    what is left is tried once more, file by file.
+    The session starts with the first `run` and stops with the context. Spark tries a batch that
+    fails again, without what it had finished. If Spark gives the whole job up, as when executors
+    die at each try or a file fails on every executor, the rest is tried once more, file by file.
     """
 
     name = "spark"
@@ -89,11 +83,10 @@ class SparkRunner:
     def run(
         self, actions: Sequence[Task], level: int = 0, done: Done | None = None
     ) -> list[Outcome]:
-        """Execute all; may be called from several threads. `level`: how important it is, 0 the
-        most, where levels are.
+        """Execute all actions; may be called from several threads.
 
-        Where Spark itself gives up, what is not known to be done is told as failed: it may have
-        been done.
+        `level` is how important they are, 0 the most, if the runner has levels. If Spark gives up,
+        an action that is not known to be done is reported as failed. It may have been done.
         """
         started = self._session()
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
@@ -101,22 +94,22 @@ class SparkRunner:
         outcomes, error = self._stage(actions, started, level, last, done)
         if self._is_cancelled:
             raise Stopped
-        if error is not None and (
-            left := [action for action in actions if action.target not in outcomes]
-        ):
-            _raise_if_mistaken(error)
-            if _is_running(started.context) and not _DIFFERENT.search(str(error)):
+        left = [action for action in actions if action.target not in outcomes]
+        if error is not None and left:
+            if failures.is_mistake(error):
+                raise error
+            if _is_running(started.context) and failures.difference(error) is None:
                 self._progress.retry()
-                again, error = self._stage(left, started, level, _LAST, done)
-                outcomes.update(again)
-        found = [outcomes.get(action.target) or _given_up(action, error) for action in actions]
-        self._progress.fail(sum(outcome.error is not None for outcome in found))
-        return found
+                retried, error = self._stage(left, started, level, _LAST, done)
+                outcomes.update(retried)
+        results = [outcomes.get(action.target) or _given_up(action, error) for action in actions]
+        self._progress.fail(sum(outcome.error is not None for outcome in results))
+        return results
 
     def map(
         self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
     ) -> list[_Out]:
-        """What a function returns for each, a task each unless they are very many, in their order."""
+        """Return what a function returns for each item, in order; one task each, unless they are many."""
         started = self._session()
         try:
             checked = _Checked(function, self._needs(places))
@@ -126,8 +119,9 @@ class SparkRunner:
         except session.LOST as error:
             if self._is_cancelled:
                 raise Stopped from error
-            _raise_if_mistaken(error)
-            raise CpreplicateError(_why_given_up(error)) from error
+            if failures.is_mistake(error):
+                raise
+            raise CpreplicateError(failures.why_given_up(error)) from error
 
     def _needs(self, places: Iterable[str]) -> executors.Needs:
         return executors.needs(sorted({place.partition(":")[0] for place in places}), self._sides)
@@ -140,7 +134,7 @@ class SparkRunner:
                 _cancel(self._started.context, group)
 
     def limited(self, sides: Sides) -> Sides:
-        """Sides as executors are to see them: they ask the driver how fast they may go."""
+        """Return sides for executors, which ask the driver's rate limiter."""
         limits = sides.target.limits
         if limits.any:
             limits = limits._replace(address=self._session().address)
@@ -168,12 +162,12 @@ class SparkRunner:
         last: int,
         done: Done | None = None,
     ) -> tuple[dict[str, Outcome], Exception | None]:
-        """What came of the actions by their target; of some of them only if there is an error."""
+        """Return outcomes by target, and the error of Spark. With an error, outcomes may be missing."""
         packed = batches(
             actions, started.slots, self._execution.batch_bytes, self._execution.batch_files
         )
         number = next(self._numbers)
-        keyed = {f"{number}-{at}": batch for at, batch in enumerate(packed)}
+        keyed = {f"{number}-{index}": batch for index, batch in enumerate(packed)}
         for key, batch in keyed.items():
             self._reports.expect(key, batch, done)
         needs = self._needs(actions.places() if isinstance(actions, Copies) else _places(actions))
@@ -182,11 +176,13 @@ class SparkRunner:
         )
         encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
-            found = dict(self._collected(started.context, task, encoded, level))
-            told = [
-                each for key, batch in keyed.items() for each in decode_outcomes(found[key], batch)
+            results = dict(self._collected(started.context, task, encoded, level))
+            outcomes = [
+                indexed.outcome
+                for key, batch in keyed.items()
+                for indexed in decode_outcomes(results[key], batch)
             ]
-            return {each.outcome.target: each.outcome for each in told}, None
+            return {outcome.target: outcome for outcome in outcomes}, None
         except session.LOST as error:
             return self._known(keyed), error
         finally:
@@ -194,8 +190,8 @@ class SparkRunner:
                 self._reports.forget(key)
 
     def _known(self, keyed: Mapping[str, _Batch]) -> dict[str, Outcome]:
-        done = [outcome for key in keyed for outcome in self._reports.finished(key).values()]
-        return {outcome.target: outcome for outcome in done}
+        outcomes = [outcome for key in keyed for outcome in self._reports.finished(key).values()]
+        return {outcome.target: outcome for outcome in outcomes}
 
     def _collected(
         self,
@@ -205,10 +201,9 @@ class SparkRunner:
         level: int,
         most: int = _MANY,
     ) -> list[_Out]:
-        """A task for each, or `most` tasks.
+        """Return what a function returns for each item, in order, by at most `most` tasks.
 
-        Waits in this thread while another talks to the JVM: a signal must not come amid a py4j
-        call.
+        This thread waits while another one calls the JVM: a signal must not interrupt a py4j call.
         """
         group = f"cpreplicate-{uuid.uuid4().hex}"
 
@@ -216,16 +211,16 @@ class SparkRunner:
             if self._is_cancelled:
                 raise Stopped
             context.setJobGroup(group, "cpreplicate", interruptOnCancel=True)
-            context.setLocalProperty(_POOL, f"level-{level}" if self._levels else None)  # type: ignore[arg-type]  # or none
-            return list(
-                context.parallelize(items, max(1, min(most, len(items)))).map(function).collect()
-            )
+            pool_name = f"level-{level}" if self._levels else None
+            context.setLocalProperty(_POOL, pool_name)  # type: ignore[arg-type]  # takes None too
+            tasks = max(1, min(most, len(items)))
+            return list(context.parallelize(items, tasks).map(function).collect())
 
         self._groups.add(group)
         with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
             collecting = pool.submit(job)
             try:
-                while wait([collecting], _LOOK).not_done:
+                while wait([collecting], _CANCEL_SECONDS).not_done:
                     if self._is_cancelled:  # perhaps before Spark knew of the job
                         _cancel(context, group)
                 return collecting.result()
@@ -242,8 +237,8 @@ class SparkRunner:
                     self._started = self._start()
                 except session.LOST as error:  # as where no executor can be started at all
                     raise CpreplicateError(
-                        f"Spark ended while it started: {_reason(error)}; the cluster's own logs"
-                        " tell why, or --conf spark.log.level=INFO here. Nothing was copied"
+                        f"Spark ended while it started: {failures.reason(error)}. Look in the"
+                        " cluster's own logs, or use --conf spark.log.level=INFO. Nothing was copied"
                     ) from error
             return self._started
 
@@ -273,7 +268,7 @@ class _Started(NamedTuple):
 
 
 class _Checked:
-    """A function that is not called where an executor does not run what the driver runs."""
+    """A function that raises `Differs` where an executor does not run what the driver runs."""
 
     def __init__(self, function: Callable[[Any], Any], needs: executors.Needs) -> None:
         self._function, self._needs = function, needs
@@ -286,7 +281,7 @@ class _Checked:
 
 
 class _Task:
-    """One batch on an executor."""
+    """The function that executes one batch on an executor."""
 
     def __init__(
         self, sides: Sides, streams: int | None, address: Address, needs: executors.Needs, last: int
@@ -306,7 +301,7 @@ class _Task:
             outcomes = perform(left, self._sides, self._streams, watcher=reporter)
         failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
         if failed and attempt < self._last:
-            raise BatchFailed(
+            raise failures.BatchFailed(
                 f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}"
             )
         executors.settle()
@@ -334,45 +329,5 @@ def _is_running(context: SparkContext) -> bool:
         return False
 
 
-_DIFFERENT = re.compile(
-    r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+"
-)
-
-
-# what tells most stands before what tells less; py4j's first line tells which call it was
-_REASONS = [
-    re.compile(r"Lost task [^\n]*?\): ([^\n]+)"),
-    re.compile(r"Job aborted due to stage failure:\s*([^\n]+)"),
-    re.compile(r"([^\n]+)"),
-]
-
-
-def _raise_if_mistaken(error: Exception) -> None:
-    """A mistake in this program is not a failure of the machines."""
-    text = str(error)
-    if (
-        "PythonException" in text
-        and BatchFailed.__name__ not in text
-        and not _DIFFERENT.search(text)
-    ):
-        raise error
-
-
 def _given_up(action: Task, error: Exception | None) -> Outcome:
-    return Outcome(action.target, 0, None, 0.0, _why_given_up(error))
-
-
-def _why_given_up(error: Exception | None) -> str:
-    if different := _DIFFERENT.search(str(error)):
-        hint = (
-            ""
-            if "docs/clusters.md" in different[0]
-            else "; executors do not run what the driver runs, see docs/clusters.md"
-        )
-        return different[0].strip() + hint
-    return f"Spark gave up: {_reason(error)}"
-
-
-def _reason(error: Exception | None) -> str:
-    found = next(filter(None, (reason.search(str(error)) for reason in _REASONS)), None)
-    return found[1].strip()[:300] if found else type(error).__name__
+    return Outcome(action.target, 0, None, 0.0, failures.why_given_up(error))

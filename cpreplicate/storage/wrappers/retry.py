@@ -1,6 +1,4 @@
-"""Trying again what may pass by itself: lost connections, dead nodes, servers that are busy or
-starting.
-"""
+"""Retries of what may pass by itself: lost connections, dead nodes, busy or starting servers."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage, Transient, Unreachable
-from cpreplicate.storage.narration import Retries
+from cpreplicate.storage.retry_reports import RetryReports
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 
 T = TypeVar("T")
@@ -23,8 +21,20 @@ _WRITES = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 
 
+class Pauses(NamedTuple):
+    """The pauses between two tries in seconds: each is twice as long as the one before."""
+
+    first: float
+    longest: float
+
+    def before_try(self, number: int) -> float:
+        """Return the seconds before a try, spread so that many threads do not call all at once."""
+        pause = self.first * 2.0 ** min(number - 1, 10)
+        return min(pause * random.uniform(0.5, 1.5), self.longest)
+
+
 class _Health:
-    """Since when, and how often, every call of a kind failed. A call gets at least `tries`."""
+    """How long and how often every call of a kind has failed. A call gets at least `tries`."""
 
     def __init__(self, tries: int) -> None:
         self._lock = threading.Lock()
@@ -32,12 +42,12 @@ class _Health:
         self.succeeded()
 
     def succeeded(self) -> None:
-        """Note a success: the storage is not down."""
+        """Record a success: the storage is not down."""
         self._failing_since: float | None = None
         self._failures = 0
 
     def is_down_after_a_failure(self, seconds: float) -> bool:
-        """Note a failure. Return whether nothing has succeeded for that many seconds."""
+        """Record a failure. Return whether nothing has succeeded for that many seconds."""
         with self._lock:
             self._failing_since = self._failing_since or time.monotonic()
             self._failures += 1
@@ -47,33 +57,31 @@ class _Health:
 
 
 class Retrying(StorageWrapper):
-    """Try a call again after a `Transient` error, with growing pauses, for `seconds`; then raise
-    `Unreachable`.
+    """A wrapper that tries a call again after a `Transient` error, and then raises `Unreachable`.
 
-    A call that writes gets at least eight tries: a NameNode goes on naming a DataNode that died,
-    and each try at it is slow. When nothing has succeeded on this storage for that long, it is
-    taken to be down and every call fails at once: hundreds of thousands of files do not each wait
-    for it. Reading and writing are down each by itself: in safe mode, and with DataNodes that
-    nobody reaches, a NameNode goes on answering questions.
+    It tries for `seconds`, with growing pauses. A call that writes gets at least eight tries,
+    because a NameNode goes on naming a DataNode that died, and each try at it is slow. If nothing
+    has succeeded on this storage for that long, it is down, and every call fails at once: hundreds
+    of thousands of files do not each wait for it. Reading and writing are counted apart: in safe
+    mode, and with DataNodes that nobody reaches, a NameNode still answers questions.
     """
 
-    def __init__(self, inner: Storage, seconds: float) -> None:
+    def __init__(self, inner: Storage, seconds: float, pauses: Pauses | None = None) -> None:
         super().__init__(inner)
         self._seconds = seconds
+        self._pauses = pauses
         self._reading, self._writing = _Health(1), _Health(_WRITES)
-        self._retries = Retries()
+        self._reports = RetryReports()
 
     def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:
-        """Carry out a call, again if need be.
+        """Carry out a call, several times if needed.
 
         A `copy` is tried again by the storage that it writes to.
         """
         once = functools.partial(self._inner.around, verb, uri, call)
-        return (
-            once()
-            if verb == "copy"
-            else self._again(once, uri, self._reading if verb in READING else self._writing)
-        )
+        if verb == "copy":
+            return once()
+        return self._again(once, uri, self._reading if verb in READING else self._writing)
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         return self._surely(uri, data, lambda: super(Retrying, self).create_exclusive(uri, data))
@@ -82,7 +90,7 @@ class Retrying(StorageWrapper):
         return self._surely(uri, data, lambda: super(Retrying, self).take_over(uri, seen, data))
 
     def _surely(self, uri: str, data: bytes, call: Callable[[], bool]) -> bool:
-        """An attempt whose answer was lost may have succeeded: then what lies there is ours."""
+        """Return whether a call succeeded; if its answer was lost, by what the file holds now."""
         return call() or self._holds(uri, data)
 
     def _holds(self, uri: str, data: bytes) -> bool:
@@ -103,12 +111,13 @@ class Retrying(StorageWrapper):
             except Transient as error:
                 tries += 1
                 left = until - time.monotonic()
-                if health.is_down_after_a_failure(self._seconds) or (
-                    left <= 0 and tries >= health.tries
-                ):
+                is_last = left <= 0 and tries >= health.tries
+                if health.is_down_after_a_failure(self._seconds) or is_last:
                     raise self._unreachable(uri, error) from error
-                self._retries.report(uri, _reason(error), left)
-                time.sleep(min(_pause(tries), left if left > 0 else _LONGEST_PAUSE))
+                self._reports.report(uri, _reason(error), left)
+                pauses = self._pauses or Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
+                pause = pauses.before_try(tries)
+                time.sleep(min(pause, left) if left > 0 else pause)
             else:
                 health.succeeded()
                 return result
@@ -123,10 +132,3 @@ class Retrying(StorageWrapper):
 
 def _reason(error: Transient) -> str:
     return error.strerror or str(error)
-
-
-def _pause(tries: int) -> float:
-    """Seconds before the next try: twice as long each time, and spread, so that many threads do not
-    call all at once.
-    """
-    return min(_FIRST_PAUSE * 2.0 ** min(tries - 1, 10) * random.uniform(0.5, 1.5), _LONGEST_PAUSE)

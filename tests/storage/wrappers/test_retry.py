@@ -7,19 +7,14 @@ import time
 import pytest
 
 from cpreplicate.errors import exit_code_of
-from cpreplicate.storage import Transient, Unreachable, narration
-from cpreplicate.storage.wrappers import retry
-from cpreplicate.storage.wrappers.retry import Retrying
+from cpreplicate.storage import Transient, Unreachable
+from cpreplicate.storage.retry_reports import RetryReports, report_retries_to
+from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support.faults import Faulty
 from tests.support.memory import MemoryStorage
 
-PLACE = "memory:/a/f"
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.002)
+URI = "memory:/a/f"
+SHORT_PAUSES = Pauses(0.001, 0.002)
 
 
 class Failing:
@@ -34,18 +29,18 @@ class Failing:
 
 
 def transient():
-    return Transient(errno.EIO, "the connection broke", PLACE)
+    return Transient(errno.EIO, "the connection broke", URI)
 
 
-def storage_with(fault, seconds=0.05):
+def storage_with(fault, seconds=0.05, pauses=SHORT_PAUSES):
     memory = MemoryStorage()
-    memory.put(PLACE, lambda: [b"old"])
-    return Retrying(Faulty(memory, fault), seconds)
+    memory.put(URI, lambda: [b"old"])
+    return Retrying(Faulty(memory, fault), seconds, pauses)
 
 
 def test_what_may_pass_is_tried_again_until_it_succeeds():
     fault = Failing(*[transient() for _ in range(5)])
-    assert storage_with(fault).stat(PLACE).length == 3
+    assert storage_with(fault).stat(URI).length == 3
     assert fault.calls == 6
 
 
@@ -62,9 +57,9 @@ def test_the_content_of_a_put_is_made_anew_for_each_try():
         if len(made) == 1:
             raise transient()
 
-    storage.put(PLACE, content_that_breaks_once)
+    storage.put(URI, content_that_breaks_once)
     assert len(made) == 2
-    assert storage.open(PLACE).read() == b"new bytes"
+    assert storage.open(URI).read() == b"new bytes"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +68,7 @@ def test_the_content_of_a_put_is_made_anew_for_each_try():
 def test_what_will_not_pass_is_told_at_once(error):
     fault = Failing(error)
     with pytest.raises(type(error)):
-        storage_with(fault).stat(PLACE)
+        storage_with(fault).stat(URI)
     assert fault.calls == 1
 
 
@@ -86,8 +81,8 @@ def test_a_write_gets_at_least_eight_tries_and_a_read_only_its_time(verb, tries)
         lambda called, uri: fault(called, uri) if called == verb else None, seconds=0
     )
     arguments = {"put": [lambda: [b"new"]], "create_exclusive": [b"new"]}.get(verb, [])
-    with pytest.raises(Unreachable, match=f"{PLACE}: the connection broke"):
-        getattr(storage, verb)(PLACE, *arguments)
+    with pytest.raises(Unreachable, match=f"{URI}: the connection broke"):
+        getattr(storage, verb)(URI, *arguments)
     assert fault.calls == tries
 
 
@@ -98,7 +93,7 @@ def test_a_failure_that_lasts_is_raised_as_unreachable_once_its_time_has_passed(
     with pytest.raises(
         Unreachable, match=f"longer than --retry-for allows .{seconds:g} s."
     ) as raised:
-        storage_with(fault, seconds).stat(PLACE)
+        storage_with(fault, seconds).stat(URI)
     assert seconds <= time.monotonic() - began < seconds + 2
     assert fault.calls > 8
     assert isinstance(raised.value, OSError)
@@ -106,12 +101,12 @@ def test_a_failure_that_lasts_is_raised_as_unreachable_once_its_time_has_passed(
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
 
-def test_the_last_pause_ends_with_the_time_that_was_given(monkeypatch):
-    monkeypatch.setattr(retry, "_FIRST_PAUSE", 60.0)
-    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 60.0)
+def test_the_last_pause_is_no_longer_than_the_time_that_is_left():
+    fault = Failing(*[transient() for _ in range(100)])
+    storage = storage_with(fault, seconds=0.2, pauses=Pauses(60.0, 60.0))
     began = time.monotonic()
     with pytest.raises(Unreachable):
-        storage_with(Failing(*[transient() for _ in range(100)]), seconds=0.2).stat(PLACE)
+        storage.stat(URI)
     assert time.monotonic() - began < 2
 
 
@@ -123,50 +118,49 @@ def test_what_the_other_storage_of_a_copy_has_tried_for_its_time_is_not_tried_ag
         raise Unreachable(errno.EIO, "the source is down", "memory:/source")
 
     with pytest.raises(Unreachable, match="memory:/source: the source is down"):
-        storage.put(PLACE, content)
+        storage.put(URI, content)
     assert len(calls) == 1
 
 
-def test_retries_are_reported_once_when_they_begin_and_then_every_ten_seconds(monkeypatch):
+def test_retries_are_reported_once_when_they_begin_and_then_every_ten_seconds():
     lines, now = [], [1000.0]
-    monkeypatch.setattr(narration.time, "monotonic", lambda: now[0])
-    narration.narrate_with(lines.append)
+    report_retries_to(lines.append)
     try:
-        retries = narration.Retries()
+        reports = RetryReports(clock=lambda: now[0])
         for second in range(25):
             now[0] = 1000.0 + second
-            retries.report(PLACE, "the connection broke", 57 - second)
+            reports.report(URI, "the connection broke", 57 - second)
     finally:
-        narration.narrate_with(lambda _line: None)
+        report_retries_to(lambda _line: None)
     assert lines == [
-        f"{PLACE}: the connection broke; trying again for up to {left} s" for left in (57, 47, 37)
+        f"{URI}: the connection broke; trying again for up to {left} s" for left in (57, 47, 37)
     ]
 
 
-def test_a_retry_is_reported_to_whom_the_process_narrates():
+def test_a_retry_is_reported_to_the_callback_of_the_process():
     lines = []
-    narration.narrate_with(lines.append)
+    report_retries_to(lines.append)
     try:
-        storage_with(Failing(transient(), transient()), seconds=30).stat(PLACE)
+        storage_with(Failing(transient(), transient()), seconds=30).stat(URI)
     finally:
-        narration.narrate_with(lambda _line: None)
-    assert lines == [f"{PLACE}: the connection broke; trying again for up to 30 s"]
+        report_retries_to(lambda _line: None)
+    assert lines == [f"{URI}: the connection broke; trying again for up to 30 s"]
 
 
 def test_a_storage_that_is_down_is_not_waited_for_by_every_file():
     fault = Failing(*[transient() for _ in range(10_000)])
     storage = storage_with(fault)
     with pytest.raises(Transient):
-        storage.stat(PLACE)
+        storage.stat(URI)
     before = fault.calls
     for _ in range(10):
         with pytest.raises(Transient):
-            storage.stat(PLACE)
+            storage.stat(URI)
     assert fault.calls == before + 10
     fault.errors.clear()
-    assert storage.stat(PLACE) is not None
+    assert storage.stat(URI) is not None
     fault.errors = [transient() for _ in range(3)]
-    assert storage.stat(PLACE) is not None  # it is up again, so its failures may pass again
+    assert storage.stat(URI) is not None  # it is up again, so its failures may pass again
 
 
 class Forgetful(Retrying):
@@ -189,14 +183,14 @@ class Forgetful(Retrying):
 
 def test_a_lease_whose_answer_was_lost_is_known_as_ours():
     memory = MemoryStorage()
-    assert Forgetful(memory).create_exclusive(PLACE, b"mine") is True
-    assert Forgetful(memory).create_exclusive(PLACE, b"another's") is False
-    assert Forgetful(memory).take_over(PLACE, b"mine", b"later") is True
-    assert Forgetful(memory).take_over(PLACE, b"mine", b"too late") is False
+    assert Forgetful(memory).create_exclusive(URI, b"mine") is True
+    assert Forgetful(memory).create_exclusive(URI, b"another's") is False
+    assert Forgetful(memory).take_over(URI, b"mine", b"later") is True
+    assert Forgetful(memory).take_over(URI, b"mine", b"too late") is False
 
 
 def test_nothing_is_printed_of_what_passed(capfd):
-    storage_with(Failing(transient())).stat(PLACE)
+    storage_with(Failing(transient())).stat(URI)
     assert capfd.readouterr() == ("", "")
 
 
@@ -205,8 +199,8 @@ def test_a_storage_that_still_answers_questions_may_be_down_for_writing():
     puts = Failing(*[transient() for _ in range(10_000)])
     storage = storage_with(lambda verb, uri: puts(verb, uri) if verb == "put" else None)
     for _ in range(10):
-        assert storage.stat(PLACE) is not None
+        assert storage.stat(URI) is not None
         with pytest.raises(Transient):
-            storage.put(PLACE, lambda: [b"new"])
+            storage.put(URI, lambda: [b"new"])
     assert puts.calls < 60
-    assert storage.stat(PLACE).length == 3
+    assert storage.stat(URI).length == 3

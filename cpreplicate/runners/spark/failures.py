@@ -1,0 +1,58 @@
+"""The failures of Spark, recognised by the messages of its exceptions.
+
+py4j passes an exception of the JVM as text only. Each pattern has a recorded message as a test.
+"""
+
+from __future__ import annotations
+
+import re
+
+_DIFFERENT = re.compile(
+    r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+"
+)
+# The most specific pattern comes first. The first line of py4j's message only names the call.
+_REASONS = [
+    re.compile(r"Lost task [^\n]*?\): ([^\n]+)"),
+    re.compile(r"Job aborted due to stage failure:\s*([^\n]+)"),
+    re.compile(r"([^\n]+)"),
+]
+_LONGEST_REASON = 300  # characters
+
+
+class BatchFailed(Exception):
+    """Raised in a task so that Spark tries its batch again, on another executor if it can."""
+
+
+def difference(error: Exception | None) -> str | None:
+    """Return how an executor differs from the driver, in one line, or None if it does not.
+
+    Such a failure does not pass, whichever executor tries again.
+    """
+    match = _DIFFERENT.search(str(error))
+    if match is None:
+        return None
+    line = match[0].strip()
+    if "docs/clusters.md" in line:
+        return line
+    return f"{line}; executors do not run what the driver runs, see docs/clusters.md"
+
+
+def is_mistake(error: Exception) -> bool:
+    """Return whether a mistake in this program ended a job, and not a failure of the machines."""
+    text = str(error)
+    is_expected = BatchFailed.__name__ in text or difference(error) is not None
+    return "PythonException" in text and not is_expected
+
+
+def reason(error: Exception | None) -> str:
+    """Return the most specific line of an exception of Spark."""
+    for pattern in _REASONS:
+        match = pattern.search(str(error))
+        if match is not None:
+            return match[1].strip()[:_LONGEST_REASON]
+    return type(error).__name__
+
+
+def why_given_up(error: Exception | None) -> str:
+    """Return in one line why Spark gave a job up."""
+    return difference(error) or f"Spark gave up: {reason(error)}"

@@ -1,0 +1,98 @@
+"""Failures of Spark are recognised by their messages, which were recorded from Spark 4.1."""
+
+import pytest
+
+from cpreplicate.runners.spark import failures
+
+CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+FRAME = "\tat org.apache.spark.api.python.PythonRunner$$anon$5.read(PythonRunner.scala:1642)\n"
+
+
+def of_a_worker(error: str) -> Exception:
+    """Return the message for an exception that a Python worker raised."""
+    return Exception(
+        f"{CALL}: org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was"
+        " thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 4327, in invoke_udf\n'
+        f"    run_process()\n{error}\n SQLSTATE: 38000\n{FRAME}"
+    )
+
+
+DIFFERS = of_a_worker(
+    "cpreplicate.runners.spark.executors.Differs: the executor on host1 has pyarrow 1, the driver"
+    " 2; give executors the driver's packages with scripts/executor_archive.sh, see"
+    " docs/clusters.md"
+)
+NO_MODULE = of_a_worker("ModuleNotFoundError: No module named 'no_such_package'")
+OTHER_PYTHON = of_a_worker(
+    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker"
+    " has different version: 3.11 than that in driver: 3.9, PySpark cannot run with different minor"
+    " versions.\nPlease check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are"
+    " correctly set."
+)
+BATCH_FAILED = of_a_worker(
+    "cpreplicate.runners.spark.failures.BatchFailed: 1 of 2 files, first hdfs://b/t: OSError:"
+    " broken"
+)
+MISTAKE = of_a_worker("TypeError: 'int' object is not iterable")
+LOST_TASK = Exception(
+    f"{CALL}: org.apache.spark.SparkException: Job aborted due to stage failure: \nAborting TaskSet"
+    " 1.0.\nMost recent failure:\nLost task 1.1 in stage 1.0 (TID 13) (host executor 3):"
+    ' java.io.IOException: Cannot run program "./environment/bin/python"\n\tat x'
+)
+ABORTED = Exception(
+    "x\n: org.apache.spark.SparkException: Job aborted due to stage failure: \nno executor"
+    " came\n\tat y"
+)
+GONE = Exception("Answer from Java side is empty")
+HINT = "; executors do not run what the driver runs, see docs/clusters.md"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            DIFFERS,
+            "the executor on host1 has pyarrow 1, the driver 2; give executors the driver's"
+            " packages with scripts/executor_archive.sh, see docs/clusters.md",
+        ),
+        (NO_MODULE, f"ModuleNotFoundError: No module named 'no_such_package'{HINT}"),
+        (
+            OTHER_PYTHON,
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in"
+            f" driver: 3.9, PySpark cannot run with different minor versions.{HINT}",
+        ),
+    ],
+)
+def test_an_executor_that_differs_from_the_driver_is_recognised(error, line):
+    assert failures.difference(error) == line
+    assert failures.why_given_up(error) == line
+    assert not failures.is_mistake(error)
+
+
+@pytest.mark.parametrize("error", [BATCH_FAILED, MISTAKE, LOST_TASK, ABORTED, GONE, None])
+def test_any_other_failure_is_no_difference_of_an_executor(error):
+    assert failures.difference(error) is None
+
+
+def test_an_unexpected_exception_of_a_worker_is_a_mistake_in_the_program():
+    assert failures.is_mistake(MISTAKE)
+
+
+@pytest.mark.parametrize("error", [BATCH_FAILED, LOST_TASK, ABORTED, GONE])
+def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
+    assert not failures.is_mistake(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (LOST_TASK, 'java.io.IOException: Cannot run program "./environment/bin/python"'),
+        (ABORTED, "no executor came"),
+        (GONE, "Answer from Java side is empty"),
+        (Exception(), "Exception"),
+    ],
+)
+def test_the_reason_why_spark_gave_up_is_the_most_specific_line(error, reason):
+    assert failures.reason(error) == reason
+    assert failures.why_given_up(error) == f"Spark gave up: {reason}"
