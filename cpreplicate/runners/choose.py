@@ -21,7 +21,7 @@ _UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
 
 class Estimate(NamedTuple):
-    """Seconds that a plan takes inline and by Spark, and what that was reckoned from."""
+    """The seconds that a plan takes inline and by Spark, and the figures behind the estimate."""
 
     inline: float
     spark: float
@@ -33,15 +33,18 @@ class Estimate(NamedTuple):
         source = (
             "as measured at its last start here" if self.is_measured else "not measured here yet"
         )
-        return (f"inline about {self.inline:.0f} s, Spark about {self.spark:.0f} s: {self.start:.1f} s to start ({source}),"
-                f" then {self.speedup:.1f} times as fast")  # fmt: skip
+        return (
+            f"inline about {self.inline:.0f} s, Spark about {self.spark:.0f} s: {self.start:.1f} s"
+            f" to start ({source}), then {self.speedup:.1f} times as fast"
+        )
 
 
 def estimate(
     execution: ExecutionOptions, files: int, size: int, bandwidth: float | None = None
 ) -> Estimate:
-    """What each runner would take for so many files and bytes, of which so many a second may be
-    moved.
+    """Estimate what each runner takes for so many files and bytes.
+
+    `bandwidth` is the limit of the run in bytes a second.
     """
     master = execution.spark_master() or DEFAULT_MASTER
     start, is_measured = startup_times.seconds(master)
@@ -54,7 +57,7 @@ def estimate(
 
 
 def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
-    """What Spark, which is yet to start, would take for what takes so many seconds inline."""
+    """Return the seconds that Spark, with its start, takes for work of `inline` seconds inline."""
     if not _can_start():
         return math.inf
     master = execution.spark_master() or DEFAULT_MASTER
@@ -69,20 +72,19 @@ def choose_runner(
     levels: int = 0,
     reason: str = "asked for",
 ) -> Runner:
-    """The runner for a plan of `files` copies and deletes and `size` bytes, as asked for or as it
-    is faster.
+    """Return the runner that was asked for, or the faster one for `files` files of `size` bytes.
 
-    `levels` is how many levels of importance runs are to have; `reason` is told unless it is found
-    here. Only where Spark is chosen is pyspark imported.
+    `levels` is the number of levels of importance of its runs. `reason` is reported unless the
+    choice is made here. pyspark is imported only if Spark is chosen.
     """
     if execution.runner == "auto" and not _can_start():
         return InlineRunner(
             sides, execution, "auto, Spark cannot start under a user id without a passwd entry"
         )
     if execution.runner == "auto":
-        found = estimate(execution, files, size, sides.target.limits.bandwidth)
-        reason = f"auto, {files} files of {size} bytes: {found}"
-        if found.inline <= found.spark:
+        estimated = estimate(execution, files, size, sides.target.limits.bandwidth)
+        reason = f"auto, {files} files of {size} bytes: {estimated}"
+        if estimated.inline <= estimated.spark:
             return InlineRunner(sides, execution, reason)
     elif execution.runner == "inline":
         return InlineRunner(sides, execution, reason)
@@ -99,7 +101,7 @@ def _can_start() -> bool:
 
 
 def _speedup(master: str, execution: ExecutionOptions) -> float:
-    """How many times as fast as one process so many slots are."""
+    """Return how many times as fast as one process the slots are."""
     if not master.startswith("local"):
         return float(execution.parallelism or _cluster_slots(execution))
     asked = re.match(r"local\[(\d+)", master)

@@ -141,7 +141,7 @@ class Progress:
 
 @contextlib.contextmanager
 def showing(progress: Progress, show: ShowProgress | None) -> Iterator[None]:
-    """ShowProgress the progress every second while the block runs, and at its end."""
+    """Show the progress every second while the block runs, and at its end."""
     if show is None:
         yield
         return

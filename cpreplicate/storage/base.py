@@ -1,4 +1,4 @@
-"""The storage seam: the few verbs that the commit protocol needs, each with its guarantee."""
+"""The interface of all storages: the verbs of the commit protocol, each with its guarantee."""
 
 from __future__ import annotations
 
@@ -14,33 +14,29 @@ TEMPORARY = ".cpreplicate-tmp-"
 CHUNK = 4 << 20  # bytes; single reads over 8 MiB cost memory and gain nothing on HDFS
 
 Content: TypeAlias = Callable[[], Iterable[bytes]]
-"""The bytes of a file, from their beginning each time it is called: a put that failed can be tried again."""
+"""Yield the bytes of a file from the first, so that a put that failed can be tried again."""
 
 
 class Streamed(io.BufferedReader):
-    """A stream that has its bytes in pieces of its own, such as the packets of HDFS, which are best
-    passed on as they come.
-    """
+    """A stream with pieces of its own, such as packets of HDFS, best passed on as they arrive."""
 
     @abstractmethod
     def pieces(self) -> Iterator[bytes]:
-        """All bytes from the position where the stream is, which must not have been read from
-        before.
-        """
+        """Yield all bytes from the position of the stream, from which nothing was read before."""
 
 
 class Transient(OSError):
-    """A failure that may pass by itself: a lost connection, a node that died, a server that is busy
-    or starting.
+    """A failure that may pass by itself.
 
-    A run that ends by one has the exit code for a storage that could not be reached.
+    Examples are a lost connection, a node that died, and a server that is busy or starting. A run
+    that ends with one has the exit code of a storage that could not be reached.
     """
 
     exit_code = 7
 
 
 class Unreachable(Transient):
-    """A `Transient` failure that lasted longer than `--retry-for`. Nobody tries again at once."""
+    """A `Transient` failure that lasted longer than `--retry-for`. It is not tried again at once."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
@@ -51,8 +47,10 @@ class SourceMissing(FileNotFoundError):
 
 
 class Attributes(NamedTuple):
-    """What `--preserve` carries over: permission bits, or None where the storage has none, and
-    seconds since the epoch.
+    """The attributes that `--preserve` copies.
+
+    `permission` is None where the storage has no permission bits. `modified` is in seconds since
+    the epoch.
     """
 
     permission: int | None
@@ -60,10 +58,9 @@ class Attributes(NamedTuple):
 
 
 class FileStatus(NamedTuple):
-    """What a storage knows of a file or directory; `length` in bytes, `modified` in seconds since
-    the epoch.
+    """The status of a file or directory; that of its target for a symbolic link.
 
-    Of a symbolic link it tells what the link leads to.
+    `length` is in bytes, `modified` in seconds since the epoch.
     """
 
     uri: str
@@ -76,16 +73,16 @@ class FileStatus(NamedTuple):
 
     @property
     def attributes(self) -> Attributes:
-        """What another file can be given of it."""
+        """The attributes that a copy of the file can get."""
         return Attributes(self.permission, self.modified)
 
 
 class Storage(ABC):
-    """One filesystem. Every failure but those named is an `OSError` that names the path;
-    `Transient` if it may pass.
+    """One filesystem.
 
-    A place whose path no filesystem could hold (a NUL, a lone surrogate) is `Refused` by every
-    verb.
+    Every failure, except those that a verb names, is an `OSError` with the path, and `Transient` if
+    it may pass. Every verb raises `Refused` for a URI whose path no filesystem could hold (a NUL, a
+    lone surrogate).
     """
 
     streams = 8  # small files that are worth having in flight at once from one process
@@ -95,35 +92,34 @@ class Storage(ABC):
 
     @property
     def unwrapped(self) -> Storage:
-        """The storage itself, without what limits, retries or traces it."""
+        """The storage itself, without its wrappers."""
         return self
 
-    # what wraps a storage looks at them
     def around(
         self,
         verb: str,  # noqa: ARG002  # for wrappers
         uri: str,  # noqa: ARG002  # for wrappers
         call: Callable[[], T],
     ) -> T:
-        """Carry out a call as one verb at a place."""
+        """Carry out a call as one verb on a URI; wrappers use both."""
         return call()
 
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
-        """A seekable stream of the file.
+        """Open a seekable stream of the file.
 
-        Raises `FileNotFoundError`; only regular files, which end, are opened.
+        Raises `FileNotFoundError`. Only regular files are opened, because others may have no end.
         """
 
     @abstractmethod
     def stat(self, uri: str) -> FileStatus | None:
-        """The status, or None if nothing is there."""
+        """Return the status of a URI, or None if nothing is there."""
 
     @abstractmethod
     def list(self, uri: str) -> list[FileStatus]:
-        """The direct children of a directory, none if it is not there.
+        """List the direct children of a directory; there are none if it does not exist.
 
-        One call (a page), however many children.
+        It is one call (or one a page), however many children there are.
         """
 
     @abstractmethod
@@ -135,67 +131,61 @@ class Storage(ABC):
         attributes: Attributes | None = None,
         replace: bool = True,
     ) -> int:
-        """Write a file so that it appears whole and durable, or not at all. Returns its length.
+        """Write a file so that it appears whole and durable, or not at all. Return its length.
 
-        It replaces a file that is there, or, if not to `replace`, raises `FileExistsError`.
-        Directories on the way to it are made, as durably. `expect` may look at the length and
-        raise, and `content` may raise: then nothing appears. `attributes` are set before the file
-        appears, where the storage has them.
+        It replaces an existing file, or raises `FileExistsError` unless `replace`. Missing
+        directories are made as durably. If `content` raises, or `expect`, which gets the length,
+        nothing appears. `attributes` are set before the file appears, if the storage has them.
         """
 
     @abstractmethod
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        """Create a file with these bytes unless one is there; False if it is.
+        """Create a file with these bytes; return False if one exists.
 
-        Never seen half-written.
+        Of several contenders one succeeds. No reader ever sees a partial file.
         """
 
     @abstractmethod
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """Replace a file that still holds `seen`; False if it does not, or is gone.
+        """Replace a file that still holds `seen`; return False if it does not, or is gone.
 
         Of several contenders one succeeds.
         """
 
     @abstractmethod
     def move(self, uri: str, new_uri: str) -> bool:
-        """Give a file another name in a directory that is there; False if it is gone.
+        """Rename a file into an existing directory; return False if the file is gone.
 
         Raises `FileExistsError`.
         """
 
     @abstractmethod
     def delete(self, uri: str, durable: bool = False) -> bool:
-        """Delete one file, never what a directory holds; False if it was not there.
+        """Delete one file, never a directory with files; return False if it was not there.
 
-        `durable`: before all that follows.
+        If `durable`, the delete is durable before the call returns.
         """
 
     @abstractmethod
     def rmdir(self, uri: str) -> bool:
-        """Delete an empty directory; False if it was not there or not empty."""
+        """Delete an empty directory; return False if it was not there or not empty."""
 
     def real(self, uri: str) -> str:
-        """The place without the symbolic links on the way to it, where the filesystem has any."""
+        """Return the URI without symbolic links, if the filesystem has any."""
         return uri
 
     def file_id(self, uri: str) -> object | None:  # noqa: ARG002  # most storages have none
-        """What is the same for two names of one file or directory, and for nothing else.
-
-        None where that is not known.
-        """
+        """Return an id that only names of the same file or directory share, None if not known."""
         return None
 
     def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
-        """The CRC32C of the whole file where the storage tells it without the file being read, else
-        None.
-        """
+        """Return the CRC32C of the whole file if the storage has it without reading, else None."""
         return None
 
     def copy_from(
         self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
     ) -> tuple[int, int]:
-        """Copy from another storage of this class by its own means: (bytes, CRC32C).
+        """Copy from another storage of this class within the service. Return (bytes, CRC32C).
 
         The guarantees are those of `put`.
         """
@@ -203,7 +193,7 @@ class Storage(ABC):
 
 
 def refuse_unusable(uri: str) -> None:
-    """Raise `Refused` for a place that no filesystem could hold."""
+    """Raise `Refused` for a URI that no filesystem could hold."""
     try:
         unusable = b"\0" in uri.encode()
     except UnicodeEncodeError:

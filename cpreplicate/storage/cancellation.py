@@ -1,4 +1,4 @@
-"""Whether what a thread waits for is wanted still."""
+"""Cancellation of work in threads that wait."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def cancellable(check: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, `check` is called now and then where this thread waits.
+    """While the block runs, call `check` now and then while this thread waits.
 
-    What it raises ends the waiting.
+    An exception that it raises ends the wait.
     """
     _thread.check = check
     try:
@@ -23,7 +23,7 @@ def cancellable(check: Callable[[], None]) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Raises whatever says that this thread's work is no longer wanted."""
+    """Raise the exception of the check if the work of this thread was cancelled."""
     check: Callable[[], None] | None = getattr(_thread, "check", None)
     if check is not None:
         check()

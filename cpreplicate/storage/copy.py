@@ -1,4 +1,4 @@
-"""Copying one file from one side to another, with CRC32C computed on the way."""
+"""Copies of one file from one side to another, with its CRC32C computed on the way."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cpreplicate.storage.wrappers import limits
 Moved = Callable[[int], None]
 
 
-def _unheard(_count: int) -> None:
-    """Nobody asked."""
+def _ignore(_count: int) -> None:
+    """Report nothing."""
 
 
 class Copied(NamedTuple):
-    """What was written: bytes, and their CRC32C."""
+    """The result of a copy: the number of bytes, and their CRC32C."""
 
     bytes: int
     crc32c: int
@@ -34,12 +34,12 @@ def copy_file(
     extent: int,
     sides: Sides,
     check: Callable[[], None] | None = None,
-    moved: Moved = _unheard,
+    moved: Moved = _ignore,
 ) -> Copied:
     """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all.
 
-    `check` is made when all is written and about to appear, and may raise. `moved` is told how many
-    bytes were moved as they are, and may raise to break off.
+    `check` is called when all is written and about to appear, and may raise. `moved` is called with
+    the number of bytes of each piece, and may raise to cancel the copy.
     """
     reading, writing = sides.source.storage(source), sides.target.storage(target)
 
@@ -69,13 +69,13 @@ def copy_file(
 
 
 def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:
-    """Whether the storages move the bytes between them, which cannot be slowed down while they do."""
+    """Return whether the storages copy the bytes themselves, which no limit could slow down."""
     alike = writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped)
     return alike and not sides.preserve and sides.target.limits.bandwidth is None
 
 
-def checksum(uri: str, side: Side, moved: Moved = _unheard) -> Copied:
-    """The length of a file and its CRC32C, read to its end unless the storage knows them.
+def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Copied:
+    """Return the length of a file and its CRC32C; read it unless the storage has both.
 
     Raises `FileNotFoundError`.
     """
@@ -93,7 +93,7 @@ def checksum(uri: str, side: Side, moved: Moved = _unheard) -> Copied:
 
 
 class _Crc:
-    """Computes the CRC32C of what passes, at the pace that the run allows; anew for each try."""
+    """The CRC32C of a stream, at the rate that the run allows, computed anew for each try."""
 
     def __init__(self, side: Side, moved: Moved) -> None:
         self._limits = side.limits

@@ -1,7 +1,7 @@
-"""Calls from the processes of a run to the one that started it, which knows what only one process
-can know.
+"""RPC from the processes of a run to the one that started it.
 
-Over a socket that asks for a key: executors are on other machines, and what is sent is pickled.
+It uses a socket that asks for a key, because executors are on other machines and messages are
+pickled.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cpreplicate.storage.base import Transient
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection, Listener
 
-_PATIENCE = 10.0  # seconds for a connection
+_CONNECT_SECONDS = 10.0
 Answers = Mapping[str, Callable[..., Any]]
 
 
 class Address(NamedTuple):
-    """Where calls are answered, and the key that lets one call. Travels to executors."""
+    """The address of an RPC server and the key for calls. It travels to executors."""
 
-    place: tuple[str, int]
+    socket: tuple[str, int]
     key: bytes
 
 
 class RpcClient:
-    """This process's way to the one that answers, for any number of threads, over one connection."""
+    """A client of an RPC server, with one connection for all threads of this process."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -40,9 +40,10 @@ class RpcClient:
         self._connection: Connection | None = None
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What it answers.
+        """Call a function of the server by its name and return the result.
 
-        Raises `Transient` where it cannot be reached, and what answering raised there.
+        Raises `Transient` if the server cannot be reached, and the exception that the function
+        raised there.
         """
         from multiprocessing import AuthenticationError
         from multiprocessing.connection import Client
@@ -50,10 +51,9 @@ class RpcClient:
         try:
             with self._lock:
                 if self._connection is None:
-                    socket.create_connection(
-                        self._address.place, _PATIENCE
-                    ).close()  # a firewall may just be silent
-                    self._connection = Client(self._address.place, authkey=self._address.key)
+                    # a firewall may drop packets without an answer, and `Client` has no timeout
+                    socket.create_connection(self._address.socket, _CONNECT_SECONDS).close()
+                    self._connection = Client(self._address.socket, authkey=self._address.key)
                 self._connection.send((name, *arguments))
                 answer = self._connection.recv()
         except (OSError, EOFError, AuthenticationError) as error:
@@ -68,9 +68,9 @@ class RpcClient:
 
 @contextlib.contextmanager
 def serve(answers: Answers, host: str, bind: str | None = None, port: int = 0) -> Iterator[Address]:
-    """Answer calls by name at `host`, for as long as the block runs.
+    """Serve functions by name at `host` while the block runs.
 
-    Listen at `bind`, where that is spelled otherwise.
+    The server listens at `bind`, if that differs from `host`.
     """
     server = _Server(answers, bind or host, port)
     try:
@@ -80,7 +80,7 @@ def serve(answers: Answers, host: str, bind: str | None = None, port: int = 0) -
 
 
 class _Server:
-    """Answers whoever knows the key, each in a thread."""
+    """An RPC server for clients with the key, with one thread for each."""
 
     def __init__(self, answers: Answers, host: str, port: int) -> None:
         from multiprocessing.connection import Listener
@@ -92,15 +92,14 @@ class _Server:
         self.port = self._address[1]
         self._connections: list[Connection] = []
         self._closed = False
-        threading.Thread(target=self._accept, name="calls", daemon=True).start()
+        threading.Thread(target=self._accept, name="rpc", daemon=True).start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Close all connections and stop."""
         self._closed = True
         with contextlib.suppress(OSError):
-            socket.create_connection(
-                self._address, 1
-            ).close()  # wakes the thread that waits for one
+            # wakes the thread that waits for a connection
+            socket.create_connection(self._address, 1).close()
         self._listener.close()
         for connection in self._connections:
             with (
@@ -116,11 +115,11 @@ class _Server:
             try:
                 connection = self._listener.accept()
             except (AuthenticationError, EOFError, OSError):
-                # somebody without the key, or who left before saying who it was; or the end
+                # a client without the key, one that left early, or the end of this server
                 continue
             self._connections.append(connection)
             threading.Thread(
-                target=self._answer, args=(connection,), name="calls", daemon=True
+                target=self._answer, args=(connection,), name="rpc", daemon=True
             ).start()
 
     def _answer(self, connection: Connection) -> None:
@@ -132,5 +131,5 @@ class _Server:
     def _answer_to(self, name: str, arguments: list[Any]) -> Any:
         try:
             return self._answers[name](*arguments)
-        except Exception as error:  # noqa: BLE001  # it is the caller's, which stands where it can be told
+        except Exception as error:  # noqa: BLE001  # the caller raises it
             return error

@@ -1,4 +1,4 @@
-"""How files are written where a storage lets one choose."""
+"""Settings for how a storage writes files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class WriteSettings(NamedTuple):
-    """For HDFS; None is the cluster's own default. `block_size` in bytes."""
+    """Settings for HDFS. None is the default of the cluster; `block_size` is in bytes."""
 
     replication: int | None = None
     block_size: int | None = None

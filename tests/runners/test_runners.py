@@ -122,7 +122,7 @@ def test_a_file_that_failed_at_each_try_is_counted_once_in_the_end(copies, tmp_p
 
 
 def test_what_is_more_important_is_given_the_next_slot(copies):
-    """Of one slot: files of a quarter of a second each, and three of another job that begins later."""
+    """One slot, files of a quarter of a second each, and three of a job that begins later."""
     limits = new_limits(None, 80_000)
     sides = Sides(Side(limits=limits), Side(limits=limits))
     less, more = copies[20:37], copies[37:]
@@ -160,9 +160,9 @@ def there(copy):
 
 def test_little_to_do_imports_no_pyspark():
     code = (
-        "import sys; from cpreplicate.runners import ExecutionOptions, choose_runner as c; from"
-        " cpreplicate.storage import Sides; c(ExecutionOptions(), 1, 1, Sides()); print('pyspark' in"
-        " sys.modules)"
+        "import sys; from cpreplicate.runners import ExecutionOptions, choose_runner;"
+        " from cpreplicate.storage import Sides;"
+        " choose_runner(ExecutionOptions(), 1, 1, Sides()); print('pyspark' in sys.modules)"
     )
     assert (
         subprocess.run(

@@ -210,7 +210,7 @@ def test_a_put_replaces_a_file_as_a_whole(storage, root):
     "length", [3, 17 << 20], ids=["small", "above a part of a multipart upload"]
 )
 def test_a_put_that_must_not_replace_leaves_what_is_there(place, storage, root, length):
-    """What publishes a new `chk-N/_metadata`: a job may have written one of that name just before."""
+    """A new `chk-N/_metadata` is published so: a job may have written one just before."""
     uri = f"{root}/d/file"
     put(storage, uri, b"old")
     with pytest.raises(FileExistsError):
@@ -245,7 +245,7 @@ def test_of_two_puts_that_must_not_replace_the_later_one_fails(storage, root):
 
 
 def uploads_under_way(place):
-    """Multipart uploads of the place's own that were neither completed nor aborted; none but on S3."""
+    """Return the multipart uploads that were neither completed nor aborted, [] except on S3."""
     if place.has_directories:
         return []
     client = s3fs.S3FileSystem(

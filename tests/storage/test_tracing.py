@@ -1,4 +1,4 @@
-"""I5, by the record of every call: the source is never written, and nothing outside the replica is."""
+"""I5 by the record of every call: nothing is written at the source or outside the replica."""
 
 from cpreplicate.operations import sync
 from cpreplicate.operations.sync import SyncRequest

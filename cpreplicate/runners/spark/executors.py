@@ -16,8 +16,14 @@ from typing import NamedTuple
 from cpreplicate import __version__
 from cpreplicate.storage import Sides
 
-_CLIENTS = {"hdfs": "hdfs-native", "viewfs": "hdfs-native", "webhdfs": "requests", "swebhdfs": "requests", "s3": "s3fs",
-            "s3a": "s3fs", "s3n": "s3fs", "s3p": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}  # fmt: skip
+_CLIENTS = {
+    **dict.fromkeys(("hdfs", "viewfs"), "hdfs-native"),
+    **dict.fromkeys(("webhdfs", "swebhdfs"), "requests"),
+    **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3fs"),
+    "gs": "gcsfs",
+    "abfs": "adlfs",
+    "oss": "ossfs",
+}
 
 
 class Needs(NamedTuple):

@@ -109,7 +109,7 @@ class SparkRunner:
     def map(
         self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
     ) -> list[_Out]:
-        """Return what a function returns for each item, in order; one task each, unless they are many."""
+        """Return the results of a function for all items, in order, one task each up to a limit."""
         started = self._session()
         try:
             checked = _Checked(function, self._needs(places))

@@ -41,7 +41,7 @@ _STARTS_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 _LOCAL = re.compile(r"local(\[.*\])?")
 _QUIET = """rootLogger.level = off
 """
-_ALWAYS_SAID = re.compile(
+_ALWAYS_PRINTED = re.compile(
     r"Using incubator modules|log4j profile|(Setting|To adjust|default) .*log(ging)? level|WARN"
     r" NativeCodeLoader"
     r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|^Picked up \w+|^\s+at "
@@ -286,20 +286,20 @@ def _shipped(directory: Path) -> str:
     return str(archive)
 
 
-def _what_it_said(stderr: Path) -> str:
-    """What a JVM that did not come up said beside what every JVM says, or where else the reason may
-    be found.
-    """
+def _java_output(stderr: Path) -> str:
+    """Return what a JVM that did not start printed, or where else the reason may be found."""
     lines = [
         line
         for line in stderr.read_bytes().decode(errors="replace").splitlines()
-        if not _ALWAYS_SAID.search(line)
+        if not _ALWAYS_PRINTED.search(line)
     ]
-    said = " ".join(" ".join(lines).split())
-    return f"It said: {said[-2000:]}" if said else (
-        "If it waited for executors, the logs of the cluster's workers, or of its pods, tell why none came;"
-        " --conf spark.log.level=INFO tells more here. Nothing was copied"
-    )  # fmt: skip
+    output = " ".join(" ".join(lines).split())
+    if output:
+        return f"It printed: {output[-2000:]}"
+    return (
+        "If it waited for executors, the logs of the cluster's workers, or of its pods, show why"
+        " none came; --conf spark.log.level=INFO shows more here. Nothing was copied"
+    )
 
 
 @contextlib.contextmanager
@@ -315,7 +315,7 @@ def _java_stderr_aside(directory: Path) -> Iterator[None]:
             yield
         except Exception as error:
             raise CpreplicateError(
-                f"Spark did not start: {str(error).rstrip('.')}. {_what_it_said(Path(aside.name))}"
+                f"Spark did not start: {str(error).rstrip('.')}. {_java_output(Path(aside.name))}"
             ) from error
         finally:
             os.dup2(kept, 2)

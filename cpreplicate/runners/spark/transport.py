@@ -18,14 +18,30 @@ from cpreplicate.runners.copies import Copies
 from cpreplicate.runners.tasks import Copy, Delete, Outcome, Read, Task
 
 _COPY, _READ, _DELETE = range(3)
-_ACTIONS = pa.schema([
-    ("kind", pa.uint8()), ("source", pa.string()), ("target", pa.string()), ("extent", pa.int64()), ("size", pa.int64()),
-    ("grows", pa.bool_()), ("until", pa.float64()), ("to", pa.string()),
-])  # fmt: skip
-_OUTCOMES = pa.schema([
-    ("index", pa.int32()), ("bytes", pa.int64()), ("crc32c", pa.uint32()), ("seconds", pa.float64()), ("error", pa.string()),
-    ("missing", pa.bool_()), ("late", pa.bool_()), ("short", pa.bool_()),
-])  # fmt: skip
+_ACTIONS = pa.schema(
+    [
+        ("kind", pa.uint8()),
+        ("source", pa.string()),
+        ("target", pa.string()),
+        ("extent", pa.int64()),
+        ("size", pa.int64()),
+        ("grows", pa.bool_()),
+        ("until", pa.float64()),
+        ("to", pa.string()),
+    ]
+)
+_OUTCOMES = pa.schema(
+    [
+        ("index", pa.int32()),
+        ("bytes", pa.int64()),
+        ("crc32c", pa.uint32()),
+        ("seconds", pa.float64()),
+        ("error", pa.string()),
+        ("missing", pa.bool_()),
+        ("late", pa.bool_()),
+        ("short", pa.bool_()),
+    ]
+)
 # a batch is little: threads and zstd cost more
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from cpreplicate.core import uri as places
+from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends import jvm_client, jvm_launcher
 from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage
@@ -112,17 +112,15 @@ class HadoopStorage(HdfsClientStorage):
         if (
             len(found) == 1
             and not found[0].is_directory
-            and places.local_path(found[0].path) == places.local_path(uri)
+            and uris.local_path(found[0].path) == uris.local_path(uri)
         ):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
-        return [each.of(places.join(uri, places.name(each.path))) for each in found]
+        return [each.of(uris.join(uri, uris.name(each.path))) for each in found]
 
     def write_new(self, uri: str, content: Content) -> int:
         length = 0
         with self._created(uri) as (cluster, out):
-            for (
-                chunk
-            ) in content():  # outside of `telling`: what the source says is not of this place
+            for chunk in content():  # outside: an error of the source must not name this file
                 with self.translated_errors(uri):
                     _write(cluster.jvm, out, memoryview(chunk))
                 length += len(chunk)
@@ -228,7 +226,7 @@ class HadoopStorage(HdfsClientStorage):
         try:
             yield self._reached(jvm)
         except jvm_client.Thrown as error:
-            raise _told(jvm, error.java_exception, uri) from None
+            raise _translated(jvm, error.java_exception, uri) from None
         except jvm_client.Gone as error:
             jvm_launcher.forget(jvm)
             raise Transient(errno.EIO, "the JVM of Hadoop's client is gone", uri) from error
@@ -255,7 +253,7 @@ class _Found(NamedTuple):
     def of(self, uri: str) -> FileStatus:
         """As the seam has it, under the name that was asked for."""
         return FileStatus(
-            uri, places.name(uri), self.length, self.is_directory, self.modified, self.permission
+            uri, uris.name(uri), self.length, self.is_directory, self.modified, self.permission
         )
 
 
@@ -283,7 +281,7 @@ class _Cluster:
         """A `Path`, of three parts: one string would be taken apart again, and a colon in it mean a
         scheme.
         """
-        return self.jvm.new(f"{_FS}.Path", self._scheme, self._authority, places.local_path(uri))
+        return self.jvm.new(f"{_FS}.Path", self._scheme, self._authority, uris.local_path(uri))
 
     def create(self, uri: str, write: WriteSettings) -> Any:
         """The stream of a new file; its directories are made."""
@@ -302,7 +300,7 @@ class _Cluster:
             self.call("rename", self.path(uri), self.path(new_uri), self._renames[replace])
             return
         mount = max(
-            (each for each in self._mounts if places.within(uri, each)), key=len, default=None
+            (each for each in self._mounts if uris.within(uri, each)), key=len, default=None
         )
         if mount is None:
             raise OSError(
@@ -366,7 +364,7 @@ class _Cluster:
         return int(self.jvm.call(self.call("getServerDefaults", path), served))
 
     def _mounted_at(self, target: str) -> _Cluster:
-        filesystem = places.filesystem(target)
+        filesystem = uris.filesystem(target)
         if filesystem not in self._mounted:
             self._mounted[filesystem] = _Cluster(self.jvm, filesystem, self._options)
         return self._mounted[filesystem]
@@ -447,7 +445,7 @@ def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
     except jvm_client.Thrown as error:
         thrown = ": ".join(_thrown(jvm, error.java_exception))
         # a host, for it has a port
-        if "UnknownHostException" in thrown and ":" in places.name(filesystem):
+        if "UnknownHostException" in thrown and ":" in uris.name(filesystem):
             raise Transient(
                 errno.EIO, f"the host name cannot be resolved: {thrown}", filesystem
             ) from None
@@ -540,7 +538,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-def _told(jvm: Jvm, thrown: Any, uri: str) -> OSError:
+def _translated(jvm: Jvm, thrown: Any, uri: str) -> OSError:
     try:
         name, message = _thrown(jvm, thrown)
     except jvm_client.Failed:

@@ -1,4 +1,4 @@
-"""Hadoop's configuration files, read where the run starts, so that it can travel with the batches."""
+"""Hadoop's configuration files. They are read where the run starts, and travel with batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _properties(file: Path) -> dict[str, str]:
         root = ElementTree.parse(file).getroot()
     except (ElementTree.ParseError, OSError) as error:
         raise UsageError(f"{file} cannot be read as a Hadoop configuration: {error}") from error
-    pairs = [(each.findtext("name"), each.findtext("value")) for each in root.iter("property")]
+    pairs = [(entry.findtext("name"), entry.findtext("value")) for entry in root.iter("property")]
     return {name.strip(): value.strip() for name, value in pairs if name and value is not None}
 
 

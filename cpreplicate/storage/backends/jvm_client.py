@@ -169,7 +169,7 @@ class Exchange:
 
 
 class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
-    """py4j's client, except that it never logs to the root logger or sends a command again.
+    """py4j's client, except that it never logs to the root logger or repeats a command.
 
     A command that failed may have been carried out.
     """

@@ -13,7 +13,7 @@ import stat as modes
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from cpreplicate.core import uri as places
+from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Attributes, Content, FileStatus
@@ -94,7 +94,7 @@ class LocalStorage(RenamingStorage):
         return True
 
     def real(self, uri: str) -> str:
-        return places.filesystem(uri) + os.path.realpath(_path(uri))
+        return uris.filesystem(uri) + os.path.realpath(_path(uri))
 
     def file_id(self, uri: str) -> object | None:
         """Device and inode: the same for all links, also for a bind mount."""
@@ -117,7 +117,7 @@ class LocalStorage(RenamingStorage):
 
 
 def _path(uri: str) -> str:
-    path = places.local_path(uri)
+    path = uris.local_path(uri)
     try:
         unusable = b"\0" in os.fsencode(path) or not path.startswith("/")
     except UnicodeEncodeError:
@@ -157,7 +157,7 @@ def _status(uri: str, found: os.stat_result) -> FileStatus:
     mode = found.st_mode
     return FileStatus(
         uri,
-        places.name(uri),
+        uris.name(uri),
         found.st_size,
         modes.S_ISDIR(mode),
         found.st_mtime,
@@ -171,7 +171,7 @@ def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileSta
         with contextlib.suppress(FileNotFoundError):
             leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)
             found = entry.stat(follow_symlinks=not leads_nowhere)
-            yield _status(places.join(uri, entry.name), found)._replace(is_link=entry.is_symlink())
+            yield _status(uris.join(uri, entry.name), found)._replace(is_link=entry.is_symlink())
 
 
 @contextlib.contextmanager

@@ -52,12 +52,7 @@ _TAKEN = (
     "BlobAlreadyExists",
 )
 # each class has a name of its own for it
-_TIMES = (
-    "LastModified",
-    "mtime",
-    "last_modified",
-    "updated",
-)
+_TIMES = ("LastModified", "mtime", "last_modified", "updated")
 _HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
     "fs.s3a.access.key": "key",
     "fs.s3a.secret.key": "secret",
@@ -80,7 +75,7 @@ class ObjectStorage(Storage):
     def open(self, uri: str) -> BinaryIO:
         with _translated_errors(uri):
             file = self._fs.open(_path(uri), "rb", block_size=CHUNK, cache_type="readahead")
-        return cast(BinaryIO, _Telling(file, uri))
+        return cast(BinaryIO, _TranslatingFile(file, uri))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
@@ -158,8 +153,10 @@ class ObjectStorage(Storage):
         since November 2024).
         """
         if self._protocol != "s3":
-            raise Refused(f"{uri} was left by a run that died, and {self._protocol}: has no safe way to take it over; remove it"
-                          " once you are sure that no run is at work")  # fmt: skip
+            raise Refused(
+                f"{uri} was left by a run that died, and {self._protocol}: has no safe way to take"
+                " it over. Remove it once you are sure that no run is at work"
+            )
         path = _path(uri)
         try:
             with _translated_errors(uri):
@@ -210,8 +207,8 @@ class ObjectStorage(Storage):
         return False  # a prefix goes with its last object
 
 
-class _Telling:
-    """A file object whose reads raise the errors of the seam."""
+class _TranslatingFile:
+    """A file object whose reads raise the exceptions of `Storage`."""
 
     def __init__(self, file: Any, uri: str) -> None:
         self._file, self._uri = file, uri
@@ -220,7 +217,7 @@ class _Telling:
         with _translated_errors(self._uri):
             return bytes(self._file.read(size))
 
-    def __enter__(self) -> _Telling:
+    def __enter__(self) -> _TranslatingFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -250,9 +247,8 @@ def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
         )
     filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
     if protocol == "s3":
-        filesystem.retries = (
-            1  # the seam retries; s3fs would try five times within each of its tries
-        )
+        # `Retrying` retries; s3fs would try five times within each of its tries
+        filesystem.retries = 1
     return filesystem
 
 
@@ -303,19 +299,14 @@ def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] |
 
 @contextlib.contextmanager
 def _translated_errors(uri: str) -> Iterator[None]:
-    """Turn what fsspec's classes raise into the errors of the seam.
+    """Translate the exceptions of fsspec's classes into those of `Storage`.
 
-    What is not known to last is worth another try.
+    A failure that is not known to last is `Transient`.
     """
     try:
         yield
-    except (
-        Refused,
-        UsageError,
-        Transient,
-        TypeError,
-        AttributeError,
-    ):  # the latter are mistakes of this program
+    # the last two are mistakes in this program
+    except (Refused, UsageError, Transient, TypeError, AttributeError):
         raise
     except _PERMANENT as error:
         if error.filename is not None:

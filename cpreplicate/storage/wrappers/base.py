@@ -1,4 +1,4 @@
-"""A storage around another one, which sees each verb before it is carried out."""
+"""The base of all wrappers: a storage around another one."""
 
 from __future__ import annotations
 
@@ -13,27 +13,24 @@ READING = frozenset({"open", "copy", "stat", "list", "known_crc32c"})
 
 
 class StorageWrapper(Storage):
-    """Passes every verb on to another storage through `around`."""
+    """A storage that passes every verb on to another one through `around`."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
-        self.streams, self.put_calls, self.has_directories = (
-            inner.streams,
-            inner.put_calls,
-            inner.has_directories,
-        )
+        self.streams, self.put_calls = inner.streams, inner.put_calls
+        self.has_directories = inner.has_directories
 
     @property
     def unwrapped(self) -> Storage:
         return self._inner.unwrapped
 
     def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:
-        """Carry out a verb at its place: may do something before, raise instead, or try again."""
+        """Carry out a verb. A subclass may act before it, raise instead of it, or repeat it."""
         self.before(verb, uri)
         return self._inner.around(verb, uri, call)
 
     def before(self, verb: str, uri: str) -> None:
-        """Called with the name and the place of each verb; may raise instead of it."""
+        """Act before each verb; an exception is raised instead of it."""
 
     def open(self, uri: str) -> BinaryIO:
         return self.around("open", uri, lambda: self.unwrapped.open(uri))

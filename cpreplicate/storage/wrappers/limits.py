@@ -1,7 +1,7 @@
 """Limits on calls and bytes that hold for a whole run, however many processes take part.
 
-One rate limiter, in the process that started the run, tells everybody how long to wait; executors ask it
-over a socket.
+One rate limiter, in the process that started the run, decides how long each process waits.
+Executors ask it by RPC.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from cpreplicate.storage.wrappers.base import StorageWrapper
 _WRITING = ("put", "create_exclusive", "take_over")
 # seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
 _BURST = 0.1
-_SLICE = 0.5  # seconds of waiting after which it is seen whether it is still wanted
+_SLICE = 0.5  # seconds between two checks for a cancellation
 # seconds of the whole run's allowance that a process asks for at once; what it leaves unused is
 # lost
 _GRAIN = 0.002
 
 
 class Limits(NamedTuple):
-    """What a run may do: metadata operations a second against each cluster, bytes a second in all.
-    Travels to executors.
+    """The limits of a run: metadata operations a second on each cluster, and bytes a second in all.
 
-    `address` tells where the rate limiter is asked; without it the rate limiter is in this process, under
-    `run`.
+    They travel to executors. `address` is that of the rate limiter. Without it, the rate limiter is
+    in this process, under `run`.
     """
 
     calls: float | None = None
@@ -42,21 +41,19 @@ class Limits(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether anything is limited at all."""
+        """Whether anything is limited."""
         return self.calls is not None or self.bandwidth is not None
 
 
 class Pace(Protocol):
-    """Tells how long to wait."""
+    """What decides how long to wait."""
 
     def reserve(self, what: str, amount: float) -> float:
-        """Reserve an amount of `calls …` or `bytes`; the seconds to wait before using it."""
+        """Reserve an amount of `calls …` or `bytes`. Return the seconds to wait before using it."""
 
 
 class RateLimiter:
-    """Who may do how much when: for each of what is limited, the instant from which more may be
-    used.
-    """
+    """A rate limiter: for each resource, the instant from which more of it may be used."""
 
     def __init__(
         self, rates: Mapping[str, float | None], clock: Callable[[], float] = time.monotonic
@@ -67,7 +64,7 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     def reserve(self, what: str, amount: float) -> float:
-        """See `Pace`. What is reserved is gone, whether used or not."""
+        """See `Pace`. A reservation counts, whether it is used or not."""
         rate = self._rates.get(what.partition(" ")[0])
         if rate is None:
             return 0.0
@@ -79,12 +76,13 @@ class RateLimiter:
 
 
 class _Remote:
-    """The rate limiter of another process, asked for at most so much at a time that it is asked a few
-    hundred times a second.
+    """A client of the rate limiter in another process.
+
+    It reserves so much at a time that it makes at most a few hundred calls a second.
     """
 
     def __init__(self, limits: Limits, address: Address) -> None:
-        self._caller = RpcClient(address)
+        self._client = RpcClient(address)
         self._grains = {
             "calls": (limits.calls or 0.0) * _GRAIN,
             "bytes": (limits.bandwidth or 0.0) * _GRAIN,
@@ -100,15 +98,14 @@ class _Remote:
                 self._left[what] = left - amount
                 return 0.0
             asked = max(amount - left, self._grains[what.partition(" ")[0]])
-            wait = float(self._caller.call("reserve", what, asked))
+            wait = float(self._client.call("reserve", what, asked))
             self._left[what] = left + asked - amount
             return wait
 
 
 @functools.cache
-# one for each run
 def _rate_limiter(
-    run: str,  # noqa: ARG001  # one for each run
+    run: str,  # noqa: ARG001  # each run has its own
     calls: float | None,
     bandwidth: float | None,
 ) -> RateLimiter:
@@ -117,7 +114,7 @@ def _rate_limiter(
 
 @functools.cache
 def pace(limits: Limits) -> Pace:
-    """The rate limiter of a run, one a process."""
+    """Return the rate limiter of a run, one a process."""
     return (
         _Remote(limits, limits.address)
         if limits.address is not None
@@ -141,7 +138,7 @@ def wait(
 
 
 def new_limits(calls: float | None, bandwidth: float | None) -> Limits:
-    """The limits of a new run, kept in this process."""
+    """Return the limits of a new run, whose rate limiter is in this process."""
     return (
         Limits(calls, bandwidth, uuid.uuid4().hex)
         if calls is not None or bandwidth is not None
@@ -150,7 +147,7 @@ def new_limits(calls: float | None, bandwidth: float | None) -> Limits:
 
 
 class Limited(StorageWrapper):
-    """Waits before each verb until the run may make so many more calls against this cluster."""
+    """A wrapper that waits before each verb until the run may make more calls to this cluster."""
 
     def __init__(self, inner: Storage, limits: Limits, cluster: str) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Decoding equals what Flink's own loader reads, for every checkpoint and savepoint of the corpus."""
+"""Decoding equals the reading of Flink's own loader for every checkpoint of the corpus."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""100,000 damaged files: each is a `MetadataError`, or a reading that can be rewritten and placed."""
+"""100,000 damaged files: each raises `MetadataError`, or can be rewritten and placed."""
 
 import random
 import tracemalloc

@@ -25,9 +25,16 @@ ACTIONS = st.one_of(
     st.builds(Delete, TEXT, st.floats(allow_nan=False), st.none() | TEXT),
 )
 OUTCOMES = st.builds(
-    Outcome, st.just("t"), NUMBER, st.none() | st.integers(0, (1 << 32) - 1), st.floats(allow_nan=False), st.none() | TEXT,
-    st.booleans(), st.booleans(), st.booleans(),
-)  # fmt: skip
+    Outcome,
+    st.just("t"),
+    NUMBER,
+    st.none() | st.integers(0, (1 << 32) - 1),
+    st.floats(allow_nan=False),
+    st.none() | TEXT,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
 
 
 @given(st.lists(ACTIONS))

@@ -272,7 +272,9 @@ def test_the_jvm_ends_with_a_process_that_was_killed(run):
 
 def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
     process, jvm = run("""
-        signal.signal(signal.SIGINT, lambda *_: os.write(1, f"{jvm_launcher.jvm().is_there()}\\n".encode()))  # amid a print, too
+        def answer(*_):  # amid a print, too
+            os.write(1, f"{jvm_launcher.jvm().is_there()}\\n".encode())
+        signal.signal(signal.SIGINT, answer)
         print(jvm_launcher.jvm().address.pid, flush=True)
         sys.stdin.read()
     """)
