@@ -97,7 +97,7 @@ class Placement:
         return placed
 
     def _prefixes(self, directory: str, plain: Container[str]) -> tuple[Prefix, str]:
-        """Return how the URIs of a directory's files begin, and how their paths in the replica do."""
+        """Return how URIs of a directory's files begin, and how their paths in the replica do."""
         if directory not in plain:
             return NO_PREFIX, ""
         return f"{directory}/", self.place(f"{directory}/x")[:-1]

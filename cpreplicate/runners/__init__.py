@@ -1,4 +1,4 @@
-"""What executes a plan's copies and deletes: Spark executors, or threads of this process."""
+"""Runners: Spark executors, or threads of this process, execute a plan's copies and deletes."""
 
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner, seconds_by_spark

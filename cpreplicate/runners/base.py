@@ -1,4 +1,4 @@
-"""What every runner promises."""
+"""The interface of all runners."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Done: TypeAlias = Callable[[Outcome], None]
 
 
 class Runner(Protocol):
-    """Executes actions in parallel; a context manager that frees what it started. `reason` tells
-    why it was chosen.
+    """A runner executes actions in parallel. It is a context manager that frees what it started.
 
-    `is_elsewhere`: on machines that do not notice at once when this process ends.
+    `reason` is why it was chosen. `is_elsewhere`: it runs on machines that do not notice at once
+    when this process ends.
     """
 
     name: str
@@ -28,30 +28,27 @@ class Runner(Protocol):
     def run(
         self, actions: Sequence[Task], level: int = 0, done: Done | None = None
     ) -> list[Outcome]:
-        """Return one outcome for each action, in any order. What failed was tried again before it
-        is reported as failed.
+        """Return one outcome for each action, in any order.
 
-        `level` is how important it is among what runs at the same time, 0 the most. `done` is
-        called, from any thread, with the outcome of each action once it is known; with that of one
-        that succeeded perhaps more than once.
+        A failure is reported after further tries. `level` is how important the actions are among
+        those that run at the same time, 0 the most. `done` is called, from any thread, with each
+        outcome once it is known, for a success perhaps more than once.
         """
 
     def map(
         self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()
     ) -> list[Out]:
-        """What a function returns for each, in their order; it and they may travel to other
-        machines.
+        """Return what a function returns for each item, in order.
 
-        `places` are on the filesystems that it reaches.
+        Function and items may travel to other machines. `places` are URIs on the filesystems that
+        the function accesses.
         """
 
     def limited(self, sides: Sides) -> Sides:
-        """Sides as functions given to `map` are to have them: with the limits of this run."""
+        """Return sides with the limits of this run, for functions that are given to `map`."""
 
     def cancel(self) -> None:
-        """Break off what is under way, from another thread: its `run` raises `Stopped`, and so does
-        any later one.
-        """
+        """Cancel the runs under way, from another thread: they and later ones raise `Stopped`."""
 
     def __enter__(self) -> Runner: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +27,11 @@ def batches(
     batch_bytes: int | None = None,
     batch_files: int | None = None,
 ) -> list[Sequence[Task]]:
-    """The actions in batches of about equal cost, about four a slot, or fewer of few small files;
-    most bytes first.
+    """Return the actions in batches of about equal cost, those with most bytes first.
 
-    None has more than `batch_files` files, or more than `batch_bytes` bytes unless it is one file:
-    a huge file is a batch of its own, and goes first.
+    There are about four a slot, or fewer if there are few small files. None has more than
+    `batch_files` files, or more than `batch_bytes` bytes unless it is one file: a huge file is a
+    batch of its own, and goes first.
     """
     if not actions:
         return []
@@ -59,8 +60,10 @@ class Caps(NamedTuple):
 
 
 def _packed(order: Indexes, costs: Indexes, count: int) -> list[Indexes]:
-    """Into `count` bins of about equal cost: large files one by one, the largest first, each into
-    the bin that costs least; then the many small ones, run by run, up to a common level.
+    """Pack files into `count` bins of about equal cost.
+
+    Large files are packed one by one, the largest first, each into the bin that costs least. Then
+    the many small ones fill all bins, run by run, up to a common level.
 
     A file is small that is at most a twentieth of the mean bin: the level is then met as well as
     one by one.
@@ -72,28 +75,26 @@ def _packed(order: Indexes, costs: Indexes, count: int) -> list[Indexes]:
         else len(order)
     )
     bins: list[list[int]] = [[] for _ in range(count)]
-    least = [(0, at) for at in range(count)]
+    least = [(0, bin_index) for bin_index in range(count)]
     for index in order[:large].tolist():
-        load, at = least[0]
-        bins[at].append(index)
-        heapq.heapreplace(least, (load + int(costs[index]), at))
-    spent = np.array([load for load, _ in sorted(least, key=lambda each: each[1])])
+        load, bin_index = least[0]
+        bins[bin_index].append(index)
+        heapq.heapreplace(least, (load + int(costs[index]), bin_index))
+    spent = np.array([load for load, _ in sorted(least, key=itemgetter(1))])
     small = order[large:]
     # dealt out, so that each run is a sample of all sizes: else one batch would have all the bytes
     if len(small):
-        small = np.concatenate([small[at::count] for at in range(count)])
+        small = np.concatenate([small[first::count] for first in range(count)])
     runs = _levelled(small, costs, spent)
-    found = (
+    filled = (
         np.concatenate([np.array(bin_, np.int64), run])
         for bin_, run in zip(bins, runs, strict=True)
     )
-    return [bin_ for bin_ in found if len(bin_)]
+    return [bin_ for bin_ in filled if len(bin_)]
 
 
 def _levelled(order: Indexes, costs: Indexes, spent: Indexes) -> list[Indexes]:
-    """A run of `order` for each bin, which fills those that cost less than the level that all come
-    to.
-    """
+    """Return a run of `order` for each bin that raises its cost to the level common to all."""
     ends = np.cumsum(costs[order])
     total = int(ends[-1]) if len(ends) else 0
     fill = np.sort(spent)
@@ -105,14 +106,14 @@ def _levelled(order: Indexes, costs: Indexes, spent: Indexes) -> list[Indexes]:
 
 
 def _within(caps: Caps, indexes: Indexes, sizes: Indexes) -> Iterator[Indexes]:
-    """A bin as it is, or in several parts that keep to the caps."""
+    """Yield a bin as it is, or several parts of it that keep to the caps."""
     if len(indexes) <= caps.files and int(sizes[indexes].sum()) <= caps.bytes:
         yield indexes
         return
     first, filled = 0, 0
-    for at, size in enumerate(sizes[indexes].tolist()):
-        if at > first and (at - first == caps.files or filled + size > caps.bytes):
-            yield indexes[first:at]
-            first, filled = at, 0
+    for end, size in enumerate(sizes[indexes].tolist()):
+        if end > first and (end - first == caps.files or filled + size > caps.bytes):
+            yield indexes[first:end]
+            first, filled = end, 0
         filled += size
     yield indexes[first:]

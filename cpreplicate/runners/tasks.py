@@ -24,10 +24,9 @@ _LARGE_STREAMS = 8
 
 
 class Copy(NamedTuple):
-    """Copy `source` to `target`; it must have at least `extent` bytes, and has about `size` if that
-    is more.
+    """A copy of `source` to `target`, of at least `extent` bytes, or about `size` if that is more.
 
-    `token` is told of a merged file, which grows: a run that lost its lease must not replace a
+    `token` is set for a merged file, which grows: a run that lost its lease must not replace a
     longer copy of it.
     """
 
@@ -39,14 +38,14 @@ class Copy(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read `target` to its end for its CRC32C; `extent` is its length."""
+    """A read of `target` to its end for its CRC32C; `extent` is its length."""
 
     target: str
     extent: int
 
 
 class Delete(NamedTuple):
-    """Delete `target`, or move it `to` another place; it is no failure if it is gone already.
+    """A delete of `target`, or a move `to` another URI. It is no failure if the file is gone.
 
     Not begun after `until`, seconds since the epoch: then another run may hold the lease. The
     clocks of executors are taken to differ from the driver's by seconds at most.
@@ -61,7 +60,7 @@ Task: TypeAlias = Copy | Read | Delete
 
 
 class _Late(CpreplicateError):
-    """What was to be done came too late."""
+    """Raised for an action that comes too late."""
 
 
 class Outcome(NamedTuple):
@@ -83,41 +82,38 @@ class Outcome(NamedTuple):
 
     @property
     def is_worth_a_try(self) -> bool:
-        """Whether another try may end better."""
+        """Whether another try may succeed."""
         return self.error is not None and not (self.missing or self.short or self.late)
 
 
 def size_of(action: Task) -> int:
-    """The bytes that an action moves."""
+    """Return the bytes that an action moves."""
     if isinstance(action, Copy):
         return max(action.extent, action.size)
     return action.extent if isinstance(action, Read) else 0
 
 
 class Watcher:
-    """Is told what happens while a batch is carried out, from any thread.
-
-    And may have it broken off.
-    """
+    """An observer of a batch, called from any thread, which can cancel the batch."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
-    def moved(self, count: int) -> None:  # noqa: ARG002  # for those who want to know
-        """So many bytes more were moved. Raises `Stopped` once nobody wants the rest."""
+    def moved(self, count: int) -> None:  # noqa: ARG002  # subclasses use it
+        """Record `count` more bytes moved. Raises `Stopped` once the batch is cancelled."""
         if self._stopped.is_set():
             raise Stopped
 
     def done(self, index: int, outcome: Outcome) -> None:
-        """This action of the batch came to its end."""
+        """Record the outcome of an action, by its index in the batch."""
 
     def stop(self) -> None:
-        """Break off what is under way."""
+        """Cancel the batch."""
         self._stopped.set()
 
 
 class Stopped(Exception):
-    """What was under way was broken off, at the next piece of a file."""
+    """Raised at the next piece of a file after a cancellation."""
 
 
 def perform(
@@ -127,8 +123,7 @@ def perform(
     slots: int = 1,
     watcher: Watcher | None = None,
 ) -> list[Outcome]:
-    """Execute a batch, `streams` files at once, by default as many as its storages like for so many
-    slots.
+    """Execute a batch, `streams` files at once; the default follows from its storages and `slots`.
 
     Each failure becomes the outcome of its file; outcomes are in the order of the batch.
     """
@@ -144,13 +139,13 @@ def perform(
         return outcome
 
     queues = _queues(
-        batch, streams, slots * max(each.streams for each in _storages(batch[0], sides))
+        batch, streams, slots * max(storage.streams for storage in _storages(batch[0], sides))
     )
     return _in_pools(run, queues, watcher.stop)
 
 
 def _queues(batch: Sequence[Task], streams: int | None, many: int) -> list[tuple[list[int], int]]:
-    """Which actions share a pool, and of how many threads."""
+    """Return the actions of each pool, by index, and its number of threads."""
     if streams:  # so many were asked for, and no more
         return [
             (
@@ -166,9 +161,9 @@ def _queues(batch: Sequence[Task], streams: int | None, many: int) -> list[tuple
 def _in_pools(
     run: Callable[[int], Outcome], queues: Sequence[tuple[list[int], int]], stop: Callable[[], None]
 ) -> list[Outcome]:
-    """All of them.
+    """Run all queues and return the outcomes in the order of their indexes.
 
-    On an exception nothing more is begun, what is under way is told to stop, and waited for.
+    On an exception nothing more is begun; what is under way is stopped and waited for.
     """
     with ExitStack() as pools:
         waiting: dict[int, Future[Outcome]] = {}
@@ -191,7 +186,7 @@ def _storages(action: Task, sides: Sides) -> list[Storage]:
 def attempt(action: Task, sides: Sides, moved: Callable[[int], None]) -> Outcome:
     """Execute one action.
 
-    Failures that belong to the file or its storage are told, any other is raised.
+    Failures of the file or its storage become its outcome. Any other exception is raised.
     """
     started = time.monotonic()
     try:

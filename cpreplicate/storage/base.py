@@ -18,11 +18,11 @@ Content: TypeAlias = Callable[[], Iterable[bytes]]
 
 
 class Streamed(io.BufferedReader):
-    """A stream with pieces of its own, such as packets of HDFS, best passed on as they arrive."""
+    """A stream with pieces of its own (packets of HDFS), best passed on as they arrive."""
 
     @abstractmethod
     def pieces(self) -> Iterator[bytes]:
-        """Yield all bytes from the position of the stream, from which nothing was read before."""
+        """Yield all bytes from the position of the stream; nothing may have been read before."""
 
 
 class Transient(OSError):
@@ -36,7 +36,7 @@ class Transient(OSError):
 
 
 class Unreachable(Transient):
-    """A `Transient` failure that lasted longer than `--retry-for`. It is not tried again at once."""
+    """A `Transient` failure that outlasted `--retry-for`. It is not tried again at once."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"

@@ -1,5 +1,6 @@
-"""What tasks tell the driver while they run: how far they are, and what is finished, so that no try
-does it again.
+"""Progress reports of tasks to the driver: bytes moved, and finished actions.
+
+A later attempt at a batch leaves out what is finished.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SECONDS = 1.0  # between two reports of a task
 
 
 class ProgressReports:
-    """The driver's side, for any number of stages at once. A batch is known by its key."""
+    """The reports that the driver receives, for any number of stages. A batch has a key."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -30,27 +31,27 @@ class ProgressReports:
 
     @property
     def answers(self) -> Answers:
-        """What tasks call."""
+        """The functions that tasks call by RPC."""
         return {"begin": self._begin, "tell": self._tell}
 
     def expect(self, key: str, batch: Sequence[Task], done: Done | None = None) -> None:
-        """Tasks will tell of this batch; `done` is called with each action that succeeded."""
+        """Expect reports of a batch; `done` is called with each outcome that is a success."""
         with self._lock:
             self._batches[key], self._finished[key], self._done[key] = batch, {}, done
 
     def finished(self, key: str) -> dict[int, Outcome]:
-        """What is known to be done of a batch, by its index there."""
+        """Return the known successes of a batch by the index of the action."""
         with self._lock:
             return dict(self._finished[key])
 
     def forget(self, key: str) -> None:
-        """Nothing more is told of it, or what is told comes too late."""
+        """Drop a batch; reports that come later are ignored."""
         with self._lock:
             del self._batches[key], self._finished[key], self._done[key]
             self._progress.end(key)
 
     def _begin(self, key: str, attempt: int) -> bytes:
-        """An attempt begins; answers what earlier ones finished."""
+        """Record that an attempt begins, and return what earlier ones finished."""
         with self._lock:
             done = dict(self._finished.get(key, {}))
             if key in self._batches:
@@ -64,14 +65,14 @@ class ProgressReports:
             batch = self._batches.get(key)
             if batch is None:
                 return  # an attempt that others overtook
-            finished, found = self._finished[key], decode_outcomes(told, batch)
+            finished, reported = self._finished[key], decode_outcomes(told, batch)
             fresh = {
                 index: outcome
-                for index, outcome in found
+                for index, outcome in reported
                 if outcome.error is None and index not in finished
             }
             finished.update(fresh)
-            failed = sum(outcome.error is not None for _, outcome in found)
+            failed = sum(outcome.error is not None for _, outcome in reported)
             self._progress.add(
                 key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed
             )
@@ -82,14 +83,14 @@ class ProgressReports:
 
 
 class Reporter(Watcher):
-    """A task's side.
+    """The sender of a task's progress reports.
 
-    Where the driver cannot be reached, what is told there is not: the task's own result tells all.
+    If the driver cannot be reached, nothing is sent: the task's result contains all outcomes.
     """
 
     def __init__(self, address: Address, key: str, attempt: int) -> None:
         super().__init__()
-        self._caller: RpcClient | None = _caller(address)
+        self._client: RpcClient | None = _client(address)
         self._key, self._attempt = key, attempt
         self._lock = threading.Lock()
         self._moved, self._told = 0, list[IndexedOutcome]()
@@ -98,11 +99,11 @@ class Reporter(Watcher):
         self.indexes: Sequence[int] = ()
 
     def begin(self, batch: Sequence[Task]) -> dict[int, Outcome] | None:
-        """What earlier attempts finished; None if it cannot be told."""
+        """Return what earlier attempts finished, None if the driver cannot be reached."""
         try:
-            data = self._caller.call("begin", self._key, self._attempt) if self._caller else None
+            data = self._client.call("begin", self._key, self._attempt) if self._client else None
         except Transient:
-            self._caller = data = None
+            self._client = data = None
         return (
             None
             if data is None
@@ -134,15 +135,15 @@ class Reporter(Watcher):
     def _tell(self) -> None:
         with self._lock:
             moved, told, self._moved, self._told = self._moved, self._told, 0, []
-        if self._caller is None or not (moved or told):
+        if self._client is None or not (moved or told):
             return
         try:
-            self._caller.call("tell", self._key, moved, encode_outcomes(told))
+            self._client.call("tell", self._key, moved, encode_outcomes(told))
         except Transient:
-            self._caller = None
+            self._client = None
 
 
 @functools.cache
-def _caller(address: Address) -> RpcClient:
+def _client(address: Address) -> RpcClient:
     """One connection a process."""
     return RpcClient(address)

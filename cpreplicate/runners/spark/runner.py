@@ -109,7 +109,7 @@ class SparkRunner:
     def map(
         self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
     ) -> list[_Out]:
-        """Return the results of a function for all items, in order, one task each up to a limit."""
+        """Return the results of a function for all items, in order, by many tasks."""
         started = self._session()
         try:
             checked = _Checked(function, self._needs(places))
@@ -162,7 +162,7 @@ class SparkRunner:
         last: int,
         done: Done | None = None,
     ) -> tuple[dict[str, Outcome], Exception | None]:
-        """Return outcomes by target, and the error of Spark. With an error, outcomes may be missing."""
+        """Return outcomes by target, and Spark's error, with which some outcomes are missing."""
         packed = batches(
             actions, started.slots, self._execution.batch_bytes, self._execution.batch_files
         )
@@ -238,7 +238,7 @@ class SparkRunner:
                 except session.LOST as error:  # as where no executor can be started at all
                     raise CpreplicateError(
                         f"Spark ended while it started: {failures.reason(error)}. Look in the"
-                        " cluster's own logs, or use --conf spark.log.level=INFO. Nothing was copied"
+                        " cluster's logs, or use --conf spark.log.level=INFO. Nothing was copied"
                     ) from error
             return self._started
 

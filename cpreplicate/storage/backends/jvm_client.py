@@ -152,7 +152,7 @@ class Exchange:
         self._output = self._jvm.new("java.io.FileOutputStream", descriptor)
 
     def read(self, stream: Any, buffer: memoryview) -> int:
-        """Fill the buffer from an `InputStream`; return the number of bytes, less only at its end."""
+        """Fill the buffer from an `InputStream`; return the number of bytes, less at its end."""
         self._jvm.call(self._file, "setLength", 0)
         limited = self._jvm.new(
             "org.apache.hadoop.util.LimitInputStream", stream, min(len(buffer), self.size)
@@ -169,7 +169,7 @@ class Exchange:
 
 
 class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
-    """py4j's client, except that it never logs to the root logger or repeats a command.
+    """py4j's client, except that it does not log to the root logger or repeat commands.
 
     A command that failed may have been carried out.
     """

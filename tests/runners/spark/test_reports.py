@@ -1,4 +1,4 @@
-"""What tasks and the driver tell each other."""
+"""Progress reports of tasks to the driver."""
 
 import time
 
@@ -23,16 +23,16 @@ def progress():
 
 
 @pytest.fixture
-def desk(progress):
-    made = ProgressReports(progress)
-    made.expect("0-0", BATCH)
+def reports(progress):
+    reports = ProgressReports(progress)
+    reports.expect("0-0", BATCH)
     progress.expect(3, 30)
-    return made
+    return reports
 
 
 @pytest.fixture
-def address(desk):
-    with serve(desk.answers, "127.0.0.1") as address:
+def address(reports):
+    with serve(reports.answers, "127.0.0.1") as address:
         yield address
 
 
@@ -50,13 +50,13 @@ def attempt(address, number, *finished, failed=()):
     return known
 
 
-def test_what_an_attempt_finished_the_next_one_knows_and_leaves_out(address, desk):
+def test_what_an_attempt_finished_the_next_one_knows_and_leaves_out(address, reports):
     assert attempt(address, 0, 0, 2, failed=[1]) == {}
     assert attempt(address, 1, 1) == {0: done(0), 2: done(2)}
-    assert desk.finished("0-0") == {0: done(0), 1: done(1), 2: done(2)}
+    assert reports.finished("0-0") == {0: done(0), 1: done(1), 2: done(2)}
 
 
-def test_it_is_told_while_the_attempt_runs(address, progress):
+def test_progress_is_reported_while_the_attempt_runs(address, progress):
     with Reporter(address, "0-0", 0) as reporter:
         reporter.begin(BATCH)
         reporter.indexes = [0, 1, 2]
@@ -87,8 +87,8 @@ def test_failures_are_counted_until_the_batch_is_tried_again(address, progress):
     assert (now.files, now.failed, now.retried) == (3, 0, 1)
 
 
-def test_what_comes_too_late_is_not_counted(address, desk, progress):
-    desk.forget("0-0")
+def test_what_comes_too_late_is_not_counted(address, reports, progress):
+    reports.forget("0-0")
     assert attempt(address, 2, 1) == {}
     with Reporter(address, "0-0", 0) as late:
         late.indexes = [0, 1, 2]
@@ -97,5 +97,5 @@ def test_what_comes_too_late_is_not_counted(address, desk, progress):
     assert progress.snapshot().retried == 0
 
 
-def test_where_the_driver_cannot_be_reached_the_task_goes_on_and_knows_that_it_does_not_know():
+def test_a_task_continues_without_known_outcomes_if_the_driver_cannot_be_reached():
     assert attempt(GONE, 0, 0, 1, 2) is None
