@@ -88,8 +88,16 @@ def main() -> None:
 def row(case: Case, path: Path, through: str, flink: float) -> str:
     """One line of the table."""
     found, megabytes = measured(path, through), path.stat().st_size / 1e6
-    cells = (case.name, f"{megabytes:.1f}", through, f"{found['seconds']:.3f}", f"{megabytes / found['seconds']:.0f}",
-             f"{found['peak'] / 2**20:.0f}", f"{flink:.3f}", f"{flink / found['seconds']:.1f}")  # fmt: skip
+    cells = (
+        case.name,
+        f"{megabytes:.1f}",
+        through,
+        f"{found['seconds']:.3f}",
+        f"{megabytes / found['seconds']:.0f}",
+        f"{found['peak'] / 2**20:.0f}",
+        f"{flink:.3f}",
+        f"{flink / found['seconds']:.1f}",
+    )
     return f"| {' | '.join(cells)} |"
 
 

@@ -80,9 +80,15 @@ def in_turn(commands: Iterator[list[str]]) -> Took:
     total: Took | None = None
     for command in commands:
         took = run(command, _SECONDS)
-        total = took if total is None else total._replace(
-            seconds=total.seconds + took.seconds, cpu=total.cpu + took.cpu, peak=max(total.peak, took.peak)
-        )  # fmt: skip
+        total = (
+            took
+            if total is None
+            else total._replace(
+                seconds=total.seconds + took.seconds,
+                cpu=total.cpu + took.cpu,
+                peak=max(total.peak, took.peak),
+            )
+        )
     assert total is not None, "there is a command"
     return total
 
@@ -167,8 +173,14 @@ def main() -> None:
         found = list(rows(place, options.jobs, options.sample, changed))
         best = min(row.seconds for row in found)
         for row in found:
-            cells = (row.name, f"{row.seconds:.1f}", str(row.measured), f"{row.took.cpu:.1f}", f"{row.took.peak / 2**20:.0f}",
-                     f"{row.seconds / best:.1f}")  # fmt: skip
+            cells = (
+                row.name,
+                f"{row.seconds:.1f}",
+                str(row.measured),
+                f"{row.took.cpu:.1f}",
+                f"{row.took.peak / 2**20:.0f}",
+                f"{row.seconds / best:.1f}",
+            )
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

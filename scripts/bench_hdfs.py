@@ -116,16 +116,29 @@ def _distcp(place: Place, maps: int, settings: tuple[str, ...] = ()) -> list[str
 NATIVE = "hdfs-native alone"
 LOCAL = "local copy"
 COMPETITORS = [
-    Competitor("cpreplicate --runner inline", functools.partial(_cpreplicate, words=("--runner", "inline")), ours=True),
-    Competitor("cpreplicate --runner spark, local[2]",
-               functools.partial(_cpreplicate, words=("--runner", "spark", "--master", "local[2]")), ours=True),
+    Competitor(
+        "cpreplicate --runner inline",
+        functools.partial(_cpreplicate, words=("--runner", "inline")),
+        ours=True,
+    ),
+    Competitor(
+        "cpreplicate --runner spark, local[2]",
+        functools.partial(_cpreplicate, words=("--runner", "spark", "--master", "local[2]")),
+        ours=True,
+    ),
     Competitor(NATIVE, _raw),
     Competitor(f"DistCp, {_MAPS} maps", functools.partial(_distcp, maps=_MAPS), distcp=True),
-    Competitor(f"DistCp, {_MAPS} maps, 10 ms",
-               functools.partial(_distcp, maps=_MAPS, settings=(distcp.QUICK_CLOSE,)), distcp=True),
-    Competitor("DistCp, 2 maps, 10 ms",
-               functools.partial(_distcp, maps=2, settings=(distcp.QUICK_CLOSE,)), distcp=True),
-]  # fmt: skip
+    Competitor(
+        f"DistCp, {_MAPS} maps, 10 ms",
+        functools.partial(_distcp, maps=_MAPS, settings=(distcp.QUICK_CLOSE,)),
+        distcp=True,
+    ),
+    Competitor(
+        "DistCp, 2 maps, 10 ms",
+        functools.partial(_distcp, maps=2, settings=(distcp.QUICK_CLOSE,)),
+        distcp=True,
+    ),
+]
 
 
 class Bench:
@@ -245,8 +258,18 @@ def table(title: str, files: int, size: int, results: list[Result]) -> str:
     """One phase; `files` and `size` are what was to be copied."""
     distcp_best = _best_distcp({each.name: each for each in results}).best.seconds
     limit = next((each.best.seconds for each in results if each.name == NATIVE), None)
-    head = ["", "seconds (rounds)", "files/s", "MB/s", "calls a file, A / B", "peak MiB", "CPU s", "others' CPU",
-            "times DistCp", "of hdfs-native"]  # fmt: skip
+    head = [
+        "",
+        "seconds (rounds)",
+        "files/s",
+        "MB/s",
+        "calls a file, A / B",
+        "peak MiB",
+        "CPU s",
+        "others' CPU",
+        "times DistCp",
+        "of hdfs-native",
+    ]
     lines = [f"\n### {title}\n", f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     return "\n".join([*lines, *(_row(each, files, size, distcp_best, limit) for each in results)])
 
@@ -380,8 +403,13 @@ def arguments() -> argparse.Namespace:
         help="which, separated by commas; default: %(default)s",
     )
     parser.add_argument("--rounds", type=int, help="default: 2, with --quick 1")
-    parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
-                        help="how long to wait for a quiet machine before each run; default: %(default)s")  # fmt: skip
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="how long to wait for a quiet machine before each run; default: %(default)s",
+    )
     parser.add_argument("--json", type=Path, help="also write what was measured to this file")
     return parser.parse_args()
 

@@ -72,8 +72,14 @@ def main() -> None:
     for references in REFERENCES:
         found = measured(references)
         seconds = found["plan"] + found["batches"]
-        cells = (f"{references:,}", f"{found['plan']:.1f}", f"{found['batches']:.1f}", f"{seconds:.1f}",
-                 f"{found['sent'] / 1e6:.0f}", f"{found['peak'] / 2**20:.0f}")  # fmt: skip
+        cells = (
+            f"{references:,}",
+            f"{found['plan']:.1f}",
+            f"{found['batches']:.1f}",
+            f"{seconds:.1f}",
+            f"{found['sent'] / 1e6:.0f}",
+            f"{found['peak'] / 2**20:.0f}",
+        )
         print(f"| {' | '.join(cells)} |", flush=True)
     met = seconds <= SECONDS and found["peak"] <= PEAK
     print(

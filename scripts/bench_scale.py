@@ -36,8 +36,13 @@ def arguments() -> argparse.Namespace:
         "--parts", default=",".join(_PARTS), help="which, separated by commas; default: %(default)s"
     )
     parser.add_argument("--rounds", type=int, help="of the others; default: 2, with --quick 1")
-    parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
-                        help="how long to wait for a quiet machine before each run; default: %(default)s")  # fmt: skip
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="how long to wait for a quiet machine before each run; default: %(default)s",
+    )
     return parser.parse_args()
 
 

@@ -97,14 +97,24 @@ def _raw(place: Place, streams: int) -> list[str]:
 
 
 COMPETITORS = [
-    Competitor("cpreplicate --runner inline", functools.partial(_cpreplicate, words=("--runner", "inline")), ours=True),
-    Competitor("cpreplicate --runner inline --parallelism 256",
-               functools.partial(_cpreplicate, words=("--runner", "inline", "--parallelism", "256")), ours=True),
-    Competitor("cpreplicate --runner spark, local[2]",
-               functools.partial(_cpreplicate, words=("--runner", "spark", "--master", "local[2]")), ours=True),
+    Competitor(
+        "cpreplicate --runner inline",
+        functools.partial(_cpreplicate, words=("--runner", "inline")),
+        ours=True,
+    ),
+    Competitor(
+        "cpreplicate --runner inline --parallelism 256",
+        functools.partial(_cpreplicate, words=("--runner", "inline", "--parallelism", "256")),
+        ours=True,
+    ),
+    Competitor(
+        "cpreplicate --runner spark, local[2]",
+        functools.partial(_cpreplicate, words=("--runner", "spark", "--master", "local[2]")),
+        ours=True,
+    ),
     Competitor("hdfs-native alone, 64 and 8 streams", functools.partial(_raw, streams=64)),
     Competitor("hdfs-native alone, 256 and 8 streams", functools.partial(_raw, streams=256)),
-]  # fmt: skip
+]
 
 
 class Bench:
@@ -183,8 +193,18 @@ def _receive(connection: socket.socket) -> None:
 
 def show(rows: Iterator[Row]) -> list[Row]:
     """The table, a line as soon as it is known."""
-    head = ["rate", "tree", "", "seconds", "files/s", "MB/s", "share of the line", "of what the line itself carries", "CPU s",
-            "others' CPU"]  # fmt: skip
+    head = [
+        "rate",
+        "tree",
+        "",
+        "seconds",
+        "files/s",
+        "MB/s",
+        "share of the line",
+        "of what the line itself carries",
+        "CPU s",
+        "others' CPU",
+    ]
     print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     shown: list[Row] = []
     for row in rows:
@@ -197,11 +217,17 @@ def show(rows: Iterator[Row]) -> list[Row]:
 def _row(row: Row, line: Row) -> str:
     size = row.case.tree.bytes
     cells = [
-        f"{row.case.rate / _MBIT:.0f} Mbit/s", str(row.case.tree), row.name, f"{row.seconds:.2f}",
-        f"{len(row.case.tree.sizes) / row.seconds:.0f}" if row.took else "", f"{size / row.seconds / 1e6:.1f}",
-        f"{row.share:.0%}", f"{line.seconds / row.seconds:.0%}",
-        f"{row.took.cpu:.1f}" if row.took else "", f"{row.took.others:.0%}" if row.took else "",
-    ]  # fmt: skip
+        f"{row.case.rate / _MBIT:.0f} Mbit/s",
+        str(row.case.tree),
+        row.name,
+        f"{row.seconds:.2f}",
+        f"{len(row.case.tree.sizes) / row.seconds:.0f}" if row.took else "",
+        f"{size / row.seconds / 1e6:.1f}",
+        f"{row.share:.0%}",
+        f"{line.seconds / row.seconds:.0%}",
+        f"{row.took.cpu:.1f}" if row.took else "",
+        f"{row.took.others:.0%}" if row.took else "",
+    ]
     return f"| {' | '.join(cells)} |"
 
 
@@ -251,8 +277,13 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small trees: for trying it, not for its numbers"
     )
-    parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
-                        help="how long to wait for a quiet machine before each run; default: %(default)s")  # fmt: skip
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="how long to wait for a quiet machine before each run; default: %(default)s",
+    )
     options = parser.parse_args()
     with bench(options.patience) as ready:
         rows = show(row for case in _cases(options.quick) for row in ready.case(case))

@@ -39,14 +39,21 @@ _FILES = {f"shared/{number:04}": 200_000 + number for number in range(400)}
 def sync(place: Path, number: int, *words: str) -> subprocess.Popen[str]:
     """A run into a target of its own."""
     conf = {
-        "spark.kubernetes.container.image": IMAGE, "spark.kubernetes.container.image.pullPolicy": "Never",
+        "spark.kubernetes.container.image": IMAGE,
+        "spark.kubernetes.container.image.pullPolicy": "Never",
         "spark.kubernetes.authenticate.caCertFile": f"{place}/certs/apiserver.crt",
-        "spark.kubernetes.authenticate.oauthToken": TOKEN, "spark.kubernetes.executor.podTemplateFile": f"{place}/pod.json",
-        "spark.kubernetes.executor.request.cores": "0.1", "spark.executor.instances": "2", "spark.executor.cores": "1",
-        "spark.executor.memory": "512m", "spark.driver.host": DRIVER, "spark.driver.bindAddress": DRIVER,
-        "spark.archives": f"{place}/environment.tar.gz#environment", "spark.pyspark.python": "./environment/bin/python",
+        "spark.kubernetes.authenticate.oauthToken": TOKEN,
+        "spark.kubernetes.executor.podTemplateFile": f"{place}/pod.json",
+        "spark.kubernetes.executor.request.cores": "0.1",
+        "spark.executor.instances": "2",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.driver.host": DRIVER,
+        "spark.driver.bindAddress": DRIVER,
+        "spark.archives": f"{place}/environment.tar.gz#environment",
+        "spark.pyspark.python": "./environment/bin/python",
         "spark.executorEnv.CPREPLICATE_PYTHON": os.path.realpath(sys.executable),
-    }  # fmt: skip
+    }
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     places = (f"{place}/data/dcA/{JOB}", f"{place}/data/{number}")
     command = [

@@ -39,10 +39,22 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "s3": {"s3"},
 }
 _SLOW = {  # modules of many seeds, and of processes that are killed
-    "test_crash_points", "test_races", "test_stateful", "test_fault_seeds", "test_cotenant", "test_kill", "test_kill_hdfs",
-    "test_fuzz", "test_cluster", "test_yarn", "test_protocol", "test_runners", "test_session", "test_spark_lost",
+    "test_crash_points",
+    "test_races",
+    "test_stateful",
+    "test_fault_seeds",
+    "test_cotenant",
+    "test_kill",
+    "test_kill_hdfs",
+    "test_fuzz",
+    "test_cluster",
+    "test_yarn",
+    "test_protocol",
+    "test_runners",
+    "test_session",
+    "test_spark_lost",
     "test_spark_sync",
-}  # fmt: skip
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -66,7 +66,7 @@ def test_jobs_with_new_ids_are_replicated_in_both_directions_into_flinks_own_dir
 
 
 @with_flink
-def test_one_fixed_id_in_both_clusters_is_refused_in_flinks_own_directories_and_replicated_beside_them(
+def test_one_fixed_id_in_both_clusters_is_refused_in_flinks_directories_and_replicated_beside(
     flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre
 ) -> None:
     shared = [(a.checkpoints, b.checkpoints), (b.checkpoints, a.checkpoints)]

@@ -40,9 +40,18 @@ from tests.support.staging import TARGET_ROOT, Stage, running_on, silent
 HISTORIES = int(os.environ.get("CPREPLICATE_HISTORIES", "2000"))
 PARTS = 8
 NOT_RARE = [
-    "sync Report", "sync Refused", "sync Crash", "watch Report", "fleet FleetReport", "sweep Sweep", "sweep Refused",
-    "relocate Relocation", "promote Promotion", "unseal str", "unseal Refused",
-]  # fmt: skip
+    "sync Report",
+    "sync Refused",
+    "sync Crash",
+    "watch Report",
+    "fleet FleetReport",
+    "sweep Sweep",
+    "sweep Refused",
+    "relocate Relocation",
+    "promote Promotion",
+    "unseal str",
+    "unseal Refused",
+]
 STEPS = 8
 
 

@@ -129,9 +129,20 @@ def promoting(draw: Random) -> Scenario:
 
 
 KINDS = [
-    first, incremental, foreign_files, grown_segments, keeping_two, died_before, moved_on, taking_over, without_manifest,
-    spelled_otherwise, sweeping, relocating, promoting,
-]  # fmt: skip
+    first,
+    incremental,
+    foreign_files,
+    grown_segments,
+    keeping_two,
+    died_before,
+    moved_on,
+    taking_over,
+    without_manifest,
+    spelled_otherwise,
+    sweeping,
+    relocating,
+    promoting,
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

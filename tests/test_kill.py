@@ -74,7 +74,7 @@ def test_a_sync_killed_after_its_commit_leaves_whole_checkpoints_and_the_next_ru
     assert died["committed"] + died["deleting"] >= 10 / 3
 
 
-def test_a_sync_of_a_real_checkpoint_killed_at_any_time_leaves_the_old_one_whole_and_the_next_one_completes(
+def test_a_sync_of_a_real_checkpoint_killed_at_any_time_leaves_the_old_one_whole(
     tmp_path,
 ):
     source, draw, killed = DataCentre("2.3.0-rocks-incr", tmp_path), Random(20261121), 0
@@ -138,7 +138,7 @@ def killed_beside_sweeps(standby, moment, places):
 
 @contextlib.contextmanager
 def sweeping(places):
-    """One sweep after the other for as long as the block runs, half of them killed; tells of those."""
+    """Sweep again and again while the block runs, and kill half of the sweeps; yield the kills."""
     over, killed, draw = threading.Event(), [], Random(20261121)
 
     def go_on():

@@ -25,7 +25,7 @@ FOREIGN = {"shared/z": 700, "chk-7/own": 50}
 
 
 class Standby:
-    """A job in cluster A, below `/…/checkpoints`, and where it may be replicated to in cluster B."""
+    """A job in cluster A, below `/…/checkpoints`, and the target roots it may have in cluster B."""
 
     def __init__(self, clusters: Clusters, client: str) -> None:
         self.clusters, self._client = clusters, client

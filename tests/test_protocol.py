@@ -114,9 +114,7 @@ def without_manifest(root):
 
 
 @pytest.mark.parametrize("make", [first, incremental, keeping_two, resumed, without_manifest])
-def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole_and_the_next_run_completes(
-    make, tmp_path
-):
+def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole(make, tmp_path):
     scenario, number = make(tmp_path)
     scenario.freeze()
     newest = max(scenario.committed(), default=0)

@@ -73,7 +73,7 @@ def test_checkpoints_on_hdfs_are_restored_exactly_from_another_hdfs_with_the_fir
     assert_restores_twice(flink, replicated)
 
 
-def test_two_ha_pairs_of_one_name_are_told_apart_and_the_second_restores_exactly_with_the_first_stopped(
+def test_two_ha_pairs_of_one_name_are_distinguished_and_the_second_restores_alone(
     two_clusters: Starter, tmp_path: Path
 ) -> None:
     a, b = two_clusters(nameservice="nameservice1")

@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 
 def settings(directory: Path) -> tuple[tuple[str, str], ...]:
-    """Properties that have Spark write its events into a directory that is there, as lines of JSON."""
+    """Return properties that make Spark log its events to an existing directory, as JSON lines."""
     return (
         ("spark.eventLog.enabled", "true"),
         ("spark.eventLog.dir", directory.as_uri()),

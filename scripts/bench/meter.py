@@ -1,4 +1,4 @@
-"""Who has the machine's CPU meanwhile: this process with all that it has started, or somebody else."""
+"""Measure who uses the machine's CPU: this process with its descendants, or other processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Meter:
 
 
 def _ours() -> float:
-    """Seconds of CPU that the processes below this one and those that have ended there have used."""
+    """Return the CPU seconds of this process's descendants, including those that have ended."""
     stats = [
         measured._text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
         for pid in measured._tree(os.getpid())

@@ -122,11 +122,16 @@ def taken(seconds: Iterable[float], executors: int) -> list[float]:
 def table(copies: Sequence[Copy], model: Model) -> list[Planned]:
     """Simulate each cluster, and print it."""
     sizes = sorted(copy.extent for copy in copies)
-    print(f"\n{len(sizes):,} files, {sum(sizes) / 1e12:.1f} TB; median {sizes[len(sizes) // 2] / 1e6:.1f} MB, "
-          f"largest {sizes[-1] / 1e9:.1f} GB, which alone takes "
-          f"{model.seconds([max(copies, key=size_of)]):.0f} s. A file takes {model.file * 1000:.0f} ms besides its bytes, "
-          f"{model.cpu * 1000:.0f} ms of them CPU, a task {model.task * 1000:.0f} ms; a stream carries "
-          f"{model.stream / 1e6:.0f} MB/s, a slot's core {model.core / 1e6:.0f} MB/s.\n")  # fmt: skip
+    median = sizes[len(sizes) // 2]
+    largest_seconds = model.seconds([max(copies, key=size_of)])
+    print(
+        f"\n{len(sizes):,} files, {sum(sizes) / 1e12:.1f} TB; median {median / 1e6:.1f} MB,"
+        f" largest {sizes[-1] / 1e9:.1f} GB, which alone takes {largest_seconds:.0f} s."
+        f" A file takes {model.file * 1000:.0f} ms besides its bytes,"
+        f" {model.cpu * 1000:.0f} ms of them CPU, a task {model.task * 1000:.0f} ms;"
+        f" a stream carries {model.stream / 1e6:.0f} MB/s,"
+        f" a slot's core {model.core / 1e6:.0f} MB/s.\n"
+    )
     head = [
         "executors",
         "slots",
@@ -146,6 +151,14 @@ def table(copies: Sequence[Copy], model: Model) -> list[Planned]:
 
 
 def _row(row: Planned) -> str:
-    cells = [f"{row.executors}", f"{row.executors * SLOTS}", f"{row.batches:,}", f"{row.seconds:.0f}", f"{row.wire:.0f}",
-             f"{row.wire / row.seconds:.0%}", f"{row.tail:.2f}", f"{row.planning:.1f}"]  # fmt: skip
+    cells = [
+        f"{row.executors}",
+        f"{row.executors * SLOTS}",
+        f"{row.batches:,}",
+        f"{row.seconds:.0f}",
+        f"{row.wire:.0f}",
+        f"{row.wire / row.seconds:.0%}",
+        f"{row.tail:.2f}",
+        f"{row.planning:.1f}",
+    ]
     return f"| {' | '.join(cells)} |"

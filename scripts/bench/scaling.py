@@ -159,11 +159,23 @@ def table(work: Work, patience: float) -> list[Row]:
     """Measure, and print a line as soon as it is known."""
     sizes = [copy.extent for copy in copies(work)]
     share = sum(size for size in sizes if size > _SMALL) / sum(sizes)
-    print(f"\nThe same {len(sizes):,} files, {sum(sizes) / 1e6:,.0f} MB, for each number of executors; {share:.0%} "
-          f"of the bytes in {work.large} files. A line copies {COPYING / 1e6:.0f} MB/s, "
-          f"a call takes {SITE.latency * 1000:.0f} ms.\n")  # fmt: skip
-    head = ["executors", "seconds", "MB/s", "MB/s an executor", "of its line", "times one executor", "of linear", "tail",
-            "CPU of both cores", "others' CPU"]  # fmt: skip
+    print(
+        f"\nThe same {len(sizes):,} files, {sum(sizes) / 1e6:,.0f} MB,"
+        f" for each number of executors; {share:.0%} of the bytes in {work.large} files."
+        f" A line copies {COPYING / 1e6:.0f} MB/s, a call takes {SITE.latency * 1000:.0f} ms.\n"
+    )
+    head = [
+        "executors",
+        "seconds",
+        "MB/s",
+        "MB/s an executor",
+        "of its line",
+        "times one executor",
+        "of linear",
+        "tail",
+        "CPU of both cores",
+        "others' CPU",
+    ]
     print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     found: list[Row] = []
     for row in rows(work, patience):
@@ -179,9 +191,18 @@ def linear(row: Row, one: Row) -> float:
 
 def _line(row: Row, one: Row) -> str:
     each = row.rate / row.executors
-    cells = [f"{row.executors}", f"{row.seconds:.1f}", f"{row.rate / 1e6:.1f}", f"{each / 1e6:.1f}", f"{each / COPYING:.0%}",
-             f"{row.rate / one.rate:.2f}", f"{linear(row, one):.2f}", f"{row.tail:.2f}",
-             f"{row.cpu:.0%}{', the limit' if row.is_short_of_cpu else ''}", f"{row.others:.0%}"]  # fmt: skip
+    cells = [
+        f"{row.executors}",
+        f"{row.seconds:.1f}",
+        f"{row.rate / 1e6:.1f}",
+        f"{each / 1e6:.1f}",
+        f"{each / COPYING:.0%}",
+        f"{row.rate / one.rate:.2f}",
+        f"{linear(row, one):.2f}",
+        f"{row.tail:.2f}",
+        f"{row.cpu:.0%}{', the limit' if row.is_short_of_cpu else ''}",
+        f"{row.others:.0%}",
+    ]
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes' servers, built from their Go modules, and container images, made without a registry."""
+"""Build Kubernetes' servers from their Go modules, and container images without a registry."""
 
 from __future__ import annotations
 
@@ -15,16 +15,44 @@ BUILT = Path(__file__).resolve().parent.parent.parent / ".kubernetes"
 PLUGINS = "/usr/lib/cni"
 _RELEASE = "31.4"
 _MODULES = (
-    "api", "apiextensions-apiserver", "apimachinery", "apiserver", "cli-runtime", "client-go", "cloud-provider",
-    "cluster-bootstrap", "code-generator", "component-base", "component-helpers", "controller-manager", "cri-api", "cri-client",
-    "csi-translation-lib", "dynamic-resource-allocation", "endpointslice", "kms", "kube-aggregator", "kube-controller-manager",
-    "kube-proxy", "kube-scheduler", "kubectl", "kubelet", "metrics", "mount-utils", "pod-security-admission",
-    "sample-apiserver", "sample-cli-plugin", "sample-controller",
-)  # fmt: skip
+    "api",
+    "apiextensions-apiserver",
+    "apimachinery",
+    "apiserver",
+    "cli-runtime",
+    "client-go",
+    "cloud-provider",
+    "cluster-bootstrap",
+    "code-generator",
+    "component-base",
+    "component-helpers",
+    "controller-manager",
+    "cri-api",
+    "cri-client",
+    "csi-translation-lib",
+    "dynamic-resource-allocation",
+    "endpointslice",
+    "kms",
+    "kube-aggregator",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "metrics",
+    "mount-utils",
+    "pod-security-admission",
+    "sample-apiserver",
+    "sample-cli-plugin",
+    "sample-controller",
+)
 _COMMANDS = ("k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubelet")
 _PACKAGES = {
-    "etcd": "etcd-server", "containerd": "containerd", "runc": "runc", f"{PLUGINS}/bridge": "containernetworking-plugins",
-}  # fmt: skip
+    "etcd": "etcd-server",
+    "containerd": "containerd",
+    "runc": "runc",
+    f"{PLUGINS}/bridge": "containernetworking-plugins",
+}
 _PAUSE = """package main
 
 import (

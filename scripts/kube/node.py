@@ -34,9 +34,11 @@ _CTR = ("ctr", "-a", _SOCKET, "-n", "k8s.io")
 _ENTRYPOINT = b"""#!/bin/sh
 env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' > /tmp/java_opts
 exec java $(cat /tmp/java_opts) -Xmx"$SPARK_EXECUTOR_MEMORY" -cp "$SPARK_HOME/jars/*" \\
-    org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend --driver-url "$SPARK_DRIVER_URL" \\
-    --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" --app-id "$SPARK_APPLICATION_ID" \\
-    --hostname "$SPARK_EXECUTOR_POD_IP" --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+    org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \\
+    --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" \\
+    --cores "$SPARK_EXECUTOR_CORES" --app-id "$SPARK_APPLICATION_ID" \\
+    --hostname "$SPARK_EXECUTOR_POD_IP" --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" \\
+    --podName "$SPARK_EXECUTOR_POD_NAME"
 """
 
 
@@ -102,10 +104,22 @@ def kubernetes(place: Path) -> Iterator[None]:
         # the kubelet mounts it upon itself
         stack.callback(subprocess.run, ["umount", place / "kubelet"], check=False)
         start(
-            stack, place, f"{BUILT}/bin/kubelet", "--config", f"{place}/kubelet.json", "--kubeconfig", f"{place}/kubeconfig",
-            "--root-dir", f"{place}/kubelet", "--hostname-override", "node1", "--node-ip", _NODE_ADDRESS,
-            "--cert-dir", f"{place}/kubelet-pki",
-        )  # fmt: skip
+            stack,
+            place,
+            f"{BUILT}/bin/kubelet",
+            "--config",
+            f"{place}/kubelet.json",
+            "--kubeconfig",
+            f"{place}/kubeconfig",
+            "--root-dir",
+            f"{place}/kubelet",
+            "--hostname-override",
+            "node1",
+            "--node-ip",
+            _NODE_ADDRESS,
+            "--cert-dir",
+            f"{place}/kubelet-pki",
+        )
         stack.callback(remove_pods)
         wait_until(is_ready, "the node is ready")
         yield
@@ -123,13 +137,24 @@ def _start_servers(stack: contextlib.ExitStack, place: Path) -> None:
     )
     start(stack, place, "etcd", "--data-dir", f"{place}/etcd", *clients)
     start(
-        stack, place, f"{BUILT}/bin/kube-apiserver", "--etcd-servers", etcd, "--bind-address=127.0.0.1",
-        "--secure-port=6443", f"--cert-dir={place}/certs", f"--token-auth-file={place}/tokens.csv",
-        "--authorization-mode=AlwaysAllow", "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={place}/sa.key", f"--service-account-signing-key-file={place}/sa.key",
-        "--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount",
-        "--endpoint-reconciler-type=none", "--advertise-address=10.1.1.1",
-    )  # fmt: skip
+        stack,
+        place,
+        f"{BUILT}/bin/kube-apiserver",
+        "--etcd-servers",
+        etcd,
+        "--bind-address=127.0.0.1",
+        "--secure-port=6443",
+        f"--cert-dir={place}/certs",
+        f"--token-auth-file={place}/tokens.csv",
+        "--authorization-mode=AlwaysAllow",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={place}/sa.key",
+        f"--service-account-signing-key-file={place}/sa.key",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--disable-admission-plugins=ServiceAccount",
+        "--endpoint-reconciler-type=none",
+        "--advertise-address=10.1.1.1",
+    )
     wait_until(lambda: asked("GET", "/version"), "the API server answers")
 
 
@@ -220,18 +245,27 @@ def _kubelet(place: Path) -> None:
         "nodefs.inodesFree": "0%",
     }
     kubelet = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "cgroupfs",
-        "containerRuntimeEndpoint": f"unix://{_SOCKET}", "failSwapOn": False, "address": "127.0.0.1", "evictionHard": never,
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cgroupDriver": "cgroupfs",
+        "containerRuntimeEndpoint": f"unix://{_SOCKET}",
+        "failSwapOn": False,
+        "address": "127.0.0.1",
+        "evictionHard": never,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"}, "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
-    }  # fmt: skip
+        "authorization": {"mode": "AlwaysAllow"},
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+    }
     (place / "kubelet.json").write_text(json.dumps(kubelet))
     access = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
         "clusters": [{"name": "c", "cluster": {"server": API, "insecure-skip-tls-verify": True}}],
         "users": [{"name": "u", "user": {"token": TOKEN}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
+    }
     (place / "kubeconfig").write_text(json.dumps(access))
 
 
@@ -241,8 +275,13 @@ def pod(place: Path) -> dict[str, Any]:
     """
     spark = Path(pyspark.__file__).parent
     java = Path(os.path.realpath(str(shutil.which("java")))).parent.parent
-    seen = {"/usr": Path("/usr"), sys.base_prefix: Path(sys.base_prefix), "/etc/alternatives": Path("/etc/alternatives"),
-            "/opt/spark/jars": spark / "jars", "/opt/spark/python": spark / "python"}  # fmt: skip
+    seen = {
+        "/usr": Path("/usr"),
+        sys.base_prefix: Path(sys.base_prefix),
+        "/etc/alternatives": Path("/etc/alternatives"),
+        "/opt/spark/jars": spark / "jars",
+        "/opt/spark/python": spark / "python",
+    }
     seen.update(
         {
             str(each): each

@@ -62,7 +62,6 @@ _ODD_PATHS = (
 _TOLD = re.compile(r"byte (\d+): |version -?\d+ of _metadata")
 
 # ---- files to be damaged
-# --------------------------------------------------------------------------------------------
 
 
 class Seed(NamedTuple):
@@ -83,7 +82,7 @@ def corpus() -> tuple[Seed, ...]:
 
 @cache
 def generated(version: int) -> tuple[Seed, ...]:
-    """Small files that together have every type of handle of the version, and some of any handles."""
+    """Small files that together have every handle type of the version, and some of any handles."""
     mixed = (generate(number, version, size=2) for number in range(100))
     small = [
         one.data.replace(PROPERTIES, TAIL)
@@ -179,7 +178,6 @@ def _channels(
 
 
 # ---- damage
-# ---------------------------------------------------------------------------------------------------------
 
 _LIES = (
     0,
@@ -227,7 +225,7 @@ def _lie_of_a_field(one: Seed, draw: random.Random, _: Sequence[Seed]) -> bytes:
 
 
 def _lie(data: bytes, at: int, width: int, draw: random.Random) -> bytes:
-    """Another number: one or two off, one that types and versions are of, or one where numbers end."""
+    """Draw another number: off by one or two, a type or version, or a limit of an integer."""
     truth = int.from_bytes(data[at : at + width], "big")
     lie = draw.choice((truth + draw.choice((-2, -1, 1, 2)), draw.randrange(20), draw.choice(_LIES)))
     return data[:at] + (lie % (1 << 8 * width)).to_bytes(width, "big") + data[at + width :]
@@ -280,7 +278,6 @@ DAMAGES: dict[str, Callable[[Seed, random.Random, Sequence[Seed]], bytes]] = {
 }
 
 # ---- what must hold
-# -------------------------------------------------------------------------------------------------
 
 
 def read(data: bytes, stream: bool = False, window: int = WINDOW) -> Metadata | None:

@@ -58,7 +58,6 @@ def _properties() -> bytes:
 PROPERTIES = _properties()
 
 # ---- strategies
-# -----------------------------------------------------------------------------------------------------
 
 _I32 = st.integers(0, 2**31 - 1)
 _I64 = st.integers(0, 2**63 - 1)
@@ -228,7 +227,6 @@ def trees(draw: st.DrawFn) -> Tree:
 
 
 # ---- seeded, for tests of thousands of files
-# ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)  # hypothesis warns of long representations
@@ -251,9 +249,16 @@ def written(tree: Tree) -> Written:
     sink = encode(tree)
     operators = [_operator(tree.version >= 5, operator) for operator in tree.operators]
     return Written(
-        bytes(sink.data), sink.handles, operators, tree.version, tree.checkpoint_id, len(tree.masters), sink.inline_bytes,
-        sink.changelog, sink.merging,
-    )  # fmt: skip
+        bytes(sink.data),
+        sink.handles,
+        operators,
+        tree.version,
+        tree.checkpoint_id,
+        len(tree.masters),
+        sink.inline_bytes,
+        sink.changelog,
+        sink.merging,
+    )
 
 
 def _operator(
@@ -442,7 +447,6 @@ class _Seeded:
 
 
 # ---- large files, fast
-# ----------------------------------------------------------------------------------------------
 
 
 def synthetic(

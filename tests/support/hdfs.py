@@ -51,10 +51,11 @@ _JVM = [
 _DEFAULTS = {"dfs.replication": "1", "dfs.heartbeat.interval": "1"}
 _BEANS_SECONDS = 0.1  # how old a counter may be: tests/hdfs/conf/hadoop-metrics2.properties
 _BETWEEN_SERVERS = """
-    blockReceivedAndDeleted blockReport cacheReport commitBlockSynchronization endCheckpoint errorReport getBlockKeys
-    getEditLogManifest getServiceStatus getTransactionID isRollingUpgrade isUpgradeFinalized monitorHealth
-    registerDatanode registerSubordinateNamenode reportBadBlocks rollEditLog sendHeartbeat sendLifeline startCheckpoint
-    transitionToActive transitionToObserver transitionToStandby versionRequest
+    blockReceivedAndDeleted blockReport cacheReport commitBlockSynchronization endCheckpoint
+    errorReport getBlockKeys getEditLogManifest getServiceStatus getTransactionID
+    isRollingUpgrade isUpgradeFinalized monitorHealth registerDatanode
+    registerSubordinateNamenode reportBadBlocks rollEditLog sendHeartbeat sendLifeline
+    startCheckpoint transitionToActive transitionToObserver transitionToStandby versionRequest
 """
 _NOT_BY_CLIENTS = frozenset(_BETWEEN_SERVERS.split())
 _WEB = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -221,7 +222,7 @@ class HdfsCluster:
         self._ask("stopnn", str(index))
 
     def start_namenode(self, index: int) -> None:
-        """Starts the one that was stopped, under its addresses: as standby, unless none is active."""
+        """Start the stopped NameNode at its old addresses: as standby, unless none is active."""
         self._ask("startnn", str(index))
 
     def restart_namenode(self, index: int = 0) -> None:
@@ -277,7 +278,7 @@ class HdfsCluster:
         return self._web("GET", path, {"op": "OPEN"}, user)
 
     def status(self, path: str) -> dict[str, Any]:
-        """WebHDFS's FileStatus: `length`, `owner`, `permission`, `replication`, `type` and so on."""
+        """Return WebHDFS's FileStatus: `length`, `owner`, `permission`, `replication`, `type`, …"""
         return dict(json.loads(self._web("GET", path, {"op": "GETFILESTATUS"}))["FileStatus"])
 
     def names(self, path: str) -> list[str]:

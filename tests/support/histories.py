@@ -576,7 +576,8 @@ class World:
         return job
 
     def _promoted(self, replica: str) -> Checkpoint | None:
-        place = f"{replica}/{json.loads(self.disk.data(f'{replica}/{OWN}/sealed') or b'{}')['checkpoint']}"
+        seal = json.loads(self.disk.data(f"{replica}/{OWN}/sealed") or b"{}")
+        place = f"{replica}/{seal['checkpoint']}"
         data = self.disk.data(f"{place}/{METADATA}")
         tag = TAG.search(data) if data is not None else None
         if data is None or tag is None:
@@ -622,9 +623,12 @@ class World:
         sound = there.get(path) or self.draw.randbytes(self.draw.choice([1, 40]))
         kind = self.draw.choice(["empty", "truncated", "extended", "zeros", "garbage"])
         data = {
-            "empty": b"", "truncated": sound[: len(sound) // 2], "extended": sound + b"more", "zeros": bytes(len(sound)),
+            "empty": b"",
+            "truncated": sound[: len(sound) // 2],
+            "extended": sound + b"more",
+            "zeros": bytes(len(sound)),
             "garbage": self.draw.randbytes(len(sound)),
-        }[kind]  # fmt: skip
+        }[kind]
         if data == there.get(path):
             return
         if recorded(self.disk, replica).get(path) == len(data):
@@ -947,7 +951,7 @@ class World:
     def _judge_report(
         self, operation: Operation, report: sync_operation.Report, is_exact: bool
     ) -> None:
-        """The replica's newest checkpoint is the one that completed last at the source, and sound."""
+        """Check that the newest checkpoint is sound, and the last to complete at the source."""
         request, replica = operation.request, operation.replica
         assert request is not None
         place = f"{replica}/{report.plan.checkpoint}/{METADATA}"

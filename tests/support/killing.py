@@ -322,7 +322,7 @@ class Standby:
         self._seen: Tree = {}
 
     def kill_runs(self, kills: int, moments: Sequence[Moment], *words: object) -> Counter[str]:
-        """Kill so many runs, and make one again after each, which must complete; where they died."""
+        """Kill so many runs, each followed by one that must complete; return where they died."""
         died: Counter[str] = Counter()
         for _ in range(_TRIES_A_KILL * kills):
             self.wait_for_work()

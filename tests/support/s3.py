@@ -211,7 +211,7 @@ class FaultyProxy:
         self._add(Fault(times, only, status=b"503 Slow Down"))
 
     def cut_request(self, times: int, after: int, only: str = "") -> None:
-        """Breaks the connections once `after` bytes of the request's body have reached the server."""
+        """Break the connections once `after` bytes of the body have reached the server."""
         self._add(Fault(times, only, cut_request=after))
 
     def cut_response(self, times: int, after: int, only: str = "") -> None:
@@ -239,7 +239,7 @@ class FaultyProxy:
             self._faults.append(fault)
 
     def _take(self, line: str) -> Fault:
-        """What happens to this request: every delay that fits, and the first other fault that does."""
+        """Return the faults of this request: every matching delay, and the first other match."""
         with self._lock:
             self.requests.append(line)
             fitting = [fault for fault in self._faults if fault.times > 0 and fault.only in line]

@@ -43,7 +43,7 @@ class File(NamedTuple):
 Moment: TypeAlias = Literal["before", "torn", "after"]
 Hook: TypeAlias = Callable[[Moment, str, str], None]
 State: TypeAlias = Mapping[str, Mapping[str, "File | None"]]
-"""Each directory by its place, with what it holds by name: a file, or None for a directory. Never changed once made."""
+"""Each directory's entries by name: a file, or None for a directory. It is never changed."""
 
 READS = frozenset({"open", "stat", "list"})
 EPOCH = 1_800_000_000.0
@@ -372,7 +372,7 @@ class SimulatedJob:
         self.bytes, self.references, self._shared, self._segments = copy.deepcopy(memory)  # type: ignore[assignment]
 
     def restored(self, job: str) -> SimulatedJob:
-        """Another job that starts from the newest checkpoint of this one: it references its files."""
+        """Start another job from this one's newest checkpoint, so that it references its files."""
         other = SimulatedJob(self._disk, self._draw, places.parent(self.root), job)
         other.bytes, other._shared = self.bytes, list(self._shared)
         return other

@@ -157,7 +157,7 @@ class StandaloneCluster:
         }
 
     def written(self) -> dict[int, int]:
-        """The bytes that each Python worker has written so far, whole files or not, by its process."""
+        """Return the bytes that each Python worker has written so far, by its process id."""
         # of those of this moment
         pids = [pid for worker in list(self._workers.values()) for pid in worker.children()]
         return {pid: count for pid in pids if (count := _written(pid)) is not None}
