@@ -45,7 +45,7 @@ def run(source, target, number):
 )
 def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, code, tmp_path):
     checkpoint = write_checkpoint(
-        tmp_path / "dcA", 1, {f"shared/{number}": 16 << 20 for number in range(24)}
+        tmp_path / "dcA", 1, {f"shared/{number}": 4 << 20 for number in range(12)}
     )
     command = [
         sys.executable,
@@ -57,15 +57,16 @@ def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, c
         "--runner",
         "inline",
     ]
-    process = subprocess.Popen([*command, "--parallelism", "1"], stderr=subprocess.PIPE, text=True)
+    slowly = ["--parallelism", "1", "--bandwidth", "16MB/s"]  # three seconds, if nobody interrupts
+    process = subprocess.Popen([*command, *slowly], stderr=subprocess.PIPE, text=True)
     replica = tmp_path / "dcB" / jobs.JOB
     while not list(replica.glob("shared/[0-9]*")):
         time.sleep(0.01)
     process.send_signal(name)
-    told = process.communicate(timeout=30)[1]
+    messages = process.communicate(timeout=30)[1]
     assert process.returncode == code
-    assert "interrupted" in told
-    assert "Traceback" not in told
+    assert "interrupted" in messages
+    assert "Traceback" not in messages
     assert not list(replica.glob("chk-*/_metadata"))
     assert not (replica / ".cpreplicate" / "lease").exists()
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -76,7 +77,7 @@ def test_the_checker_finds_what_is_missing_short_or_elsewhere(source, tmp_path):
     target = tmp_path / "dcB"
     run(source, target, 6)
     replica = target / JOB
-    file = max((replica / "shared").iterdir(), key=lambda each: each.stat().st_size)
+    file = max((replica / "shared").iterdir(), key=lambda path: path.stat().st_size)
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     assert [fault.split(": ")[1] for fault in checker.faults(replica)] == ["short"]

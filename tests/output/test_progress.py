@@ -59,7 +59,14 @@ def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,2]"]]
+    "words",
+    [
+        ["--runner", "inline"],
+        pytest.param(
+            ["--runner", "spark", "--master", "local[2,2]"],
+            marks=pytest.mark.xdist_group("spark"),
+        ),
+    ],
 )
 def test_machines_get_events_and_nothing_else_on_stderr(tmp_path, words):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{n}": 100_000 for n in range(30)})
