@@ -240,10 +240,8 @@ def report(name: str, call: Callable[[], object]) -> None:
     try:
         result = repr(call())
     except Exception as error:  # noqa: BLE001  # which class it is, is what is asked
-        result = (
-            f"{type(error).__mro__[0].__module__}.{type(error).__name__}({type(error).__base__.__name__}):"
-            f" {error}"
-        )
+        kind, parent = type(error).__mro__[:2]
+        result = f"{kind.__module__}.{kind.__name__}({parent.__name__}): {error}"
     print(f"{name}: {result[:300]!r}")
 
 

@@ -104,11 +104,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cpreplicate-kubernetes-") as directory:
         place = Path(directory)
         write_checkpoint(place / "data" / "dcA", 1, _FILES)
-        archive = [
-            "sh",
-            Path(__file__).parent / "executor_archive.sh",
-            place / "environment.tar.gz",
-        ]
+        script = Path(__file__).parent / "executor_archive.sh"
+        archive = ["sh", str(script), f"{place}/environment.tar.gz"]
         subprocess.run(
             archive,
             env={**os.environ, "PYTHON": sys.executable},

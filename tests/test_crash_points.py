@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -98,10 +98,12 @@ def sweeping(draw: Random) -> Scenario:
     """Runs died; what they left is old by now, and is deleted or moved to the trash."""
     stage = any_stage(draw).complete().die().complete().die().complete().sync()
     stage.disk.clock.now += 48 * 3600.0
-    options = {"trash": draw.random() < 0.5, "max_delete": plan.Cap(1, is_share=True)}
     request = sweep.SweepRequest(
-        stage.replica, execution=ExecutionOptions(runner="inline", parallelism=1), **options
-    )  # type: ignore[arg-type]
+        stage.replica,
+        trash=draw.random() < 0.5,
+        max_delete=plan.Cap(1, is_share=True),
+        execution=ExecutionOptions(runner="inline", parallelism=1),
+    )
     own = re.compile(r"\.cpreplicate/.*")
     return stage.scenario(
         lambda: sweep.sweep(request, silent),
@@ -255,7 +257,7 @@ def test_the_simulated_disk_does_what_a_local_filesystem_does(tmp_path):
         assert _outcome(disk, verb, words) == _outcome(local, verb, words), (verb, words)
 
 
-def _any_call(draw: Random, root: str) -> tuple[object, ...]:
+def _any_call(draw: Random, root: str) -> tuple[Any, ...]:
     verb = draw.choice(
         [
             "put",
@@ -271,7 +273,7 @@ def _any_call(draw: Random, root: str) -> tuple[object, ...]:
     )
     names = [f"{root}/{path}" for path in ("x/a", "x/b", "x/y/c", "x/y/d", "x/z/e")]
     place, data = draw.choice(names), draw.choice([b"", b"1", b"12345"])
-    more = {
+    more: dict[str, list[object]] = {
         "put": [lambda: [data, data]],
         "create_exclusive": [data],
         "take_over": [draw.choice([data, data * 2]), b"new"],

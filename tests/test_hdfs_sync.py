@@ -18,15 +18,16 @@ from typing import Any
 import pytest
 
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync import SyncRequest
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient, WriteSettings
+from cpreplicate.storage.wrappers.base import READING
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.registry import serving
-from tests.support.tracing import READING, Tracing
+from tests.support.tracing import Tracing
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
@@ -74,7 +75,8 @@ def assert_restorable(replica: str, side: Side) -> None:
 @pytest.fixture(scope="module", params=["native", "hadoop"])
 def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
     here = f"/test/{uuid.uuid4().hex}"
-    sides = Sides(*(side_of(cluster, hdfs_client=request.param) for cluster in clusters))
+    source_side, target_side = (side_of(cluster, hdfs_client=request.param) for cluster in clusters)
+    sides = Sides(source_side, target_side)
     source, target = f"{clusters.a.uri}{here}", f"{clusters.b.uri}{here}"
     sync(put_checkpoint(sides.source, source, 1, FILES), target, sides)
     checkpoint = put_checkpoint(sides.source, source, 2, NEXT)
@@ -128,7 +130,7 @@ class TestTheCallsOfAnIncrementalSync:
 
 
 def test_a_sync_with_nothing_to_do_costs_a_constant(two: Clusters, here: str) -> None:
-    sides = Sides(*map(side_of, two))
+    sides = Sides(side_of(two.a), side_of(two.b))
     checkpoint = put_checkpoint(sides.source, two.a.uri + here, 1, FILES)
     sync(checkpoint, two.b.uri + here, sides)
     with two.a.counted() as at_source, two.b.counted() as at_target:
@@ -139,7 +141,7 @@ def test_a_sync_with_nothing_to_do_costs_a_constant(two: Clusters, here: str) ->
 
 
 def test_the_source_is_never_written_to(two: Clusters, here: str) -> None:
-    sides = Sides(*map(side_of, two))
+    sides = Sides(side_of(two.a), side_of(two.b))
     checkpoint = put_checkpoint(sides.source, two.a.uri + here, 1, FILES)
     tracing = Tracing(sides.source.storage(two.a.uri + here))
     with serving("hdfs", tracing), two.a.counted() as at_source:

@@ -19,7 +19,16 @@ from cpreplicate.storage import Side
 from tests.support import checker
 from tests.support.corpus import DataCentre
 from tests.support.jobs import JOB
-from tests.support.killing import LocalPlace, Moment, RunningJob, Shape, Standby, kill, started
+from tests.support.killing import (
+    LocalPlace,
+    Moment,
+    RunningJob,
+    Shape,
+    Standby,
+    kill,
+    kill_all,
+    started,
+)
 
 pytestmark = pytest.mark.xdist_group("kill")
 
@@ -114,7 +123,8 @@ def words_of(source, number, replica):
 def test_a_watch_killed_again_and_again_beside_sweeps_that_are_leaves_whole_checkpoints(
     standby_of, places
 ):
-    standby, died = standby_of(FEW_LARGE), Counter()
+    standby = standby_of(FEW_LARGE)
+    died: Counter[str] = Counter()
     for _ in range(4):
         for moment in (Moment("start", 1.5), Moment("copy", 0.3), Moment("commit", 0.1)):
             died.update(killed_beside_sweeps(standby, moment, places))
@@ -177,7 +187,7 @@ def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standb
     standby.wait_for_work()
     with started(*SPARK, "3MB/s", "--master", "local[2]", *places) as victim:
         standby.wait_for("copy", victim)
-        assert [kill(pid) for pid in victim.processes("SparkSubmit")]
+        assert kill_all(victim.processes("SparkSubmit"))
         assert victim.ended() == 3, victim.said()
         assert "Traceback" not in victim.said(), victim.said()
     assert standby.looked_at() == "copying"
@@ -185,7 +195,8 @@ def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standb
 
 
 def test_a_run_completes_though_its_executors_and_their_workers_are_killed(standby_of, places):
-    standby, draw, killed = standby_of(TO_COMPLETE), Random(20261121), Counter()
+    standby, draw = standby_of(TO_COMPLETE), Random(20261121)
+    killed: Counter[str] = Counter()
     standby.wait_for_work()
     with started(
         *SPARK, "300KB/s", "--master", "local-cluster[2,1,1024]", "--parallelism", 8, *places

@@ -37,9 +37,8 @@ def test_a_sync_killed_at_any_time_leaves_whole_checkpoints_and_the_next_run_com
 ):
     """Several jobs at once: HDFS has a run wait much more than compute."""
     with ThreadPoolExecutor(len(CAMPAIGNS)) as pool:
-        died = sum(
-            pool.map(lambda campaign: killed(clusters, conf, *campaign), CAMPAIGNS), Counter()
-        )
+        deaths = pool.map(lambda campaign: killed(clusters, conf, *campaign), CAMPAIGNS)
+        died: Counter[str] = sum(deaths, Counter())
     assert (
         sum(died[where] for where in ("copying", "committing", "committed", "deleting"))
         >= died.total() / 3
@@ -49,7 +48,8 @@ def test_a_sync_killed_at_any_time_leaves_whole_checkpoints_and_the_next_run_com
 def killed(clusters, conf, client, kills, seed):
     """Where so many runs died that were killed beside a job of their own."""
     here = f"/test/{uuid.uuid4().hex}"
-    sides = Sides(*(Side((("", tuple(cluster.conf.items())),)) for cluster in clusters))
+    source_side, target_side = (Side((("", tuple(cluster.conf.items())),)) for cluster in clusters)
+    sides = Sides(source_side, target_side)
     with RunningJob(SHAPE, sides.source, clusters.a.uri + here) as job:
         request = SyncRequest(
             job.source,

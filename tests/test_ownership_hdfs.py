@@ -61,11 +61,11 @@ class Standby:
 
     def trees(self) -> list[Mapping[str, bytes | None]]:
         """Every path and byte in both clusters."""
-        found = []
+        trees: list[Mapping[str, bytes | None]] = []
         for cluster in self.clusters:
             cluster.mkdirs(self.here)
-            found.append(cluster.tree(self.here))
-        return found
+            trees.append(cluster.tree(self.here))
+        return trees
 
 
 @pytest.fixture(params=["native", "hadoop"])

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cpreplicate.errors import CopyFailed
 from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync import SyncRequest
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
@@ -101,7 +102,7 @@ def resumed(root):
     full = Faulty(
         Side().storage("file:/"), lambda _, uri: OSError("full") if uri.endswith("/b") else None
     )
-    with serving("file", full), pytest.raises(sync_operation.CopyFailed):
+    with serving("file", full), pytest.raises(CopyFailed):
         scenario.sync(number)
     return scenario, number
 
@@ -159,17 +160,16 @@ def test_a_permanent_fault_of_any_write_deletes_nothing_before_the_commit(tmp_pa
     assert len(places) > 2
     for place in places:
         scenario.reset()
-        full = OSError(f"no space left for {place}")
-        failing = Faulty(
-            Side().storage("file:/"),
-            lambda verb, uri, place=place, full=full: (
-                full if (verb, uri) == ("put", place) else None
-            ),
-        )
-        with serving("file", failing), pytest.raises((OSError, sync_operation.CopyFailed)):
+        failing = Faulty(Side().storage("file:/"), no_space_for(place))
+        with serving("file", failing), pytest.raises((OSError, CopyFailed)):
             scenario.sync(number)
         assert before.items() <= corpus.tree(scenario.replica).items()
         assert checker.faults(scenario.replica) == []
+
+
+def no_space_for(place):
+    error = OSError(f"no space left for {place}")
+    return lambda verb, uri: error if (verb, uri) == ("put", place) else None
 
 
 def test_nothing_is_written_or_deleted_outside_the_replica(tmp_path):

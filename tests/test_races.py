@@ -89,7 +89,8 @@ class Race:
 
     def __init__(self, seed: str, stalls: bool) -> None:
         draw = Random(seed)
-        stage, state, stage.disk.clock.now, memory, stage.last = _set_up(draw.randrange(STAGES))
+        stage, state, now, memory, last = _set_up(draw.randrange(STAGES))
+        stage.disk.clock.now, stage.last = now, last
         stage.disk.become(state)
         stage.job.recall(memory)
         self._stage = stage

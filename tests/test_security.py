@@ -36,7 +36,7 @@ def run(*words, **environment):
         [sys.executable, "-m", "cpreplicate", "--debug", *words],
         env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    seen = set()
+    seen: set[bytes] = set()
     watcher = threading.Thread(target=watch_arguments, args=(process, seen))
     watcher.start()
     said = process.communicate(timeout=120)[0]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -22,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from cpreplicate.core import plan
+from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import Refused
 from cpreplicate.operations import promote, relocate, sweep, sync_plan, unseal, verify
 from cpreplicate.operations import sync as sync_operation
@@ -32,6 +34,7 @@ from tests.support import checker
 from tests.support.simulated import READS, SimulatedDisk, SimulatedJob, files
 from tests.support.staging import LATER, TARGET_ROOT, record_run, running_on, silent
 
+T = TypeVar("T")
 COMMITTED = re.compile(r".*/chk-(\d+)/_metadata")
 DAYS = 3 * 24 * 3600.0
 
@@ -87,7 +90,7 @@ class Replication(RuleBasedStateMachine):
         paths=st.sampled_from(["auto", "relative", "absolute"]),
         put_off=st.booleans(),
     )
-    def sync(self, keep: int, paths: str, put_off: bool) -> None:
+    def sync(self, keep: int, paths: PathsMode, put_off: bool) -> None:
         report = self._run(self._sync(keep, paths, put_off))
         if report is None:
             assert self.sealed
@@ -102,7 +105,7 @@ class Replication(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.sealed)
     @rule(keep=st.integers(1, 3), paths=st.sampled_from(["auto", "relative", "absolute"]))
-    def sync_and_die(self, keep: int, paths: str) -> None:
+    def sync_and_die(self, keep: int, paths: PathsMode) -> None:
         self._die_in(self._sync(keep, paths, put_off=False))
 
     @precondition(lambda self: self.newest >= 0)
@@ -125,7 +128,7 @@ class Replication(RuleBasedStateMachine):
 
     @precondition(lambda self: self.newest >= 0 and not self.sealed)
     @rule(paths=st.sampled_from(["relative", "absolute"]), dies=st.booleans())
-    def relocate(self, paths: str, dies: bool) -> None:
+    def relocate(self, paths: PathsMode, dies: bool) -> None:
         request = relocate.RelocateRequest(self.replica, paths)
         run = lambda: relocate.relocate(request, silent)  # noqa: E731
         if dies:
@@ -177,7 +180,9 @@ class Replication(RuleBasedStateMachine):
     def the_source_is_never_written_to(self) -> None:
         assert getattr(self, "written_at_source", []) == []
 
-    def _sync(self, keep: int, paths: str, put_off: bool) -> Callable[[], object]:
+    def _sync(
+        self, keep: int, paths: PathsMode, put_off: bool
+    ) -> Callable[[], sync_operation.Report]:
         request = SyncRequest(
             self.job.root,
             TARGET_ROOT,
@@ -185,11 +190,11 @@ class Replication(RuleBasedStateMachine):
             keep=keep,
             async_deletes=put_off,
             execution=ExecutionOptions(runner="inline", parallelism=1),
-        )  # type: ignore[arg-type]
+        )
         return lambda: sync_operation.sync(request, silent)
 
-    def _run(self, run: Callable[[], object]) -> object:
-        """What it gives; None if it was refused."""
+    def _run(self, run: Callable[[], T]) -> T | None:
+        """Return what the run returns, or None if it was refused."""
         self.disk.clock.pass_(1.0)
         with running_on(self.disk):
             try:

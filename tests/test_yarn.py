@@ -111,7 +111,9 @@ def cluster(directory):
             env={**os.environ, "JAVA_HOME": java_home()},
         )
     answers: queue.Queue[str] = queue.Queue()
-    reader = threading.Thread(target=lambda: answers.put(process.stdout.readline()), daemon=True)
+    stdout = process.stdout
+    assert stdout is not None
+    reader = threading.Thread(target=lambda: answers.put(stdout.readline()), daemon=True)
     with process:
         try:
             reader.start()
@@ -121,8 +123,10 @@ def cluster(directory):
 
 
 def java_home():
-    """Where containers find Java."""
-    return str(Path(shutil.which("java")).resolve().parent.parent)
+    """Return the JAVA_HOME of containers."""
+    java = shutil.which("java")
+    assert java is not None
+    return str(Path(java).resolve().parent.parent)
 
 
 def maven():

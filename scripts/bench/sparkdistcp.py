@@ -22,7 +22,7 @@ appender.err.layout.pattern = %p %c: %m%n%ex
 
 def build() -> None:
     """Have the jar, offline where Maven has it cached, else with the network."""
-    goal = ("-f", "sparkdistcp/pom.xml", "process-resources")
+    goal = ("-f", "sparkdistcp-maven/pom.xml", "process-resources")
     try:
         distcp._run("mvn", "-q", "-B", "--offline", *goal)
     except RuntimeError:

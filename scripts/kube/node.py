@@ -102,7 +102,7 @@ def kubernetes(place: Path) -> Iterator[None]:
                 check=True,
             )
         # the kubelet mounts it upon itself
-        stack.callback(subprocess.run, ["umount", place / "kubelet"], check=False)
+        stack.callback(lambda: subprocess.run(["umount", place / "kubelet"], check=False))
         start(
             stack,
             place,

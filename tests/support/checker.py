@@ -95,10 +95,10 @@ class _Reader:
         return self.skip(1)[0]
 
     def i32(self) -> int:
-        return struct.unpack(">i", self.skip(4))[0]
+        return int.from_bytes(self.skip(4), "big", signed=True)
 
     def i64(self) -> int:
-        return struct.unpack(">q", self.skip(8))[0]
+        return int.from_bytes(self.skip(8), "big", signed=True)
 
     def utf(self) -> str:
         return self.skip(struct.unpack(">H", self.skip(2))[0]).decode(errors="replace")

@@ -153,7 +153,7 @@ class Fleet:
                 for job in each.jobs
                 if job["source"] == f"file:{source}"
             ]
-            return sum(job["status"] == "replicated" for job in done) >= count
+            return len([job for job in done if job["status"] == "replicated"]) >= count
 
         wait_until(is_enough, f"{source} was not replicated {count} times")
 

@@ -403,11 +403,12 @@ class _Seeded:
             else (0, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14)
         )
         if kind in (8, 14):
-            inner = [
+            materialized, delta = (
                 tuple(self.keyed(depth + 1) for _ in range(self.draw.randrange(3)))
                 for _ in range(2)
-            ]
-            return Changelog(kind, self.groups(), self.size_of(), *inner, identity=self.text())
+            )
+            groups, size, identity = self.groups(), self.size_of(), self.text()
+            return Changelog(kind, groups, size, materialized, delta, identity=identity)
         if kind in (5, 11):
             files = self.files(), self.files()
             return Incremental(

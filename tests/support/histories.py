@@ -476,19 +476,20 @@ class World:
     def sweep(self) -> None:
         replica = self._any_replica()
         self.disk.clock.pass_(self.draw.choice([0.0, DAYS]))
-        options = {"trash": self.draw.random() < 0.3, "empty_trash": self.draw.random() < 0.3}
+        trash, empty_trash = self.draw.random() < 0.3, self.draw.random() < 0.3
         age = self.draw.choice([0.0, 10.0, 3600.0])
         request = sweep.SweepRequest(
             replica,
             age,
             EVERYTHING,
             execution=ExecutionOptions(runner="inline", parallelism=1),
-            **options,
-        )  # type: ignore[arg-type]
+            trash=trash,
+            empty_trash=empty_trash,
+        )
         self._perform(
             self._upkeep(
                 "sweep",
-                f"{replica} min_age={age} {options}",
+                f"{replica} min_age={age} trash={trash} empty_trash={empty_trash}",
                 lambda: sweep.sweep(request, silent),
                 replica,
             )

@@ -117,7 +117,7 @@ class _children_belong_to_their_parents:  # noqa: N801  # used like a function
                 thread.run_number = number  # type: ignore[attr-defined]
             start(thread)
 
-        threading.Thread.start = inherit  # type: ignore[method-assign]
+        threading.Thread.start = inherit  # type: ignore  # a method is replaced on purpose
 
     def __exit__(self, *_: object) -> None:
         threading.Thread.start = self._start  # type: ignore[method-assign]

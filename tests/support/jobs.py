@@ -56,6 +56,5 @@ def metadata(root: str, number: int, files: Mapping[str, int], version: int = 6)
         for index, (name, size) in enumerate(files.items())
     )
     state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
-    return encode(
-        Tree(version, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), number)
-    ).data
+    operator = OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),))
+    return bytes(encode(Tree(version, (operator,), number)).data)

@@ -16,7 +16,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -262,7 +262,7 @@ class Victim:
         """End whatever is left of it."""
         self._process.kill()
         self._process.wait(LONGEST)
-        wait_until(lambda: not [kill(pid) for pid in self.processes()])
+        wait_until(lambda: not kill_all(self.processes()))
         self._said.close()
 
 
@@ -285,15 +285,22 @@ def assert_killed_or_moved_on(victim: Victim) -> None:
 
 
 def kill(pid: int) -> None:
-    """kill -9 of a process, which may be gone."""
+    """Kill a process with SIGKILL; it may be gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
+def kill_all(pids: Collection[int]) -> int:
+    """Kill these processes with SIGKILL, and return how many they were."""
+    for pid in pids:
+        kill(pid)
+    return len(pids)
+
+
 def wait_until(
-    condition: Callable[[], bool], seconds: float = LONGEST, pause: float = 0.01
+    condition: Callable[[], object], seconds: float = LONGEST, pause: float = 0.01
 ) -> None:
-    """Fails if it does not become true in time."""
+    """Wait until the condition holds, and fail if it does not in time."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cpreplicate.operations import sync
 from cpreplicate.operations.sync_plan import SyncRequest
@@ -25,7 +26,7 @@ NEXT = {
 }
 
 
-def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: object) -> Path:
+def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: Any) -> Path:
     """The replica below `root/dcB` after each checkpoint of the job in `root/dcA` was synced."""
     for number, files in checkpoints.items():
         write_checkpoint(root / "dcA", number, files)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations import sync as sync_operation
@@ -49,7 +50,7 @@ LEFTOVER = re.compile(
 def running_on(disk: SimulatedDisk) -> Iterator[None]:
     """Local files are those of this disk, and the time is its clock's."""
     real_time = time.time
-    time.time = disk.clock  # type: ignore[assignment]
+    time.time = disk.clock
     try:
         with serving("file", disk):
             yield
@@ -71,10 +72,10 @@ class Scenario:
 
     start: State
     job: SimulatedJob
-    run: Callable[[], object]
+    run: Callable[[], Any]
     now: float = EPOCH
     links: bool = False
-    is_idle: Callable[[object], bool] = lambda report: report.plan.empty
+    is_idle: Callable[[Any], bool] = lambda report: report.plan.empty
     leftover: re.Pattern[str] = LEFTOVER
 
     @property
@@ -317,7 +318,7 @@ class Stage:
     def replica(self) -> str:
         return f"{TARGET_ROOT}/{self.job.job}"
 
-    def request(self, **options: object) -> SyncRequest:
+    def request(self, **options: Any) -> SyncRequest:
         given = {**self._options, **options}
         return SyncRequest(
             self.job.root,
@@ -325,7 +326,7 @@ class Stage:
             execution=ExecutionOptions(runner="inline", parallelism=1),
             subsumption_wait=0.0,
             **given,
-        )  # type: ignore[arg-type]
+        )
 
     def complete(self) -> Stage:
         """The job completes its next checkpoint and subsumes the one before."""
@@ -335,7 +336,7 @@ class Stage:
             self.job.subsume(sorted(self.job.references)[-2])
         return self
 
-    def sync(self, **options: object) -> Stage:
+    def sync(self, **options: Any) -> Stage:
         with running_on(self.disk):
             sync_operation.sync(self.request(**options), silent)
         return self
@@ -354,13 +355,13 @@ class Stage:
         self.disk.clock.now += LATER
         return self
 
-    def sync_scenario(self, **options: object) -> Scenario:
+    def sync_scenario(self, **options: Any) -> Scenario:
         """The next sync is the one to be interrupted."""
         request = self.request(**options)
         return self.scenario(lambda: sync_operation.sync(request, silent))
 
-    def scenario(self, run: Callable[[], object], **more: object) -> Scenario:
+    def scenario(self, run: Callable[[], object], **more: Any) -> Scenario:
         """Any run is."""
         return Scenario(
             self.disk.snapshot(), self.job, run, self.disk.clock.now, self.disk.links, **more
-        )  # type: ignore[arg-type]
+        )
