@@ -11,7 +11,9 @@ import pytest
 from cpreplicate.errors import CopyFailed
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.runners import ExecutionOptions
+from cpreplicate.runners import Copy, ExecutionOptions
+from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.tasks import Outcome
 from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support import checker, corpus
@@ -53,15 +55,16 @@ class Scenario:
         self.root, self.keep = root, keep
         self.before = root / "before"
 
-    def sync(self, number: int) -> sync_operation.Report:
-        source = f"file:{self.root}/dcA/{JOB}/chk-{number}"
-        request = SyncRequest(
-            source,
+    def request(self, number: int) -> SyncRequest:
+        return SyncRequest(
+            f"file:{self.root}/dcA/{JOB}/chk-{number}",
             f"file:{self.root}/dcB",
             keep=self.keep,
             execution=ExecutionOptions(runner="inline", parallelism=1),
         )
-        return sync_operation.sync(request, lambda _: None)
+
+    def sync(self, number: int) -> sync_operation.Report:
+        return sync_operation.sync(self.request(number), lambda _: None)
 
     @property
     def replica(self) -> Path:
@@ -203,24 +206,54 @@ def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp
     assert len(at_source) == len(copied) + 5
 
 
-def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path, monkeypatch):
+class Forgetful(InlineRunner):
+    """A runner that reports copies as done without making them."""
+
+    def run(self, actions, level=0, done=None):
+        claimed = [Outcome(task.target, 0, None, 0.0) for task in actions if isinstance(task, Copy)]
+        rest = [task for task in actions if not isinstance(task, Copy)]
+        return claimed + super().run(rest, level, done)
+
+
+def test_a_runner_that_reports_copies_it_did_not_make_commits_nothing(tmp_path):
     scenario, number = incremental(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(sync_operation, "copy_missing", lambda *_: [])
-        with pytest.raises(KeyError):
-            scenario.sync(number)
+    request = scenario.request(number)
+    before = scenario.committed()
+    with pytest.raises(CopyFailed):
+        sync_operation.sync(request, lambda _: None, Forgetful(request.sides, request.execution))
+    assert scenario.committed() == before
+    assert checker.faults(scenario.replica) == []
+
+
+def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path):
+    scenario, number = incremental(tmp_path)
+    copies = sync_operation.diff(scenario.request(number)).plan.copies
+
+    def take_copies_back(verb, uri):
+        if verb == "put" and uri.endswith("/_metadata"):
+            for action in copies:
+                (scenario.replica / action.target).unlink()
+
+    assert copies
+    with serving("file", Faulty(Side().storage("file:/"), take_copies_back)):
+        assert scenario.sync(number).committed
     assert checker.faults(scenario.replica) != []
 
 
-def test_these_tests_find_a_protocol_that_deletes_before_it_commits(tmp_path, monkeypatch):
+def test_these_tests_find_a_protocol_that_deletes_before_it_commits(tmp_path):
     scenario, number = incremental(tmp_path)
+    deletes = sync_operation.diff(scenario.request(number)).plan.deletes
 
-    def too_late(made, *_):
-        for action in made.deletes:
-            (scenario.replica / action.target).unlink()
-        raise Died
+    def delete_and_die(verb, uri):
+        if verb == "put" and uri.endswith("/_metadata"):
+            for action in deletes:
+                (scenario.replica / action.target).unlink()
+            raise Died
 
-    monkeypatch.setattr(sync_operation, "publish", too_late)
-    with pytest.raises(Died):
+    assert deletes
+    with (
+        serving("file", Faulty(Side().storage("file:/"), delete_and_die)),
+        pytest.raises(Died),
+    ):
         scenario.sync(number)
     assert checker.faults(scenario.replica) != []
