@@ -1,8 +1,8 @@
 """HDFS to HDFS against Hadoop's DistCp and the limits, in one run: `make bench-hdfs`. Prints tables
 of docs/performance.md.
 
-Competitors take turns, each into a directory of its own; each is told by its best round. All of it
-is gone at the end.
+Competitors take turns, each into a directory of its own; the best round of each is reported.
+All of it is removed at the end.
 """
 
 from __future__ import annotations

@@ -84,11 +84,11 @@ def copied(place: Path, number: int) -> int:
 
 
 def ended(run: subprocess.Popen[str], code: int, what: str) -> None:
-    """Print how long it took, or exit with what it said."""
+    """Print how long it took, or exit with its output."""
     began = time.monotonic()
-    said = run.communicate(timeout=SECONDS)[0]
+    output = run.communicate(timeout=SECONDS)[0]
     if run.returncode != code:
-        sys.exit(f"{what}: exit {run.returncode}\n{said}")
+        sys.exit(f"{what}: exit {run.returncode}\n{output}")
     print(f"{what}: exit {code}, {time.monotonic() - began:.0f} s later", flush=True)
 
 

@@ -81,7 +81,7 @@ def test_two_workers_copy_at_the_same_time_and_the_replica_is_whole(cluster, cop
     while_it_runs(
         sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers)
     )
-    assert sync.ended() == 0, sync.said()
+    assert sync.ended() == 0, sync.messages()
     assert_replicated(tmp_path, FILES)
 
 
@@ -94,7 +94,7 @@ def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_completes(
     whole = assert_nothing_moves(tmp_path)
     assert len(whole) < len(FILES)
     with started("sync", tmp_path / "dcA" / JOB, tmp_path / "dcB", "--runner", "inline") as again:
-        assert again.ended() == 0, again.said()
+        assert again.ended() == 0, again.messages()
     assert_replicated(tmp_path, FILES)
 
 
@@ -102,11 +102,11 @@ def test_an_interrupt_ends_with_130_at_once_and_no_task_runs_on(cluster, copying
     sync = copying(FILES, 60, *SLOWLY)
     interrupted = time.monotonic()
     os.kill(sync.pid, signal.SIGINT)
-    assert sync.ended(AT_ONCE) == 130, sync.said()
+    assert sync.ended(AT_ONCE) == 130, sync.messages()
     wait_until(lambda: not at_work(cluster), interrupted + AT_ONCE - time.monotonic(), PAUSE)
     assert len(assert_nothing_moves(tmp_path)) < len(FILES)
     assert not list((tmp_path / "dcB" / JOB).glob("chk-*/_metadata"))
-    assert "Traceback" not in sync.said()
+    assert "Traceback" not in sync.messages()
 
 
 def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, copying, tmp_path):
@@ -116,7 +116,7 @@ def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, cop
     while_it_runs(sync, lambda: readers(cluster, long))
     with cluster.paused(readers(cluster, long)[0]):
         while_it_runs(sync, lambda: len(readers(cluster, long)) == 2)
-    assert sync.ended() == 0, sync.said()
+    assert sync.ended() == 0, sync.messages()
     assert_replicated(tmp_path, ONE_LONG)
 
 
@@ -162,7 +162,7 @@ def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_
             while_it_runs(sync, lambda: len(proxy.requests) > CALLS)
             undisturbed = calls_a_second(proxy, lambda: None, seconds=5.0)
             disturbed = calls_a_second(proxy, lambda: replace_a_worker(cluster))
-            assert sync.code is None, f"it ended first, with {sync.code}: {sync.said()}"
+            assert sync.code is None, f"it ended first, with {sync.code}: {sync.messages()}"
     assert undisturbed == pytest.approx(CALLS, rel=0.1)
     assert 0.8 * CALLS <= disturbed <= 1.1 * CALLS
 
@@ -172,7 +172,7 @@ def test_a_worker_on_which_every_write_fails_does_not_fail_the_run(cluster, copy
     poisoned = cluster.start_worker(file_size_limit=LIMIT)
     sync = copying(LARGER, 0, "--bandwidth", "5MB/s", "--batch-files", 4)
     while_it_runs(sync, lambda: cluster.opened(poisoned, tmp_path / "dcB"))
-    assert sync.ended() == 0, sync.said()
+    assert sync.ended() == 0, sync.messages()
     assert "File too large" in cluster.log(poisoned)
     assert_replicated(tmp_path, LARGER)
 
@@ -191,7 +191,7 @@ def test_a_worker_that_dies_costs_a_second_copy_of_its_last_seconds_at_most(
     time.sleep(1.5)
     assert len(identities(tmp_path)) < len(FILES)
     cluster.kill_worker(dying)
-    assert sync.ended() == 0, sync.said()
+    assert sync.ended() == 0, sync.messages()
     assert whole
     assert_kept(whole, identities(tmp_path))
     assert_replicated(tmp_path, FILES)
@@ -225,7 +225,7 @@ class Moved:
 def while_it_runs(sync, condition):
     """Until the condition is met, and the sync has not ended before."""
     wait_until(lambda: bool(condition()) or sync.code is not None, pause=PAUSE)
-    assert sync.code is None, f"it ended first, with {sync.code}: {sync.said()}"
+    assert sync.code is None, f"it ended first, with {sync.code}: {sync.messages()}"
 
 
 def rate(tmp_path, disturb, seconds=10.0):

@@ -140,12 +140,12 @@ def test_a_fault_that_lasts_ends_in_its_exit_code_and_deletes_nothing():
             written = _steps_at_source(disk)
             with _reached_through(disk, Broken(disk, call, error)):
                 code = _run(scenario)
-            told = f"{number}: {call} {error!r} ended with {code}"
-            assert code in _allowed(call, error, scenario), told
+            case = f"{number}: {call} {error!r} ended with {code}"
+            assert code in _allowed(call, error, scenario), case
             after = _own_apart(files(disk.snapshot(), scenario.replica))
             was_done = call[0] == "delete" and call[1].endswith("/lease")  # the run's last call
-            assert code == 0 or was_done or before.keys() <= after.keys(), told
-            assert judge.state(disk.snapshot()) == [], told
+            assert code == 0 or was_done or before.keys() <= after.keys(), case
+            assert judge.state(disk.snapshot()) == [], case
             assert written == []
             ended[code] += 1
     assert min(ended[code] for code in ENDINGS) > 20, ended
@@ -160,7 +160,7 @@ def _calls_of(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def _an_error(verb: str, draw: Random) -> OSError:
-    """What may last; only `open` tells by an error that nothing is there."""
+    """What may last; only `open` raises if nothing is there."""
     gone = [FileNotFoundError(errno.ENOENT, "no such file")] if verb == "open" else []
     return draw.choice([
         PermissionError(errno.EACCES, "permission denied"), OSError(errno.ENOSPC, "no space left"),
@@ -181,7 +181,7 @@ def _run(scenario: Scenario) -> int:
 def _allowed(call: tuple[str, str], error: OSError, scenario: Scenario) -> set[int]:
     """The exit codes for a call that fails.
 
-    0 where it is made after the commit, or what it tells can be done without.
+    0 where it is made after the commit, or its result can be done without.
     """
     verb, uri = call
     is_gone = isinstance(error, FileNotFoundError)

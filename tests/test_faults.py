@@ -301,14 +301,16 @@ def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None
     ) as process:
         try:
             meanwhile()
-            _, said = process.communicate(timeout=150)
+            _, output = process.communicate(timeout=150)
         finally:
             process.kill()
     *lines, last = [
-        line for line in said.splitlines() if not line.startswith(NARRATION) and RETRIES not in line
+        line
+        for line in output.splitlines()
+        if not line.startswith(NARRATION) and RETRIES not in line
     ] or [""]
-    assert lines == [], said
-    assert last == "" or last.startswith("cpreplicate: error: "), said
+    assert lines == [], output
+    assert last == "" or last.startswith("cpreplicate: error: "), output
     return Ended(process.returncode, last)
 
 

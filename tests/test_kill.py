@@ -103,7 +103,7 @@ def test_a_sync_of_a_real_checkpoint_killed_at_any_time_leaves_the_old_one_whole
 
 def synced(source, number, replica):
     with started(*words_of(source, number, replica)) as run:
-        assert run.ended() == 0, run.said()
+        assert run.ended() == 0, run.messages()
     assert checker.faults(replica) == []
 
 
@@ -130,7 +130,7 @@ def test_a_watch_killed_again_and_again_beside_sweeps_that_are_leaves_whole_chec
             died.update(killed_beside_sweeps(standby, moment, places))
         standby.converge()
         with sweep(places) as last:
-            assert last.ended() == 0, last.said()
+            assert last.ended() == 0, last.messages()
         standby.looked_at()
         assert standby.left() == []
     print(f"killed: {dict(died)}")
@@ -141,8 +141,8 @@ def killed_beside_sweeps(standby, moment, places):
     """Kills a watch; where it died, and a word for each sweep that was killed."""
     words = ("--interval", "0.2s", "--async-deletes", "--runner", "inline", *SLOWLY)
     with started("watch", *places, *words) as victim, sweeping(places) as killed:
-        assert standby.kill(victim, moment), victim.said()
-        assert "Traceback" not in victim.said(), victim.said()
+        assert standby.kill(victim, moment), victim.messages()
+        assert "Traceback" not in victim.messages(), victim.messages()
     return [standby.looked_at(), *killed]
 
 
@@ -157,7 +157,7 @@ def sweeping(places):
                 if draw.random() < 0.5:
                     over.wait(draw.uniform(0.2, 0.7))
                     killed.extend(["a sweep"] if victim.kill() else [])
-                assert victim.ended() in (-signal.SIGKILL, 0, REFUSED), victim.said()
+                assert victim.ended() in (-signal.SIGKILL, 0, REFUSED), victim.messages()
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(go_on)
@@ -188,8 +188,8 @@ def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standb
     with started(*SPARK, "3MB/s", "--master", "local[2]", *places) as victim:
         standby.wait_for("copy", victim)
         assert kill_all(victim.processes("SparkSubmit"))
-        assert victim.ended() == 3, victim.said()
-        assert "Traceback" not in victim.said(), victim.said()
+        assert victim.ended() == 3, victim.messages()
+        assert "Traceback" not in victim.messages(), victim.messages()
     assert standby.looked_at() == "copying"
     standby.converge()
 
@@ -214,7 +214,7 @@ def test_a_run_completes_though_its_executors_and_their_workers_are_killed(stand
             if standby.newest == before and (found := victim.processes(kind)):
                 kill(draw.choice(found))
                 killed[kind] += 1
-        assert victim.ended() == 0, victim.said()
+        assert victim.ended() == 0, victim.messages()
     print(f"killed: {dict(killed)}")
     assert killed["pyspark.daemon"] >= 3
     assert killed["CoarseGrainedExecutorBackend"]

@@ -24,7 +24,7 @@ SLOWLY = ("--max-rps", 60)
 
 @pytest.fixture
 def conf(clusters, tmp_path):
-    """The words that tell a run how both clusters are reached."""
+    """The options for a run that reaches both clusters."""
     a, b = (
         cluster.write_conf_dir(tmp_path / name)
         for name, cluster in zip("ab", clusters, strict=True)

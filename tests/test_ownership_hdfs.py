@@ -197,7 +197,7 @@ def test_a_copy_that_was_killed_is_resumed_from_its_journal(
     cluster.chown(here, cluster.superuser)
     with started("sync", source, root, "--runner", "inline", "--parallelism", 128) as victim:
         wait_until(lambda: any(name.endswith("-000001.parquet") for name in cluster.names(own)))
-        assert victim.kill(), victim.said()
+        assert victim.kill(), victim.messages()
     assert "chk-1" not in cluster.names(replica)
     with cluster.counted() as calls:
         done = run("sync", source, root, "--runner", "inline", "--output", "json").json()

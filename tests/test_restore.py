@@ -279,8 +279,8 @@ def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(
     flink: Flink, sources: Sources, name: str
 ) -> None:
     for checkpoint in sources(name).run.retained:
-        told = cli("inspect", checkpoint, "--refs", "--output", "ndjson").stdout
-        rows = [json.loads(line) for line in told.splitlines()]
+        output = cli("inspect", checkpoint, "--refs", "--output", "ndjson").stdout
+        rows = [json.loads(line) for line in output.splitlines()]
         assert rows == state_rows(flink.refs(checkpoint))
 
 
@@ -290,8 +290,8 @@ class TestAPromotedReplica:
     ) -> None:
         source = sources("three jobs")
         replica = sync(source.checkpoint, tmp_path / "ckpt")
-        told = json.loads(cli("promote", replica.parent, "--output", "json").stdout)
-        assert told["restore"]["command"].startswith(f"flink run -s file:{replica} ")
+        output = json.loads(cli("promote", replica.parent, "--output", "json").stdout)
+        assert output["restore"]["command"].startswith(f"flink run -s file:{replica} ")
         assert_stands_alone(flink.refs(replica), replica)
         refused = cli(
             "sync", source.checkpoint, tmp_path / "ckpt", "--runner", "inline", codes=(6,)

@@ -136,7 +136,7 @@ def assert_stands_alone(flink: Flink, replicated: Replicated) -> None:
 
 
 def assert_restores_twice(flink: Flink, replicated: Replicated) -> None:
-    """The job goes on from the replica, as the report says, for two checkpoints, and from the
+    """The job goes on from the replica, as the report describes, for two checkpoints, and from the
     newest of these again.
     """
     restore = replicated.later["restore"]
@@ -158,7 +158,7 @@ def sync(source: str, target: str, *options: str) -> Report:
 
 
 def cli(*words: str) -> Report:
-    """What a command tells, run with no word about Hadoop but its own options."""
+    """Return the result of a command that gets its Hadoop configuration only from its options."""
     command = [sys.executable, "-m", "cpreplicate", *words, "--output", "json"]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("HADOOP_")

@@ -29,7 +29,7 @@ SECRET = "s3cr3t-0f-the-0perat0r"
 
 
 def run(*words, **environment):
-    """A run of the real process: its exit code, all that it said, and the arguments of every
+    """A run of the real process: its exit code, all of its output, and the arguments of every
     process meanwhile.
     """
     process = subprocess.Popen(
@@ -39,9 +39,9 @@ def run(*words, **environment):
     seen: set[bytes] = set()
     watcher = threading.Thread(target=watch_arguments, args=(process, seen))
     watcher.start()
-    said = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=120)[0]
     watcher.join()
-    return process.returncode, said, b"\n".join(seen)
+    return process.returncode, output, b"\n".join(seen)
 
 
 def watch_arguments(process, seen):
@@ -76,19 +76,19 @@ def test_a_secret_of_the_environment_reaches_the_storage_only(s3, bucket, tmp_pa
         "json",
         "--actions",
     ]
-    code, said, arguments = run(
+    code, output, arguments = run(
         *words,
         AWS_ACCESS_KEY_ID="testing",
         AWS_SECRET_ACCESS_KEY=SECRET,
         AWS_ENDPOINT_URL=s3.endpoint,
         AWS_REGION="us-east-1",
     )
-    assert code == 0, said
+    assert code == 0, output
     assert b"cpreplicate" in arguments
     filesystem = s3fs.S3FileSystem(**s3fs_options(s3.endpoint), skip_instance_cache=True)
     keys = filesystem.find(bucket)
     assert f"{bucket}/ckpt/{JOB}/chk-1/_metadata" in keys
-    assert_unseen(said, arguments, *filesystem.cat(keys).values())
+    assert_unseen(output, arguments, *filesystem.cat(keys).values())
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_a_secret_is_not_told_when_the_storage_fails_even_in_a_traceback(place, 
     side = Side((("", tuple(options.items())),))
     with pytest.raises(OSError, match=r".") as raised:
         side.storage(place).unwrapped.stat(place)
-    told = "".join(traceback.format_exception(raised.value))
-    assert "Error" in told
-    assert_unseen(told.encode(), repr(raised.value).encode())
+    trace = "".join(traceback.format_exception(raised.value))
+    assert "Error" in trace
+    assert_unseen(trace.encode(), repr(raised.value).encode())
 
 
 def test_a_seal_and_a_lease_hold_no_secret(tmp_path):

@@ -53,7 +53,7 @@ def yarn(tmp_path_factory):
 
 @pytest.fixture
 def words(yarn, tmp_path, monkeypatch):
-    """What a sync is told so that it runs there."""
+    """The options of a sync that runs there."""
     for name, value in (
         ("YARN_CONF_DIR", yarn / "conf"),
         ("HADOOP_CONF_DIR", ""),
@@ -76,7 +76,7 @@ def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_p
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     places = (checkpoint, tmp_path / "dcB", "--output", "json")
     with started("sync", *places, "--runner", "spark", "--master", "yarn", *words) as sync:
-        assert sync.ended() == 0, sync.said()
+        assert sync.ended() == 0, sync.messages()
     replica = tmp_path / "dcB" / JOB
     assert checker.faults(replica) == []
     assert [
@@ -89,7 +89,7 @@ def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_p
 
 @contextlib.contextmanager
 def cluster(directory):
-    """What its process says first; it ends with the block, or when this process is gone."""
+    """Yield the first line of its process; it ends with the block, or when this process is gone."""
     classpath = f"{BUILT}/*:{HADOOP}:{JARS}/*"
     words = [str(directory), *(f"{key}={value}" for key, value in ROOM.items())]
     with (directory / "stderr").open("wb") as log:

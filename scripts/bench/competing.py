@@ -2,8 +2,8 @@
 by side.
 
 Both that need Spark run on one standalone cluster of this machine, with as much for each executor;
-DistCp's maps are threads of one JVM. They take turns; each is told by its best round. One that does
-not run is told by its error.
+DistCp's maps are threads of one JVM. They take turns; the best round of each is reported.
+For one that does not run, the error is reported.
 """
 
 from __future__ import annotations
@@ -169,10 +169,10 @@ def _told(competitor: Competitor, errors: dict[str, str]) -> Iterator[None]:
         errors[competitor.name] = _reason(str(error))
 
 
-def _reason(said: str) -> str:
-    """The words that tell why."""
-    found = re.search(r"Could not find artifact [^ (]+|[^\n]*(Exception|Error): [^\n]*", said)
-    return (found[0] if found else said.partition("\n")[0]).strip()[:200].replace("|", "/")
+def _reason(output: str) -> str:
+    """Return the line that gives the reason."""
+    found = re.search(r"Could not find artifact [^ (]+|[^\n]*(Exception|Error): [^\n]*", output)
+    return (found[0] if found else output.partition("\n")[0]).strip()[:200].replace("|", "/")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What Spark's event log tells of a run: which executor ran which task from when to when."""
+"""Read from Spark's event log which executor ran which task from when to when."""
 
 from __future__ import annotations
 

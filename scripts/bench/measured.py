@@ -44,7 +44,7 @@ class Took(NamedTuple):
 
 
 def run(command: Sequence[str], timeout: float, servers: Iterable[int] = ()) -> Took:
-    """Run to the end. Raises `CommandFailed` with the end of what it said; a timeout kills it."""
+    """Run to the end. Raise `CommandFailed` with the end of its output; a timeout kills it."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         known = [os.getpid(), *servers]
         busy, ours = _machine(), _cpu(known)

@@ -23,7 +23,7 @@ _NO_CONFIGURATION = "/nonexistent"
 
 
 def client(uri: str, options: Iterable[str] = ()) -> Client:
-    """Of one NameNode, whatever the environment says."""
+    """Return the configuration of one NameNode, whatever the environment holds."""
     place = urlsplit(uri)
     given = dict(option.split("=", 1) for option in options)
     return Client(f"{place.scheme}://{place.netloc}", given, config_dir=_NO_CONFIGURATION)

@@ -2,7 +2,7 @@
 is the limit.
 
 The line is emulated, see `emulated.py`: neither disks nor, as long as the machine has CPU left, its
-two cores tell how it scales, but how the work is dealt out. What a session and its executors cost
+two cores show how it scales, but how the work is dealt out. What a session and its executors cost
 to start is not counted.
 """
 

@@ -1,7 +1,7 @@
 """An independent checker of replicas: slow, obvious, and sharing no code with cpreplicate.
 
-It reads a replica's `_metadata` field by field, as `docs/metadata-format.md` tells it, and looks
-for each file.
+It reads a replica's `_metadata` field by field, as `docs/metadata-format.md` describes it, and
+looks for each file.
 """
 
 from __future__ import annotations

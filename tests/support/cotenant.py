@@ -33,7 +33,7 @@ from tests.support.simulated import SimulatedDisk
 METADATA = "_metadata"
 FIXED = "0" * 32  # the id of every application in application mode with HA
 SIDES = ("A", "B")
-# the operator id of the model's checkpoints: it tells one from every other
+# the operator id of the model's checkpoints: it identifies the checkpoint
 TAG = re.compile(rb"tag:[0-9]{12}")
 
 ClaimMode = Literal["NO_CLAIM", "CLAIM", "LEGACY"]

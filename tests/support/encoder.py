@@ -18,7 +18,7 @@ TAIL = b"\xac\xed\x00\x05sr\x00\x04tail"
 
 
 def java_utf(text: str) -> bytes:
-    """Modified UTF-8, one UTF-16 unit after the other, as `DataOutputStream.writeUTF` tells it."""
+    """Encode as modified UTF-8, one UTF-16 unit after the other, as `DataOutputStream.writeUTF`."""
     units = text.encode("utf-16-be", "surrogatepass")
     out = bytearray()
     for (unit,) in struct.iter_unpack(">H", units):

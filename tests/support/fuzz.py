@@ -59,7 +59,7 @@ _ODD_PATHS = (
     "x",
     "",
 )
-_TOLD = re.compile(r"byte (\d+): |version -?\d+ of _metadata")
+_LOCATED = re.compile(r"byte (\d+): |version -?\d+ of _metadata")
 
 # ---- files to be damaged
 
@@ -281,14 +281,14 @@ DAMAGES: dict[str, Callable[[Seed, random.Random, Sequence[Seed]], bytes]] = {
 
 
 def read(data: bytes, stream: bool = False, window: int = WINDOW) -> Metadata | None:
-    """What the bytes are read as; None if they are refused with the version or the place told."""
+    """Decode the bytes. Return None if the error names the version or the offset."""
     try:
         return decode(io.BytesIO(data) if stream else data, BASE, window)
     except MetadataError as error:
-        told = str(error)
-    place = _TOLD.match(told)
-    assert place, f"tells neither byte nor version: {told}"
-    assert int(place[1] or 0) <= len(data), f"beyond the end, {len(data)}: {told}"
+        message = str(error)
+    place = _LOCATED.match(message)
+    assert place, f"names neither byte nor version: {message}"
+    assert int(place[1] or 0) <= len(data), f"beyond the end, {len(data)}: {message}"
     return None
 
 

@@ -210,7 +210,7 @@ class HdfsCluster:
         self._ask("startdn", str(index))
 
     def failover(self) -> int:
-        """Makes the other NameNode active, and says which that is.
+        """Make the other NameNode active, and return its index.
 
         The one that was becomes standby, if it runs.
         """

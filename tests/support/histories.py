@@ -114,7 +114,7 @@ class Operation:
     """A run of cpreplicate. `replica` is the directory that it works on, `source` the one below
     which it changes nothing.
 
-    `because` says why it must not succeed, `must_succeed` that nothing stands in its way.
+    `because` is why it must not succeed, `must_succeed` that nothing stands in its way.
     """
 
     kind: str
@@ -907,7 +907,7 @@ class World:
     ) -> Iterator[str]:
         """What is wrong with a committed checkpoint.
 
-        `strict` tells which files must be sound whatever happened to them.
+        `strict` names the files that must be sound whatever happened to them.
         """
         tag = TAG.search(data)
         if tag is None or tag[0] not in self.flink.checkpoints:
@@ -1002,7 +1002,7 @@ def _other(side: str) -> str:
 
 
 def recorded(disk: SimulatedDisk, replica: str) -> dict[str, int | None]:
-    """What manifests and journals of a replica name, with the length that they say."""
+    """What manifests and journals of a replica list, with the recorded lengths."""
     found: dict[str, int | None] = {}
     storage = disk
     with quiet(disk):

@@ -39,7 +39,7 @@ _MARK = (  # in the environment of a victim, and so of every process that it sta
 _ORPHANS_END = 30.0  # seconds until what a driver had started must have ended after it
 _TRIES_A_KILL = 4  # for a run may end first, as when the source moved on
 _MOVED_ON = (10, 12)
-_NOWHERE = Path("/replica")  # where the checker is told that the replica lies
+_NOWHERE = Path("/replica")  # the path of the replica that the checker is given
 Tree = Mapping[str, bytes]
 
 
@@ -216,11 +216,11 @@ class Victim:
 
     def __init__(self, *words: object) -> None:
         self._mark = uuid.uuid4().hex
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
         environment = {**os.environ, _MARK: self._mark}
         self._process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=self._said
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=self._messages
         )
         self.pid = self._process.pid
 
@@ -238,10 +238,10 @@ class Victim:
         """Its exit code, once it has ended of itself."""
         return self._process.wait(seconds)
 
-    def said(self) -> str:
+    def messages(self) -> str:
         """Its stderr until now."""
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+        self._messages.seek(0)
+        return self._messages.read().decode(errors="replace")
 
     def processes(self, *words: str) -> list[int]:
         """The processes that live and were started by it or below it, and itself.
@@ -263,7 +263,7 @@ class Victim:
         self._process.kill()
         self._process.wait(LONGEST)
         wait_until(lambda: not kill_all(self.processes()))
-        self._said.close()
+        self._messages.close()
 
 
 @contextlib.contextmanager
@@ -278,10 +278,10 @@ def started(*words: object) -> Iterator[Victim]:
 
 def assert_killed_or_moved_on(victim: Victim) -> None:
     """It was killed or came to its end, which may be that the source had moved on."""
-    said = victim.said()
-    assert victim.code in (-signal.SIGKILL, 0, *_MOVED_ON), said
-    assert "Traceback" not in said, said
-    assert "is incomplete at the source" not in said, said
+    messages = victim.messages()
+    assert victim.code in (-signal.SIGKILL, 0, *_MOVED_ON), messages
+    assert "Traceback" not in messages, messages
+    assert "is incomplete at the source" not in messages, messages
 
 
 def kill(pid: int) -> None:

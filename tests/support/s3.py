@@ -105,7 +105,7 @@ class S3Server:
         return s3fs_options(self.endpoint)
 
     def make_bucket(self, name: str) -> str:
-        """Creates it, and says its URI."""
+        """Create it, and return its URI."""
         with _DIRECT.open(
             urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30
         ):
@@ -113,9 +113,7 @@ class S3Server:
 
 
 def side_options(endpoint: str) -> dict[str, str]:
-    """What a configuration of cpreplicate tells of a server of the tests, or of a proxy in front of
-    it.
-    """
+    """Return the options with which cpreplicate reaches a server of the tests, or a proxy of it."""
     return {"key": "test", "secret": "test", "endpoint_url": endpoint, "region": REGION}
 
 
@@ -152,7 +150,7 @@ _SLOW_DOWN = (
 
 
 class FaultyProxy:
-    """A TCP proxy in front of `host:port` that misbehaves when told to, and is transparent
+    """A TCP proxy in front of `host:port` that misbehaves on request, and is transparent
     otherwise.
 
     It reads the heads of HTTP requests and lets a connection carry one. With `http=False` it looks
@@ -355,7 +353,7 @@ def _read_head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, byt
 
 
 def _one_request_a_connection(head: bytes) -> bytes:
-    """The head, with the server told to close when it has answered."""
+    """The head, with a request to close the connection after the answer."""
     if not head:
         return head
     line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")

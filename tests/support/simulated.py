@@ -50,7 +50,7 @@ EPOCH = 1_800_000_000.0
 
 
 class Clock:
-    """Virtual seconds since the epoch: they pass when a test says so."""
+    """Virtual seconds since the epoch: they pass when a test lets them."""
 
     def __init__(self, now: float = EPOCH) -> None:
         self.now = now
@@ -66,7 +66,7 @@ class SimulatedDisk(RenamingStorage):
     """Threads may share one. `hook(moment, verb, uri)` is called around each step, outside of any
     lock, and may block or raise.
 
-    Steps are mkdir, create, write, close, set_attributes, rename (of which the new name is told),
+    Steps are mkdir, create, write, close, set_attributes, rename (reported with the new name),
     delete, rmdir, and the reads open, stat and list. What `hook` raises "before" happens instead of
     the step, what it raises "torn" in the midst of it: a write has left a random part of its bytes,
     a rename by links both names. With `links` a rename that does not replace is link(2) and

@@ -66,7 +66,7 @@ def silent(_line: str) -> None:
 class Scenario:
     """What lies on the disk, and a run there that is to be interrupted.
 
-    `is_idle` tells of what the run returns that it had nothing to do, `leftover` which paths a
+    `is_idle` returns whether a report means that there was nothing to do, `leftover` which paths a
     death may leave for ever.
     """
 
@@ -149,8 +149,9 @@ class Judge:
         self._verified: dict[object, bool] = {}
 
     def trace(self, findings: Findings) -> list[str]:
-        """What the steps tell: that nothing outside the replica was to be changed, and that the
-        newest never went back.
+        """Return the steps that would change anything outside the replica.
+
+        Also return where the newest checkpoint went back to an older one.
         """
         changed = {point.uri for point in findings.points if point.verb not in READS}
         strange = [
@@ -250,7 +251,7 @@ class Judge:
     def _disagreement(
         self, state: State, number: int, path: str, there: Mapping[str, bytes]
     ) -> list[str]:
-        """Where `verify` says other than the checker.
+        """Return where the results of `verify` and the checker differ.
 
         It is asked once for all states that differ in unfinished files only.
         """
@@ -261,7 +262,7 @@ class Judge:
         return (
             []
             if restorable == (not _faults(path, there))
-            else [f"verify says restorable={restorable} of chk-{number}"]
+            else [f"verify reports restorable={restorable} of chk-{number}"]
         )
 
     def _verify(self, state: State, number: int) -> bool:

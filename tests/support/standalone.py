@@ -72,7 +72,7 @@ class StandaloneCluster:
     def __enter__(self) -> StandaloneCluster:
         try:
             self._master = _Daemon(self._directory / "master", "127.0.0.1", "master.Master")
-            self.master = self._master.told(_ANNOUNCED)
+            self.master = self._master.wait_for_line(_ANNOUNCED)
             self.mend()
         except BaseException:
             self.close()
@@ -101,13 +101,14 @@ class StandaloneCluster:
         return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(self._directory / "driver")}
 
     def start_worker(self, file_size_limit: int | None = None) -> int:
-        """Starts one and says its number. Whatever it starts fails with EFBIG to make a file longer
-        than the limit.
+        """Start a worker and return its number.
+
+        No process that it starts can make a file longer than the limit: that fails with EFBIG.
 
         A limit of less than a megabyte may keep executors from being started.
         """
         number = self._launch(file_size_limit)
-        self._workers[number].told(_REGISTERED)
+        self._workers[number].wait_for_line(_REGISTERED)
         return number
 
     def kill_worker(self, number: int) -> None:
@@ -136,7 +137,7 @@ class StandaloneCluster:
             self.kill_worker(number)
         new = [self._launch() for _ in range(self._count - len(self.workers))]
         for number in new:
-            self._workers[number].told(_REGISTERED)
+            self._workers[number].wait_for_line(_REGISTERED)
         _wait(
             lambda: not any(self.executors().values()),
             END_SECONDS,
@@ -163,7 +164,7 @@ class StandaloneCluster:
         return {pid: count for pid in pids if (count := _written(pid)) is not None}
 
     def log(self, number: int) -> str:
-        """What a worker and its executors have said, killed or not."""
+        """Return the logs of a worker and its executors, killed or not."""
         files = sorted((self._directory / f"worker-{number}").rglob("std*"))
         return "".join(file.read_text(errors="replace") for file in files)
 
@@ -209,21 +210,21 @@ class _Daemon:
                 start_new_session=True,
             )
 
-    def told(self, pattern: re.Pattern[str]) -> str:
-        """The word in its log that tells that it is ready, once it is."""
+    def wait_for_line(self, pattern: re.Pattern[str]) -> str:
+        """Wait until its log has a line that matches, and return the first group of the match."""
         _wait(
-            lambda: self._process.poll() is not None or bool(pattern.search(self._said())),
+            lambda: self._process.poll() is not None or bool(pattern.search(self._log_tail())),
             START_SECONDS,
-            self._said,
+            self._log_tail,
         )
-        found = pattern.search(self._said())
+        found = pattern.search(self._log_tail())
         if found is None:
             raise StandaloneError(
-                f"Spark's daemon ended with {self._process.returncode}\n{self._said()}"
+                f"Spark's daemon ended with {self._process.returncode}\n{self._log_tail()}"
             )
         return found[1]
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-6000:]
 
     def children(self) -> list[int]:
