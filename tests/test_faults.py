@@ -361,7 +361,7 @@ class TestADatanodeThatDied:
         with halfway(job, files, lambda: datanodes.stop(0)):
             assert_completes(job)
 
-    def test_with_the_only_replica_of_a_file_is_told_until_it_is_back(
+    def test_with_the_only_replica_of_a_file_is_reported_until_it_is_back(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes
     ) -> None:
         everywhere, once = (
@@ -433,7 +433,7 @@ class TestANamenode:
             assert_completes(job)
         restart.join()
 
-    def test_that_stays_down_during_a_sync_is_told_and_once_it_is_back_the_lease_is_taken_over(
+    def test_that_stays_down_during_a_sync_is_reported_and_its_lease_is_taken_over_later(
         self, job: Job, cluster: HdfsCluster, tmp_path: Path
     ) -> None:
         def stop() -> None:
@@ -554,7 +554,7 @@ class TestASpaceQuota:
         assert_completes(job)
 
     @pytest.mark.parametrize("client", CLIENTS)
-    def test_is_told_by_each_client(
+    def test_is_reported_by_each_client(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
     ) -> None:
         side = side_of(cluster, hdfs_client=client, write=WriteSettings(block_size=MIB))

@@ -244,7 +244,7 @@ class TestTwoClustersOfOneName:
 
     @pytest.mark.parametrize("client", ["native", "hadoop"])
     @pytest.mark.parametrize("runner", ["inline", "spark"])
-    def test_are_told_apart_by_their_configuration(
+    def test_are_distinguished_by_their_configuration(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str, client: str, runner: str
     ) -> None:
         """The environment names another default filesystem, which nothing asks.
@@ -299,7 +299,7 @@ class TestTwoClustersOfOneName:
         )
         return {"HADOOP_CONF_DIR": str(core), "HADOOP_HOME": "/nonexistent"}
 
-    def test_are_two_sources_of_one_archive_unless_the_operator_says_that_they_are_one(
+    def test_are_two_sources_of_one_archive_unless_the_operator_declares_them_one(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
     ) -> None:
         """The text of both sources is the same, so the message shows the addresses of their
@@ -357,7 +357,7 @@ class TestTwoClustersOfOneName:
         assert "would lie in its own source" in failed.stderr
 
 
-def test_the_configuration_file_tells_how_each_cluster_is_reached(
+def test_the_configuration_file_defines_how_each_cluster_is_reached(
     two: Clusters, here: str, tmp_path: Path
 ) -> None:
     checkpoint = put_checkpoint(side_of(two.a), two.a.uri + here, 1, {"shared/a": 100})
@@ -377,7 +377,7 @@ def test_the_configuration_file_tells_how_each_cluster_is_reached(
     assert two.b.status(f"{here}/{JOB}/shared/a")["replication"] == 2
 
 
-def test_a_cluster_that_is_not_known_is_told_before_anything_is_touched(
+def test_a_cluster_that_is_not_known_is_an_error_before_anything_is_written(
     here: str, tmp_path: Path
 ) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 1})
@@ -394,7 +394,7 @@ def test_hdfs3_is_explained(here: str) -> None:
     assert "3.10" in failed.stderr
 
 
-def test_a_namenode_that_does_not_answer_is_told_within_the_time_given(
+def test_a_namenode_that_does_not_answer_is_reported_within_the_given_time(
     here: str, tmp_path: Path
 ) -> None:
     source = write_checkpoint(tmp_path, 1, {"shared/a": 1})

@@ -245,7 +245,7 @@ def without_checks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replica, "without_unfinished", lambda _self: True)
 
 
-def test_a_protocol_that_does_not_look_at_its_lease_again_is_found_out():
+def test_a_protocol_that_does_not_check_its_lease_again_is_detected():
     for seed in range(1000):
         race = Race(f"broken {seed}", stalls=True)
         with pytest.MonkeyPatch.context() as patch:

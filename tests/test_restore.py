@@ -246,9 +246,7 @@ class TestRelativePathsWithClaim:
             replica = Path(report["replica"].removeprefix("file:")) / source.checkpoint.name
             assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
-    def test_are_not_what_the_printed_restore_command_says(
-        self, sources: Sources, tmp_path: Path
-    ) -> None:
+    def test_are_not_in_the_printed_restore_command(self, sources: Sources, tmp_path: Path) -> None:
         checkpoint = sources("rocksdb").checkpoint
         report = run_sync(checkpoint, tmp_path / "json", "--paths", "relative")
         text = cli(

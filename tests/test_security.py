@@ -104,7 +104,7 @@ def test_a_secret_of_the_environment_reaches_the_storage_only(s3, bucket, tmp_pa
     ],
     ids=["s3", "s3-token", "webhdfs", "hdfs"],
 )
-def test_a_secret_is_not_told_when_the_storage_fails_even_in_a_traceback(place, options):
+def test_a_secret_is_not_printed_when_the_storage_fails_even_in_a_traceback(place, options):
     side = Side((("", tuple(options.items())),))
     with pytest.raises(OSError, match=r".") as raised:
         side.storage(place).unwrapped.stat(place)

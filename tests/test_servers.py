@@ -101,9 +101,11 @@ class TestHdfs:
         clusters.b.stop_datanode(0, declared_dead=True)
         for index in range(4):
             clusters.b.put(f"/dead/{index}", b"data")
+        # the dead DataNode is still down, so what can be read is on the other one
+        assert [clusters.b.get(f"/dead/{index}") for index in range(4)] == [b"data"] * 4
         clusters.b.start_datanode(0)
 
-    def test_a_command_that_cannot_be_done_says_why(self, clusters: Clusters) -> None:
+    def test_a_command_that_cannot_be_done_raises_with_the_reason(self, clusters: Clusters) -> None:
         with pytest.raises(HdfsError, match="DataNode 0 is running"):
             clusters.a.start_datanode(0)
         with pytest.raises(HdfsError, match="one NameNode"):
@@ -233,7 +235,9 @@ class TestS3:
         assert files.cat_file(f"{bucket}/a/b") == BODY
         assert files.ls(f"{bucket}/a") == ["plain/a/b"]
 
-    def test_the_proxy_is_transparent_unless_told(self, s3: S3Server, proxy: FaultyProxy) -> None:
+    def test_the_proxy_is_transparent_unless_a_fault_is_set(
+        self, s3: S3Server, proxy: FaultyProxy
+    ) -> None:
         bucket = s3.make_bucket("transparent")
         files = s3fs.S3FileSystem(**proxy.options)
         large = os.urandom(6 << 20)
