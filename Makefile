@@ -1,18 +1,22 @@
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or slow)"
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo check test cotenant lint bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes fuzz clean
+.PHONY: help setup java maven demo lint quick-tests check test durations coverage mutation cotenant fuzz
+.PHONY: bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes clean
 
-help: ## what each target does
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: .venv/.installed ## install the locked Python packages and cpreplicate itself into .venv
+setup: $(VENV)/.installed ## install the locked Python packages and cpreplicate itself into .venv, or VENV=
 
-.venv/.installed: requirements.lock pyproject.toml
+$(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed; set PYTHON=")'
-	$(PYTHON) -m venv .venv || (sh scripts/need.sh venv && $(PYTHON) -m venv .venv)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(PYTHON) -m venv $(VENV) || (sh scripts/need.sh venv && $(PYTHON) -m venv $(VENV))
+	$(INSTALL) -r requirements.lock
+	$(INSTALL) --no-deps -e .
 	@touch $@
 
 java:
@@ -24,17 +28,35 @@ maven: java
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh
 
-lint: setup ## ruff, mypy strict, the layers
+lint: setup ## ruff, mypy, the contracts between the layers
 	$(BIN)/ruff check cpreplicate tests scripts
 	$(BIN)/ruff format --check cpreplicate tests scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint ## lint, and every test that needs no server and is quick: before each commit
-	$(BIN)/python -m pytest -q -n 2 -m "not (hdfs or s3 or spark or flink or slow)"
+quick-tests: setup
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(NEEDS_NO_SERVER)
+
+# Many tests wait for a process or a clock, so lint runs beside them. Each prints its output in one piece.
+check: setup ## lint, and every test that needs no server and is quick: before each commit
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
 test: lint maven ## lint and every test, real Spark and real Flink included
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
+
+durations: ## run every test, and record the seconds by which the tests are ordered
+	$(MAKE) --no-print-directory test REPORT=.durations.xml
+	$(BIN)/python scripts/record_durations.py .durations.xml
+
+# pytest-cov and mutmut are not in requirements.lock: only these two targets need them.
+coverage: setup ## the lines and branches that the tests of make check run, processes that they start included
+	$(INSTALL) --constraint requirements.lock pytest-cov==7.1.0
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(NEEDS_NO_SERVER) --cov --cov-report=term-missing:skip-covered
+
+mutation: setup ## mutants of core, protocol and operations, or of MUTANTS=: docs/mutation-testing.md
+	$(INSTALL) --constraint requirements.lock mutmut==3.8.1
+	$(BIN)/python -m mutmut run --max-children 2 $(MUTANTS)
+	$(BIN)/python -m mutmut results
 
 cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in the same directories
 	CPREPLICATE_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/test_cotenant.py
@@ -60,8 +82,9 @@ bench-fleet: setup maven ## 1,000 jobs of which few changed, against a run a job
 
 # Atheris is not in requirements.lock: it is there for some Pythons only, 3.11 to 3.13.
 fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; what fails is kept in .fuzz
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
+	$(INSTALL) atheris==3.0.0
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .demo .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* .demo .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants .coverage .coverage.* .durations.xml

@@ -1,8 +1,11 @@
 """Fixtures that several test modules share."""
 
+import json
+import math
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,83 +14,95 @@ from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
 from tests.support.s3 import s3
 
-# A shell that starts the tests in the background has them ignore SIGINT, and every process that
-# they start inherits that.
+# A shell that starts the tests in the background makes them ignore SIGINT, and every process that
+# they start inherits this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
 
-# JVMs of Spark that start quickly: they take most of the time of the tests that start them. Not for
-# measuring.
-_QUICKLY = (
+# The start of Spark's JVM takes most of the time of the tests that need it. These options start it
+# quickly; they are not for measuring.
+_QUICK_START = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
-os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = _QUICKLY
+os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = _QUICK_START
 
-# Time by the clock, which other work on this machine takes from an example; each test has its own
-# time limit.
+# No deadline for an example: other work on the machine slows it. Each test has its own time limit.
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
 
-_LONGEST_FIRST = ["hdfs", "flink", "kill", "spark"]  # the marks `xdist_group`
-
-
+# Measured by `make durations`: seconds of each `xdist_group`, and of a test of each other file.
+_DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
 _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "hdfs": {"hdfs_cluster", "clusters", "ha_cluster"},
     "flink": {"flink"},
     "s3": {"s3"},
 }
 _SLOW = {  # modules of many seeds, and of processes that are killed
-    "test_crash_points",
-    "test_races",
-    "test_stateful",
-    "test_fault_seeds",
+    "test_cluster",
     "test_cotenant",
+    "test_crash_points",
+    "test_fault_seeds",
+    "test_fuzz",
     "test_kill",
     "test_kill_hdfs",
-    "test_fuzz",
-    "test_cluster",
-    "test_yarn",
     "test_protocol",
+    "test_races",
     "test_runners",
     "test_session",
     "test_spark_lost",
     "test_spark_sync",
+    "test_stateful",
+    "test_yarn",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a server or is slow, and have the longest groups first: at the end all would
-    wait for them.
+    """Mark the tests that need a server or are slow, and put the longest groups first.
+
+    A worker runs a whole group. If a long one started last, the others would wait for it.
     """
     for item in items:
         for name in _marks_of(item):
             item.add_marker(name)
-    items.sort(key=_turn)
+    items.sort(key=_seconds, reverse=True)  # stable: the order within a group or file stays
 
 
 def _marks_of(item: pytest.Item) -> Iterator[str]:
-    groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
+    groups = _groups_of(item)
     fixtures = set(getattr(item, "fixturenames", ()))
-    yield from (
-        name for name, starting in _FIXTURES.items() if name in groups or starting & fixtures
-    )
+    for name, starting in _FIXTURES.items():
+        if name in groups or starting & fixtures:
+            yield name
     if "spark" in groups:
         yield "spark"
     if "kill" in groups or item.path.stem in _SLOW:
         yield "slow"
 
 
-def _turn(item: pytest.Item) -> int:
-    names = [mark.args[0] for mark in item.iter_markers("xdist_group")]
-    return min(map(_LONGEST_FIRST.index, names), default=len(_LONGEST_FIRST))
+def _groups_of(item: pytest.Item) -> set[str]:
+    return {mark.args[0] for mark in item.iter_markers("xdist_group")}
+
+
+def _seconds(item: pytest.Item) -> float:
+    """Return the seconds that the test's group takes, or the test itself if it has no group.
+
+    A group that was never measured comes first, because it may be long.
+    """
+    groups = _groups_of(item)
+    if groups:
+        return max(float(_DURATIONS["groups"].get(group, math.inf)) for group in groups)
+    path = item.path.relative_to(item.config.rootpath).as_posix()
+    return float(_DURATIONS["files"].get(path, 0.0))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _same_hadoop_user() -> Iterator[None]:
-    """hdfs-native takes the user from the environment only, so tests that are another user would
-    leave that to the next.
+    """Restore the user of Hadoop after each module.
+
+    hdfs-native takes the user from the environment only, so a test that is another user would pass
+    it on to the next module.
     """
     before = os.environ.get("HADOOP_USER_NAME")
     yield

@@ -84,7 +84,7 @@ class Job:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a job told about itself."""
+    """The events that a job reported."""
 
     events: list[Event] = field(repr=False)
 
@@ -400,8 +400,9 @@ def _hadoop_client() -> list[Path]:
 
 
 def _environment(hadoop_conf: Path | None) -> dict[str, str]:
-    """Flink's Hadoop knows what `hadoop_conf` tells, and nothing of the Hadoop that this machine
-    may have.
+    """Return an environment in which Hadoop's only configuration is `hadoop_conf`.
+
+    This machine may have a Hadoop of its own.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HADOOP_")}
     return {**kept, "HADOOP_CONF_DIR": str(hadoop_conf)} if hadoop_conf else kept
@@ -489,8 +490,8 @@ def _state_row(row: Mapping[str, Any]) -> Event:
     }
 
 
-@pytest.fixture(scope="module", params=["1", "2"], ids=["flink-1.20", "flink-2.3"])
+@pytest.fixture(scope="session", params=["1", "2"], ids=["flink-1.20", "flink-2.3"])
 def flink(request: pytest.FixtureRequest) -> Iterator[Flink]:
-    """Each Flink that is supported, its JVM shared by the tests of a module."""
+    """Each supported Flink; all tests share its JVM."""
     with Flink(request.param) as started:
         yield started
