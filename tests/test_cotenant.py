@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
+from cpreplicate.core import plan
 from cpreplicate.core.plan import Vouch
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
@@ -123,7 +124,7 @@ def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
 
 
 def present_is_done(patch: pytest.MonkeyPatch) -> None:
-    split = sync_plan.copies_and_keeps
+    split = plan.copies_and_keeps
 
     def trusting(needed, committed, present, vouched):
         for path in needed.keys() & present.keys():
@@ -138,7 +139,7 @@ def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    deletes = sync_plan.deletes
+    deletes = plan.deletes
     patch.setattr(sync_plan, "deletes", lambda *args: deletes(*args[:4]))
 
 

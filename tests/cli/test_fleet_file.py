@@ -23,8 +23,8 @@ def members_of(tmp_path, monkeypatch):
 
     def parse(text, *words):
         (tmp_path / "jobs.toml").write_text(text)
-        words = ["fleet", str(tmp_path / "jobs.toml"), *words]
-        done = CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
+        command = ["fleet", str(tmp_path / "jobs.toml"), *words]
+        done = CliRunner().invoke(cli, command, standalone_mode=False, catch_exceptions=False)
         assert not done.return_value
         return members
 
