@@ -35,9 +35,10 @@ lint: setup ## ruff, mypy, the contracts between the layers
 	$(BIN)/lint-imports
 
 quick-tests: setup
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(NEEDS_NO_SERVER)
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal $(NEEDS_NO_SERVER)
 
-# Many tests wait for a process or a clock, so lint runs beside them. Each prints its output in one piece.
+# Many tests wait for a process or a clock: so more of them run than there are cores, and lint runs
+# beside them. Each prints its output in one piece.
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 

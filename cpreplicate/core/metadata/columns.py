@@ -274,7 +274,7 @@ def _gather(buffer: bytes, starts: Column, length: int) -> Column:
 
     With an item type as long as a row, each row is one copy.
     """
-    everywhere = np.ndarray(
+    everywhere: Column = np.ndarray(
         (len(buffer) - length + 1,), dtype=f"V{length}", buffer=buffer, strides=(1,)
     )
     rows: Column = everywhere[starts].view(np.uint8)
