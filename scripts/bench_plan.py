@@ -50,7 +50,9 @@ def measure(root: str) -> None:
     made = make_plan(wanted, replica, state, Vouched(replica, state), request)
     planned = time.process_time()
     # the file's sizes are not real
-    packed = batches(copies(made, wanted, replica, LeaseToken("", "")), SLOTS, batch_bytes=1 << 60)
+    packed = batches(
+        copies(made, wanted, replica, LeaseToken("", ""), "packed/run"), SLOTS, batch_bytes=1 << 60
+    )
     sent = sum(len(encode(batch)) for batch in packed)
     ended = time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

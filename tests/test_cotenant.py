@@ -126,10 +126,10 @@ def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
 def present_is_done(patch: pytest.MonkeyPatch) -> None:
     split = plan.copies_and_keeps
 
-    def trusting(needed, committed, present, vouched):
+    def trusting(needed, committed, present, vouched, members):
         for path in needed.keys() & present.keys():
             vouched.setdefault(path, Vouch(present[path], 0, True))
-        return split(needed, committed, present, vouched)
+        return split(needed, committed, present, vouched, members)
 
     patch.setattr(sync_plan, "copies_and_keeps", trusting)
 

@@ -44,6 +44,8 @@ _OPTIONS = (
     "adopt",
     "same-source",
     "allow-older",
+    "pack",
+    "pack-below",
 )
 # keys that are arguments of `sync`, and the keys of these arguments
 _ARGUMENTS = {"source": "source", "target": "target-root"}

@@ -217,6 +217,23 @@ plan_options = groups.all_of(
         help="Read only below these roots, the job's own directory and the directories of --remap."
         " Default: the filesystem of SOURCE. Repeatable.",
     ),
+    groups.storage(
+        "--pack",
+        type=click.Choice(["off", "on", "auto"]),
+        default="off",
+        show_default=True,
+        help="Write small files into packs, many files in one. auto: if Flink 2 wrote the"
+        " checkpoint and at least 1,000 small files are to be copied. docs/packs.md names the"
+        " versions of Flink that restore such a replica.",
+    ),
+    groups.storage(
+        "--pack-below",
+        metavar="SIZE",
+        default="1MiB",
+        show_default=True,
+        callback=storage_options.parsed(storage_options.size),
+        help="Files smaller than SIZE go into packs.",
+    ),
     storage_options.source_conf,
     storage_options.target_conf,
     storage_options.access,

@@ -22,6 +22,7 @@ from cpreplicate.storage.wrappers.limits import new_limits
 
 if TYPE_CHECKING:
     from cpreplicate.cli.toml_file import TomlFile
+    from cpreplicate.core.packs import PackMode
     from cpreplicate.core.plan import Cap
     from cpreplicate.core.restore import PathsMode
     from cpreplicate.core.uri import Remap
@@ -174,9 +175,12 @@ class SyncOptions(OptionValues):
     same_source: bool = False
     allow_older: bool = False
     check_content: bool = False
+    pack: PackMode = "off"
+    pack_below: int = 1 << 20
 
     def request(self, sides: Sides, execution: ExecutionOptions | None = None) -> SyncRequest:
         """Return the request; without `execution` it has the default one."""
+        from cpreplicate.core.packs import Packing
         from cpreplicate.operations.sync_plan import SyncRequest
         from cpreplicate.runners import ExecutionOptions
 
@@ -195,6 +199,7 @@ class SyncOptions(OptionValues):
             same_source=self.same_source,
             allow_older=self.allow_older,
             check_content=self.check_content,
+            packing=Packing(self.pack, self.pack_below),
             execution=execution or ExecutionOptions(),
         )
 

@@ -21,6 +21,7 @@ METADATA = "_metadata"
 OWN = ".cpreplicate"
 BEFORE_RELOCATE = f"{OWN}/before-relocate"
 FOREIGN = "foreign"
+PACKED = "packed"
 JOB_ID = re.compile(r"[0-9a-f]{32}")  # `JobID.toString()`, the name of a job's directory
 CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
 # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
@@ -127,7 +128,7 @@ def is_replica_path(relative: str) -> bool:
     """
     first, _, rest = relative.partition("/")
     is_checkpoint = CHECKPOINT_NAME.fullmatch(first) is not None
-    if not is_checkpoint and first not in ("shared", "taskowned", FOREIGN):
+    if not is_checkpoint and first not in ("shared", "taskowned", FOREIGN, PACKED):
         return False
     if not {"", ".", ".."}.isdisjoint(rest.split("/")) or _hides_a_step(relative):
         return False

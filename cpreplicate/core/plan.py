@@ -6,13 +6,26 @@ Pure. A plan is made once, and shown or executed as it is.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from cpreplicate.core.bulk import new_row
 from cpreplicate.core.closure import File
 
-Verb = Literal["copy", "keep", "delete"]
+Verb = Literal["copy", "keep", "repack", "delete"]
+
+
+class Member(NamedTuple):
+    """Where a packed file lies: the path of its pack in the replica, offset and length in bytes.
+
+    `crc32c` is that of its bytes, None where no manifest or journal names it.
+    """
+
+    pack: str
+    offset: int
+    length: int
+    crc32c: int | None = None
 
 
 class Committed(NamedTuple):
@@ -21,12 +34,14 @@ class Committed(NamedTuple):
     name: str
     checkpoint_id: int
     files: Mapping[str, int]
+    members: Mapping[str, Member] = {}
 
 
 class Action(NamedTuple):
     """One row of a plan.
 
-    `target` is relative to the replica; `source` is None for a delete. `bytes` is what it costs.
+    `target` is relative to the replica, and the logical path of a packed file; `source` is None for
+    a delete. `bytes` is what it costs.
     """
 
     action: Verb
@@ -42,6 +57,10 @@ class Plan:
 
     `diff`, `--dry-run` and `sync` use the same object. `paths` is the spelling that `_metadata` is
     rewritten in, and `paths_reported` its name in results.
+
+    `packed` are the targets of the copies that become members of packs, and `members` the places of
+    kept packed files. `repacks` move members of sparse packs from their places `moving` to a new
+    pack.
     """
 
     source: str
@@ -58,16 +77,21 @@ class Plan:
     paths_reported: str
     paths_reason: str
     warnings: tuple[str, ...] = ()
+    packed: frozenset[str] = frozenset()
+    members: Mapping[str, Member] = field(default_factory=dict)
+    repacks: tuple[Action, ...] = ()
+    moving: Mapping[str, Member] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether executing the plan would change nothing."""
-        return not (self.publish or self.copies or self.deletes or self.dropped)
+        changes = self.copies or self.repacks or self.deletes or self.dropped
+        return not (self.publish or changes)
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Every row: copies, then keeps, then deletes."""
-        return self.copies + self.keeps + self.deletes
+        """Every row: copies, then repacks, keeps and deletes."""
+        return self.copies + self.repacks + self.keeps + self.deletes
 
 
 class Cap(NamedTuple):
@@ -100,32 +124,51 @@ class Vouch(NamedTuple):
     written: bool
 
 
+class Split(NamedTuple):
+    """The files that must be copied, those that the replica has, and where packed ones of these
+    lie.
+    """
+
+    copies: tuple[Action, ...]
+    keeps: tuple[Action, ...]
+    members: Mapping[str, Member]
+
+
 def copies_and_keeps(
     needed: Mapping[str, File],
     committed: Sequence[Committed],
     present: Mapping[str, int],
     vouched: Mapping[str, Vouch],
-) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
+    members: Mapping[str, Member] = MappingProxyType({}),
+) -> Split:
     """Split the closure into the files that must be copied and those that the replica has.
 
     `present` maps the path to the length of the files in the replica's directories now. A file is
     kept only if it is `vouched` for with a CRC32C and has exactly the recorded length: any other
-    may be damaged, or of another program.
+    may be damaged, or of another program. `members` are the packed files of which the same holds
+    for their packs.
     """
     holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
-    copies, keeps = [], []
+    for checkpoint in committed:
+        holder.update(dict.fromkeys(checkpoint.members, checkpoint.name))
+    copies, keeps, kept_members = [], [], {}
     for target, (source, extent, size, _) in needed.items():
         length, vouch = present.get(target), vouched.get(target)
         if vouch is not None and vouch.crc32c is not None and length == vouch.length >= extent:
             shared = f"shared with {holder[target]}" if target in holder else None
             reason = shared or "copied by an earlier run"
             keeps.append(new_row(Action, ("keep", source, target, length, reason)))
+        elif (member := members.get(target)) is not None and member.length >= extent:
+            shared = f"shared with {holder[target]}" if target in holder else None
+            reason = shared or "copied by an earlier run"
+            kept_members[target] = member
+            keeps.append(new_row(Action, ("keep", source, target, member.length, reason)))
         else:
             is_new = length is None and target not in holder
             reason = "new" if is_new else _why_again(length, vouch)
             cost = size if size > extent else extent
             copies.append(new_row(Action, ("copy", source, target, cost, reason)))
-    return tuple(copies), tuple(keeps)
+    return Split(tuple(copies), tuple(keeps), kept_members)
 
 
 def dropped(
@@ -145,13 +188,14 @@ def dropped(
 def deletes(
     committed: Sequence[Committed],
     replaced: Sequence[Committed],
-    needed: Mapping[str, File],
+    needed: Iterable[str],
     present: Mapping[str, int],
     written: Container[str] | None = None,
 ) -> tuple[Action, ...]:
     """Return the deletes of files that only the `replaced` of the `committed` checkpoints needed.
 
-    If `written` is given, only files that it contains are deleted.
+    `needed` are the paths of the files and packs that the new checkpoint needs. If `written` is
+    given, only files that it contains are deleted.
     """
     if not replaced:
         return ()

@@ -6,17 +6,21 @@ The rules follow from what stock Flink was observed to do. See `docs/restore.md`
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.metadata import Absolute, Handle, Metadata, PathRewriter, Relative
+from cpreplicate.core.metadata.rewrite import Segment, Spelling
 from cpreplicate.core.placement import Layout
+from cpreplicate.core.plan import Member
 
 PathsMode = Literal["auto", "relative", "absolute"]
 _FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which has no NO_CLAIM
 # `-claimMode` came with 1.20; what wrote v4 may know `-restoreMode` only (CliFrontendParser)
 _FIRST_WITH_CLAIM_MODE_OPTION = 5
+_FIRST_OF_FLINK_2 = 5  # v5 and v6 are written by Flink 2 only
 
 
 class Paths(NamedTuple):
@@ -31,12 +35,17 @@ class Paths(NamedTuple):
     reason: str
 
 
-def choose(metadata: Metadata, closure: Closure, asked: PathsMode) -> Paths:
+def choose(
+    metadata: Metadata, closure: Closure, asked: PathsMode, has_packs: bool = False
+) -> Paths:
     """Return the spelling for a replica of this checkpoint.
 
     `auto` takes relative where Flink's default restore is safe.
     """
     mode, reason = _choose(metadata, asked)
+    if mode == "relative" and has_packs:
+        text = f"{reason}. Packed files have no relative form and are absolute"
+        return Paths(mode, "mixed", text)
     if mode == "relative" and _has_segments(metadata, closure):
         return Paths(
             mode,
@@ -73,9 +82,14 @@ def _has_segments(metadata: Metadata, closure: Closure) -> bool:
     return bool(closure.directories) or any(file.segment for file in closure.files.values())
 
 
-def warnings(metadata: Metadata, chosen: Paths) -> tuple[str, ...]:
+def warnings(metadata: Metadata, chosen: Paths, has_packs: bool = False) -> tuple[str, ...]:
     """Return what the operator should know about the spelling that was chosen."""
     texts = []
+    if has_packs and metadata.version < _FIRST_OF_FLINK_2:
+        texts.append(
+            f"packs with metadata v{metadata.version}: only Flink 1.20 and later can restore the"
+            " replica. Use --pack off for an older Flink"
+        )
     if chosen.mode == "relative" and metadata.changelog:
         texts.append(
             "relative paths with changelog state: only CLAIM restores it, and its next checkpoints"
@@ -89,27 +103,39 @@ def warnings(metadata: Metadata, chosen: Paths) -> tuple[str, ...]:
         )
     if chosen.reported == "mixed":
         texts.append(
-            "merged segments have no relative form: their paths are absolute in the replica. If you"
-            " move or copy the replica, run `cpreplicate relocate` on it before a job is restored"
-            " from it"
+            f"{'packed files' if has_packs else 'merged segments'} have no relative form: their"
+            " paths are absolute in the replica. If you move or copy the replica, run `cpreplicate"
+            " relocate` on it before a job is restored from it"
         )
     return tuple(texts)
 
 
-def path_rewriter(closure: Closure, placement: Layout, replica: str, mode: str) -> PathRewriter:
+def path_rewriter(
+    closure: Closure,
+    placement: Layout,
+    replica: str,
+    mode: str,
+    members: Mapping[str, Member] | None = None,
+) -> PathRewriter:
     """Return the path rewriter that spells each handle of a checkpoint as its replica needs it.
 
     Each file has one spelling throughout. A segment or directory has no relative form, and neither
-    has any other reference of a file that a segment names.
+    has any other reference of a file that a segment names. `members` maps the logical path of a
+    packed file to its place: it becomes a segment that spans the whole file, since the size that a
+    handle records may be less (that of a changelog's file is the size of its payload).
     """
+    packed = members or {}
 
-    def rewrite_path(handle: Handle) -> Absolute | Relative | None:
+    def rewrite_path(handle: Handle) -> Spelling | None:
         if handle.path is None:
             return None
         source = closure.uri_of(handle)
         if handle.kind == "directory":
             return Absolute(uri.join(replica, placement.place_directory(source)))
         target = placement.place(source)
+        if (member := packed.get(target)) is not None:
+            pack = uri.join(replica, member.pack)
+            return Segment(pack, member.offset, member.length, target)
         if mode == "absolute" or closure.files[source].segment:
             return Absolute(uri.join(replica, target))
         return _unless_same(handle, relative_to(placement.name, target))

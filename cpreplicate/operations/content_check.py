@@ -5,12 +5,12 @@ Used for `--check-content`, and in adopted directories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.plan import Action, Plan, Vouch, total
+from cpreplicate.core.plan import Action, Member, Plan, Vouch, total
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.replica import Replica
@@ -29,10 +29,11 @@ def without_damaged(
 
     Raises `CopyFailed` if one cannot be read.
     """
-    if not plan.keeps:
+    kept, members = (*plan.keeps, *plan.repacks), {**plan.members, **plan.moving}
+    if not kept:
         return plan
-    notify(f"reading {len(plan.keeps)} kept files, {total(plan.keeps)} bytes")
-    reads = [Read(replica.uri_of(action.target), action.bytes) for action in plan.keeps]
+    notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
+    reads = [_read(action, members.get(action.target), replica) for action in kept]
     outcomes = {outcome.target: outcome for outcome in runner.run(reads)}
     unread = [
         f"{outcome.target}: {outcome.error}"
@@ -46,24 +47,43 @@ def without_damaged(
         )
     damaged = {
         action.target
-        for action in plan.keeps
-        if outcomes[replica.uri_of(action.target)].crc32c != vouched[action.target].crc32c
+        for action in kept
+        if outcomes[replica.uri_of(action.target)].crc32c
+        != (members.get(action.target) or vouched[action.target]).crc32c
     }
     if damaged:
         notify(f"{len(damaged)} kept files differ from their recorded CRC32C and are copied again")
     return _copying(plan, damaged)
 
 
+def _read(kept: Action, member: Member | None, replica: Replica) -> Read:
+    target = replica.uri_of(kept.target)
+    if member is None:
+        return Read(target, kept.bytes)
+    return Read(target, member.length, replica.uri_of(member.pack), member.offset)
+
+
 def _copying(plan: Plan, targets: set[str]) -> Plan:
+    """Return the plan that copies these kept files again, packed ones into new packs."""
     again = tuple(
         action._replace(action="copy", reason=DIFFERS)
-        for action in plan.keeps
+        for action in (*plan.keeps, *plan.repacks)
         if action.target in targets
     )
-    keeps = tuple(action for action in plan.keeps if action.target not in targets)
     return replace(
-        plan, copies=plan.copies + again, keeps=keeps, publish=plan.publish or bool(again)
+        plan,
+        copies=plan.copies + again,
+        keeps=_without(plan.keeps, targets),
+        repacks=_without(plan.repacks, targets),
+        packed=plan.packed | (targets & (plan.members.keys() | plan.moving.keys())),
+        members={path: place for path, place in plan.members.items() if path not in targets},
+        moving={path: place for path, place in plan.moving.items() if path not in targets},
+        publish=plan.publish or bool(again),
     )
+
+
+def _without(actions: Iterable[Action], targets: set[str]) -> tuple[Action, ...]:
+    return tuple(action for action in actions if action.target not in targets)
 
 
 class Compared(NamedTuple):

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from cpreplicate.core import uri
+from cpreplicate.core.packs import is_written
 from cpreplicate.core.placement import (
     BEFORE_RELOCATE,
     CHECKPOINT_NAME,
     FOREIGN,
     METADATA,
     OWN,
+    PACKED,
     is_replica_path,
 )
 from cpreplicate.core.plan import Action
@@ -32,7 +34,7 @@ from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
 CONTENTS = "contents.tsv"
-_LAID_OUT = ("shared", "taskowned", FOREIGN)
+_LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED)
 OVER = "journal of a run that is over"
 STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
@@ -79,12 +81,12 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     written = vouched.written
     refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
     orphans = _orphans(tree, needed, lambda path: why_orphan(path, names, written), before)
-    gone = {orphan.target for orphan in orphans}
-    orphans += _journals_that_are_over(
-        vouched.journals, vouched.left_over(names) - gone, tree, before
-    )
+    gone, recorded = {orphan.target for orphan in orphans}, vouched.left_over(names)
+    unneeded = {path for path in tree.files.keys() - needed if is_written(path, recorded)}
+    left = (recorded & tree.files.keys() | unneeded) - gone
+    orphans += _journals_that_are_over(vouched.journals, left, tree, before)
     for path in tree.files:
-        is_ours = path in needed or path in written or _is_known(path, names)
+        is_ours = path in needed or is_written(path, written) or _is_known(path, names)
         if not is_ours and path not in tree.left:
             tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
@@ -149,7 +151,7 @@ def _unrecorded(tree: _Tree, needed: set[str], written: set[str]) -> list[str]:
         path
         for path in tree.files
         if path not in needed
-        and path not in written
+        and not is_written(path, written)
         and is_replica_path(path)
         and not uri.name(path).startswith(TEMPORARY)
     ]
@@ -198,7 +200,7 @@ def _journals_that_are_over(
     over = []
     for part in journals:
         path, status = f"{OWN}/{part.name}", tree.files.get(f"{OWN}/{part.name}")
-        is_over = not any(written in left and written in tree.files for written in part.paths)
+        is_over = not any(is_written(path, part.paths) for path in left)
         if status is not None and is_over and _is_older(path, status, before):
             over.append(Action("delete", None, path, status.length, OVER))
     return over
@@ -252,7 +254,7 @@ def why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str 
     if name.startswith(TEMPORARY):
         return "half-written, left by a run that died"
     if is_replica_path(path):
-        return "no committed checkpoint references it" if path in written else None
+        return "no committed checkpoint references it" if is_written(path, written) else None
     if directory == BEFORE_RELOCATE:
         return "the way back of a relocate that is done"
     if directory == OWN and name.startswith(f"{lease.NAME}-"):

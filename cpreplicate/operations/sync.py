@@ -5,42 +5,42 @@ The steps are those of the commit protocol in `docs/architecture.md`.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from cpreplicate.core import restore, uri
+from cpreplicate.core.packs import is_written
+from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, Vouch, total
 from cpreplicate.core.restore import Restore
-from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, SourceMovedOn, TooManyDeletes
-from cpreplicate.operations import content_check, deletion, incomplete
+from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
+from cpreplicate.operations import content_check, deletion
 from cpreplicate.operations.content_check import Compared
+from cpreplicate.operations.copying import Run, Written, copy_missing, refuse_incomplete
 from cpreplicate.operations.deletion import some
 from cpreplicate.operations.sync_plan import (
     SourceState,
     SyncRequest,
-    copies,
     is_adopted,
     make_plan,
     read_source,
     reasons_against,
     rewritten,
-    search,
     target_replica,
 )
 from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import manifest, publication, replica_state, same_place
 from cpreplicate.protocol.digest import Digest
-from cpreplicate.protocol.journal import Copied, JournalWriter
-from cpreplicate.protocol.lease import Lease, acquire
+from cpreplicate.protocol.journal import JournalWriter
+from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.vouching import Vouched
-from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
+from cpreplicate.runners import Runner, choose_runner
 
 Notify = Callable[[str], None]
 
@@ -90,7 +90,7 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
         f"sync would be refused: {reason}"
         for reason in reasons_against(source_state, replica, state, request)
     )
-    _refuse_incomplete(plan, source_state, request)
+    refuse_incomplete(plan, source_state, request)
     if request.execution.explain:
         _runner(plan, request, notify)
     report = _report(plan, source_state, started)
@@ -138,11 +138,11 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         vouched = Vouched(replica, state)
         plan = make_plan(source_state, replica, state, vouched, request)
         _capped(_report(plan, source_state, started), state, request)
-        _refuse_incomplete(plan, source_state, request)
+        refuse_incomplete(plan, source_state, request)
         if _is_done(plan, state, vouched, request, source_state):
             return _report(plan, source_state, started)
         with shared or _runner(plan, request, notify) as runner:
-            run = _Run(source_state, replica, state, vouched, runner, lease, request, notify)
+            run = Run(source_state, replica, state, vouched, runner, lease, request, notify)
             done = _carry_out(plan, run)
     report = _report(done.plan, source_state, started)
     return replace(
@@ -166,7 +166,7 @@ def _examine(
     return state
 
 
-def _claim(run: _Run) -> State:
+def _claim(run: Run) -> State:
     """Make the directory a replica of this source, before anything else is written there."""
     state, name = run.state, run.source_state.name
     if state.marker is None:
@@ -183,12 +183,20 @@ def _claim(run: _Run) -> State:
 
 
 def _capped(report: Report, state: State, request: SyncRequest) -> Report:
-    """Return the report. Raise `TooManyDeletes` if more is to be deleted than is allowed."""
-    deletes = len(report.plan.deletes)
-    files = len({path for committed in state.committed for path in committed.files})
-    if request.max_delete is not None and not request.max_delete.allows(deletes, files):
+    """Return the report. Raise `TooManyDeletes` if more is to be deleted than is allowed.
+
+    A pack counts as its members.
+    """
+    members: dict[str, set[str]] = {}
+    for committed in state.committed:
+        for path, member in committed.members.items():
+            members.setdefault(member.pack, set()).add(path)
+    files = {path for committed in state.committed for path in committed.files}
+    count = sum(len(members.get(path, "1")) for path in files)
+    deletes = sum(len(members.get(action.target, "1")) for action in report.plan.deletes)
+    if request.max_delete is not None and not request.max_delete.allows(deletes, count):
         raise TooManyDeletes(
-            f"{deletes} of the {files} files of {report.plan.replica} would be deleted, but"
+            f"{deletes} of the {count} files of {report.plan.replica} would be deleted, but"
             f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
             " If that is right, give a higher --max-delete",
             report,
@@ -228,8 +236,9 @@ def _is_recorded(plan: Plan, state: State, vouched: Vouched) -> bool:
 
 
 def _runner(plan: Plan, request: SyncRequest, notify: Notify) -> Runner:
-    files = len(plan.copies) + len(plan.deletes)
-    runner = choose_runner(request.execution, files, total(plan.copies), request.sides)
+    files = len(plan.copies) + len(plan.repacks) + len(plan.deletes)
+    size = total(plan.copies) + total(plan.repacks)
+    runner = choose_runner(request.execution, files, size, request.sides)
     if request.execution.explain:
         notify(f"runner: {runner.name} ({runner.reason})")
     return runner
@@ -243,21 +252,7 @@ class _Done(NamedTuple):
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A sync under its lease: what its steps need."""
-
-    source_state: SourceState
-    replica: Replica
-    state: State
-    vouched: Vouched
-    runner: Runner
-    lease: Lease
-    request: SyncRequest
-    notify: Notify
-
-
-def _carry_out(plan: Plan, run: _Run) -> _Done:
+def _carry_out(plan: Plan, run: Run) -> _Done:
     """Carry out steps 2 to 6 of the commit protocol: copy, commit, delete.
 
     Raises one of `cpreplicate.errors`, having deleted nothing.
@@ -267,22 +262,31 @@ def _carry_out(plan: Plan, run: _Run) -> _Done:
     if plan.empty and _is_recorded(plan, run.state, run.vouched):
         return _Done(plan, (), ())
     journal = JournalWriter(run.replica.storage, run.replica.root)
-    left = _left_over(plan, run)
-    if plan.copies or plan.deletes or left:
-        changed = [action.target for action in (*plan.copies, *plan.deletes)]
-        journal.plan([*changed, *sorted(left)])
+    if planned := [*_changed_paths(plan, journal), *sorted(_left_over(plan, run))]:
+        journal.plan(planned)
     journal.take_over(run.vouched.journals)
     with journal.writing():
-        outcomes = copy_missing(plan, run, journal)
+        written = copy_missing(plan, run, journal)
+        plan = replace(plan, members={**plan.members, **written.members})
         digest = publish(plan, run) if plan.publish else run.state.committed[0].metadata
-    run.replica.write_manifest(plan.checkpoint, _manifest(plan, run, outcomes, digest, files))
-    undeleted, warnings = _clean_up(plan, run)
+    listed = _manifest(plan, run, written, digest, files)
+    run.replica.write_manifest(plan.checkpoint, listed)
+    undeleted, warnings = _clean_up(plan, run, written.unused_packs)
     if not undeleted and not warnings:
-        _forget_journal(plan, run, journal)
+        _forget_journal(plan, run, journal, listed)
     return _Done(plan, undeleted, warnings)
 
 
-def _compare_content(plan: Plan, run: _Run) -> Compared:
+def _changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
+    """Yield the paths that the plan writes or deletes; of packs what their paths begin with."""
+    for action in (*plan.copies, *plan.deletes):
+        if action.target not in plan.packed:
+            yield action.target
+    if plan.packed or plan.repacks:
+        yield journal.pack_stem
+
+
+def _compare_content(plan: Plan, run: Run) -> Compared:
     """Read the kept files whose content must be compared before anything is copied.
 
     Returns the plan that follows from it, and what is vouched for.
@@ -299,133 +303,14 @@ def _compare_content(plan: Plan, run: _Run) -> Compared:
     return Compared(compared.plan, {**files, **compared.vouched})
 
 
-def copy_missing(plan: Plan, run: _Run, journal: JournalWriter) -> list[Outcome]:
-    """Carry out steps 2 to 4: copy what the replica lacks.
-
-    Raises on any failure, so that nothing is committed or deleted.
-    """
-    if not plan.copies:
-        return []
-    run.notify(f"copying {len(plan.copies)} files, {total(plan.copies)} bytes")
-    tasks = copies(plan, run.source_state, run.replica, run.lease.token)
-    outcomes = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
-    _raise_if_incomplete(tasks, outcomes, run.source_state, run.request)
-    failed = [outcome for outcome in outcomes if outcome.error is not None]
-    if failed or len(outcomes) != len(tasks):
-        # If the lease cannot be read, the failure of the copies matters more.
-        with suppress(OSError):
-            run.lease.check()
-        raise CopyFailed(
-            f"{len(failed) or 'some'} of {len(tasks)} copies failed. {plan.checkpoint} was not"
-            " committed and nothing was deleted. Running again copies only what is missing. "
-            + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
-        )
-    run.lease.check()  # else another run may have replaced these files since
-    return _as_they_lie(plan, run.source_state, run.replica, outcomes)
-
-
-def _record(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
-    path = uri.below(outcome.target, replica.root)
-    if outcome.error is None and outcome.crc32c is not None and path is not None:
-        journal.done(Copied(path, outcome.bytes, outcome.crc32c))
-
-
-def _as_they_lie(
-    plan: Plan, source_state: SourceState, replica: Replica, outcomes: Sequence[Outcome]
-) -> list[Outcome]:
-    """Return the outcomes after each copy was found at the target with the length written.
-
-    Costs one listing for each directory: a stat for each file would cost more. A merged file may
-    have another length, if two attempts at it raced (speculation, an executor that was considered
-    lost). Both attempts are long enough. It is not known which of them lies there, so its CRC32C is
-    not known either.
-    """
-    present = replica.present(uri.directories(action.target for action in plan.copies))
-    lengths, least = {}, {}
-    for action in plan.copies:
-        target, file = replica.uri_of(action.target), source_state.needed[action.target]
-        lengths[target] = present.get(action.target)
-        least[target] = file.extent if file.segment else math.inf
-    lying = []
-    for outcome in outcomes:
-        length = lengths[outcome.target]
-        if length is None or length == outcome.bytes or length < least[outcome.target]:
-            lying.append(outcome)
-        else:
-            lying.append(outcome._replace(bytes=length, crc32c=None))
-    wrong = [
-        f"{outcome.target} has {lengths[outcome.target]} bytes after {outcome.bytes} were written"
-        for outcome in lying
-        if lengths[outcome.target] != outcome.bytes
-    ]
-    if wrong:
-        raise CopyFailed(
-            f"{len(wrong)} files of the replica are not as they were written. Nothing was committed"
-            f" or deleted. Remove them and run again. {some(wrong)}"
-        )
-    return lying
-
-
-def _refuse_incomplete(plan: Plan, source_state: SourceState, request: SyncRequest) -> None:
-    """Raise if the source lacks files that are to be copied: a `--remap` may be missing.
-
-    One file of each directory is checked.
-    """
-    sources = [str(action.source) for action in plan.copies]
-    if missing := search(source_state.source, request).missing(sources):
-        _raise_incomplete(source_state, request, missing, [])
-
-
-def _raise_if_incomplete(
-    tasks: Sequence[Copy],
-    outcomes: Sequence[Outcome],
-    source_state: SourceState,
-    request: SyncRequest,
-) -> None:
-    targets = {outcome.target for outcome in outcomes if outcome.missing}
-    missing = [task.source for task in tasks if task.target in targets]
-    short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
-    if missing or short:
-        _raise_incomplete(source_state, request, missing, short)
-
-
-def _raise_incomplete(
-    source_state: SourceState, request: SyncRequest, missing: Sequence[str], short: Sequence[str]
-) -> NoReturn:
-    """Raise for a source that lacks files.
-
-    If its `_metadata` goes too, the checkpoint was subsumed meanwhile, else it is incomplete.
-    """
-    if _is_subsumed(source_state, request.subsumption_wait):
-        raise SourceMovedOn(
-            f"{source_state.source.checkpoint} was subsumed meanwhile. Nothing was committed or"
-            " deleted. Run again with the job's directory to take its newest checkpoint. Files that"
-            " were copied stay useful"
-        )
-    raise incomplete.error(search(source_state.source, request), missing, short)
-
-
-def _is_subsumed(source_state: SourceState, wait: float) -> bool:
-    """Return whether the source's `_metadata` is gone, now or `wait` seconds later.
-
-    Flink deletes the `_metadata` and the files of a subsumed checkpoint one after the other.
-    """
-    metadata_uri = source_state.file.uri
-    storage = source_state.file.side.storage(metadata_uri)
-    if storage.stat(metadata_uri) is None:
-        return True
-    time.sleep(wait)
-    return storage.stat(metadata_uri) is None
-
-
-def publish(plan: Plan, run: _Run) -> Digest:
+def publish(plan: Plan, run: Run) -> Digest:
     """Carry out step 5: record the `_metadata` that is about to appear, then commit it.
 
     Returns the digest of the `_metadata`.
     """
 
     def content() -> Iterator[bytes]:
-        return rewritten(run.source_state, run.replica, plan.paths)
+        return rewritten(run.source_state, run.replica, plan.paths, plan.members)
 
     digest = publication.announce(run.replica, plan.checkpoint, content, run.state)
     run.lease.check()
@@ -443,33 +328,47 @@ def publish(plan: Plan, run: _Run) -> Digest:
 
 
 def _manifest(
-    plan: Plan, run: _Run, outcomes: Sequence[Outcome], digest: Digest, files: Mapping[str, Vouch]
+    plan: Plan, run: Run, written: Written, digest: Digest, files: Mapping[str, Vouch]
 ) -> manifest.Manifest:
-    copied = {outcome.target: outcome for outcome in outcomes}
     needed, entries = run.source_state.needed, {}
-    for action in plan.copies:
-        outcome = copied[uri.join(plan.replica, action.target)]
-        entries[action.target] = manifest.Entry(
-            needed[action.target].extent, outcome.bytes, outcome.crc32c
-        )
-    for action in plan.keeps:
-        entries[action.target] = manifest.Entry(needed[action.target].extent, *files[action.target])
-    return manifest.Manifest(plan.checkpoint_id, digest, entries)
+    for action in (*plan.copies, *plan.keeps):
+        if action.target in plan.members:
+            continue
+        outcome = written.files.get(uri.join(plan.replica, action.target))
+        recorded = files[action.target] if outcome is None else (outcome.bytes, outcome.crc32c)
+        entries[action.target] = manifest.Entry(needed[action.target].extent, *recorded)
+    for pack, length in {**_lengths_of_kept_packs(plan, run, files), **written.packs}.items():
+        entries[pack] = manifest.Entry(length, length, None)
+    return manifest.Manifest(plan.checkpoint_id, digest, entries, plan.members)
 
 
-def _clean_up(plan: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Carry out step 6: delete the old `_metadata` first, then files.
+def _lengths_of_kept_packs(plan: Plan, run: Run, files: Mapping[str, Vouch]) -> dict[str, int]:
+    """Return the length of each pack that had members before: as recorded, else as it lies."""
+    kept = {
+        plan.members[action.target].pack for action in plan.keeps if action.target in plan.members
+    }
+    if kept <= files.keys():
+        return {pack: files[pack].length for pack in kept}
+    present = run.replica.present([PACKED])
+    return {pack: present[pack] for pack in kept}
+
+
+def _clean_up(
+    plan: Plan, run: Run, unused_packs: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Carry out step 6: delete the old `_metadata` first, then files and `unused_packs`.
 
     Returns what was put off, and warnings of what could not be deleted. Raises `Refused` if a
     checkpoint to be withdrawn is another program's by now.
     """
+    targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
         run.lease.check()
         for name in plan.dropped:
             publication.withdraw(run.replica, name)
         if run.request.async_deletes:
-            return tuple(action.target for action in plan.deletes), ()
-        return (), _delete(plan, run)
+            return tuple(targets), ()
+        return (), _delete(plan, run, targets)
     except LeaseHeld as error:
         warning = (
             f"{error}. {plan.checkpoint} was committed before that. Files that were to be deleted"
@@ -481,11 +380,10 @@ def _clean_up(plan: Plan, run: _Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), (warning,)
 
 
-def _delete(plan: Plan, run: _Run) -> tuple[str, ...]:
+def _delete(plan: Plan, run: Run, targets: Sequence[str]) -> tuple[str, ...]:
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
         run.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
-    targets = [action.target for action in plan.deletes]
     failed = deletion.delete(targets, run.replica, run.runner, run.lease)
     failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
     if not failed:
@@ -493,21 +391,31 @@ def _delete(plan: Plan, run: _Run) -> tuple[str, ...]:
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
 
 
-def _left_over(plan: Plan, run: _Run) -> set[str]:
+def _left_over(plan: Plan, run: Run) -> set[str]:
     """Return the written paths that neither a manifest nor the plan will name.
 
     These are left by runs that died.
     """
+    left = run.vouched.left_over(_kept_beside(plan, run))
+    return left - {action.target for action in plan.actions}
+
+
+def _kept_beside(plan: Plan, run: Run) -> list[str]:
+    """Return the names of the checkpoints that stay committed beside the one of the plan."""
     replaced = {*plan.dropped, plan.checkpoint}
     names = (committed.name for committed in run.state.committed)
-    kept = [name for name in names if name not in replaced]
-    return run.vouched.left_over(kept) - {action.target for action in plan.actions}
+    return [name for name in names if name not in replaced]
 
 
-def _forget_journal(plan: Plan, run: _Run, journal: JournalWriter) -> None:
+def _forget_journal(
+    plan: Plan, run: Run, journal: JournalWriter, listed: manifest.Manifest
+) -> None:
     """Remove the journal, unless runs that died left files that only it names."""
     left = _left_over(plan, run)
-    if left.intersection(run.replica.present(uri.directories(left))):
+    manifests = [run.vouched.manifests.get(name) for name in _kept_beside(plan, run)]
+    known = set(listed.entries).union(*(kept.entries for kept in manifests if kept is not None))
+    present = run.replica.present(uri.directories(left))
+    if any(is_written(path, left) and path not in known for path in present):
         return
     # A journal that stays does no harm: the next run that commits takes it over.
     with suppress(OSError):

@@ -9,14 +9,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from cpreplicate.core import restore, uri
+from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.closure import Closure, File, closure
 from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.packs import Packing
 from cpreplicate.core.placement import METADATA, Placement
-from cpreplicate.core.plan import Cap, Plan, copies_and_keeps, deletes, dropped
+from cpreplicate.core.plan import Cap, Member, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.restore import PathsMode
-from cpreplicate.errors import Refused
+from cpreplicate.errors import Refused, UsageError
 from cpreplicate.operations import incomplete
 from cpreplicate.operations.deletion import refuse_links
 from cpreplicate.operations.incomplete import Search
@@ -28,7 +30,7 @@ from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.protocol.vouching import Vouched
-from cpreplicate.runners import Copies, ExecutionOptions, Planned
+from cpreplicate.runners import Copies, Copy, ExecutionOptions, Part, Planned
 from cpreplicate.storage import Side, Sides
 
 
@@ -54,6 +56,7 @@ class SyncRequest:
     same_source: bool = False
     allow_older: bool = False
     check_content: bool = False
+    packing: Packing = field(default=Packing("off", 1 << 20))
     execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = 2.0
 
@@ -95,28 +98,60 @@ def make_plan(
     refuse_links(directories, replica)
     committed = [checkpoint.as_committed() for checkpoint in state.committed]
     present = replica.present(directories)
-    to_copy, to_keep = copies_and_keeps(source_state.needed, committed, present, vouched.files)
+    members = vouched.whole_members(present)
+    split = copies_and_keeps(source_state.needed, committed, present, vouched.files, members)
+    packing = _packing(source_state, request)
+    packed = packs.to_pack(split.copies, source_state.needed, packing)
+    moving = packs.to_repack(split.members, present, packing)
+    kept_members = {path: split.members[path] for path in split.members.keys() - moving}
+    has_packs = bool(packed or split.members)
     metadata, name = source_state.file.metadata, source_state.placement.name
-    paths = restore.choose(metadata, source_state.closure, request.paths)
+    paths = restore.choose(metadata, source_state.closure, request.paths, has_packs)
+    publish = bool(split.copies or moving) or not _is_published(
+        source_state, replica, state, paths.mode, kept_members
+    )
     to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep)
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     written = vouched.written if is_adopted(state, request) else None
+    needed = packs.physical_paths(source_state.needed, packed, split.members, moving)
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
         checkpoint=name,
         checkpoint_id=metadata.checkpoint_id,
         base_checkpoint_id=committed[0].checkpoint_id if committed else None,
-        publish=to_copy != () or not _is_published(source_state, replica, state, paths.mode),
-        copies=to_copy,
-        keeps=to_keep,
-        deletes=deletes(committed, [*to_drop, *replaced], source_state.needed, present, written),
+        publish=publish,
+        copies=split.copies,
+        keeps=tuple(action for action in split.keeps if action.target not in moving),
+        deletes=deletes(committed, [*to_drop, *replaced], needed, present, written),
         dropped=tuple(checkpoint.name for checkpoint in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
         paths_reason=paths.reason,
-        warnings=restore.warnings(metadata, paths),
+        warnings=restore.warnings(metadata, paths, has_packs),
+        packed=packed,
+        members=kept_members,
+        repacks=packs.repacks(split.keeps, split.members, moving),
+        moving={path: split.members[path] for path in moving},
     )
+
+
+def _packing(source_state: SourceState, request: SyncRequest) -> Packing:
+    """Return what to pack in this run.
+
+    Raises `UsageError` if members of packs cannot be what was asked for.
+    """
+    packing = request.packing
+    if request.sides.preserve and packing.mode == "on":
+        raise UsageError(
+            "--preserve cannot be given with --pack on: the members of a pack have neither"
+            " permissions nor times of their own. Give one of them"
+        )
+    is_older = source_state.file.metadata.version < packs.FIRST_WITH_SEGMENTS
+    is_relative = request.paths == "relative"
+    if packing.mode == "auto" and (is_older or is_relative or request.sides.preserve):
+        return packing._replace(mode="off")
+    return packing
 
 
 def _directories(
@@ -274,26 +309,59 @@ def _refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) 
             )
 
 
-def _is_published(source_state: SourceState, replica: Replica, state: State, mode: str) -> bool:
+def _is_published(
+    source_state: SourceState,
+    replica: Replica,
+    state: State,
+    mode: str,
+    members: Mapping[str, Member],
+) -> bool:
     """Return whether the checkpoint is committed, with just these bytes, and is the newest."""
     if not state.committed or state.committed[0].name != source_state.placement.name:
         return False
-    return state.committed[0].metadata == digest_of(rewritten(source_state, replica, mode))
+    content = rewritten(source_state, replica, mode, members)
+    return state.committed[0].metadata == digest_of(content)
 
 
-def copies(plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken) -> Copies:
-    """Return the copies of a plan as tasks for a runner."""
-    kept = {action.target for action in plan.keeps}
-    targets = [target for target in source_state.needed if target not in kept]
-    files = [file for target, file in source_state.needed.items() if target not in kept]
+def copies(
+    plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken, pack_stem: str
+) -> Copies:
+    """Return the copies of a plan as tasks for a runner; paths of packs begin with `pack_stem`."""
+    copied = {action.target for action in plan.copies}
+    targets = [target for target in source_state.needed if target in copied]
+    files = [file for target, file in source_state.needed.items() if target in copied]
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
-    return Copies(Planned(origin, replica.uri_of("x")[:-1], files, targets, token))
+    root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)
+    return Copies(Planned(origin, root, files, targets, token, stem, plan.packed))
 
 
-def rewritten(source_state: SourceState, replica: Replica, mode: str) -> Iterator[bytes]:
-    """Yield the bytes of the source's `_metadata` with paths of the replica."""
+def repacks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
+    """Return the tasks that move members of sparse packs into packs of this run."""
+    return [
+        Copy(
+            replica.uri_of(member.pack),
+            replica.uri_of(path),
+            member.length,
+            pack=replica.uri_of(pack_stem),
+            part=Part(member.offset, member.crc32c),
+        )
+        for path, member in plan.moving.items()
+        if member.crc32c is not None
+    ]
+
+
+def rewritten(
+    source_state: SourceState,
+    replica: Replica,
+    mode: str,
+    members: Mapping[str, Member] = MappingProxyType({}),
+) -> Iterator[bytes]:
+    """Yield the bytes of the source's `_metadata` with paths of the replica.
+
+    `members` are the packed files by their logical path.
+    """
     rewriter = restore.path_rewriter(
-        source_state.closure, source_state.placement, replica.root, mode
+        source_state.closure, source_state.placement, replica.root, mode, members
     )
     with ExitStack() as stack:
         yield from rewrite(source_state.file.open(stack), source_state.file.metadata, rewriter)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.core.plan import Member
 from cpreplicate.errors import NotThere, UsageError
 from cpreplicate.protocol.checkpoint_record import newest_first, read_record
 from cpreplicate.protocol.manifest import Entry, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
-from cpreplicate.storage import Side, checksum
+from cpreplicate.storage import Side, checksum, checksums_of_parts
 
 _STREAMS = 8  # files that are read at the same time
 Notify = Callable[[str], None]
@@ -85,16 +86,16 @@ def verify(
         for path, extent in referenced.files.items()
         if path in present and _is_short(path, extent, present, recorded)
     )
-    lengths = {
-        path: present[path] for path in referenced.files if path in present and content.takes(path)
-    }
-    compared, uncompared = (
-        _compare(replica, lengths, _crcs(manifests.values()), notify) if content.share else ({}, ())
-    )
+    compared: dict[str, bool] = {}
+    uncompared: tuple[str, ...] = ()
+    if content.share:
+        compared, uncompared = _compare_content(
+            replica, referenced, present, content, manifests.values(), notify
+        )
     return Verification(
         replica=replica.root,
         checkpoint_id=referenced.checkpoint_id,
-        files=len(referenced.files),
+        files=referenced.logical_files,
         bytes=sum(present.get(path, 0) for path in referenced.files),
         missing=tuple(path for path in referenced.files if path not in present),
         short=short,
@@ -191,6 +192,59 @@ def _extended(
         for path in recorded
         if path not in committed.growing and present.get(path, 0) > longest[path]
     )
+
+
+def _compare_content(
+    replica: Replica,
+    checkpoint: CommittedCheckpoint,
+    present: Mapping[str, int],
+    content: Sample,
+    manifests: Collection[Manifest],
+    notify: Notify,
+) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """Return as `_compare` for files and for members of packs."""
+    lengths = {
+        path: present[path]
+        for path in checkpoint.files
+        if path in present and path not in checkpoint.packs and content.takes(path)
+    }
+    compared, unknown = _compare(replica, lengths, _crcs(manifests), notify)
+    members = {
+        path: member
+        for path, member in checkpoint.members.items()
+        if member.pack in present and content.takes(path)
+    }
+    if not members:
+        return compared, unknown
+    compared_members, unknown_members = _compare_members(replica, members, manifests, notify)
+    return {**compared, **compared_members}, (*unknown, *unknown_members)
+
+
+def _compare_members(
+    replica: Replica, members: Mapping[str, Member], manifests: Iterable[Manifest], notify: Notify
+) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """Return as `_compare` for packed files. Each pack is opened once."""
+    listed = (member for manifest in manifests for member in manifest.members.values())
+    crcs = {member[:3]: member.crc32c for member in listed if member.crc32c is not None}
+    known = {path: member for path, member in members.items() if member[:3] in crcs}
+    paths_of: dict[str, list[str]] = {}
+    for path in sorted(known, key=lambda path: known[path].offset):
+        paths_of.setdefault(known[path].pack, []).append(path)
+    size = sum(member.length for member in known.values())
+    notify(f"comparing {len(known)} files in {len(paths_of)} packs, {size} bytes")
+
+    def compare(pack: str) -> list[tuple[str, bool]]:
+        paths = paths_of[pack]
+        parts = [(known[path].offset, known[path].length) for path in paths]
+        checksums = checksums_of_parts(replica.uri_of(pack), parts, replica.side)
+        return [
+            (path, part.crc32c == crcs[known[path][:3]])
+            for path, part in zip(paths, checksums, strict=True)
+        ]
+
+    with ThreadPoolExecutor(_STREAMS) as pool:
+        compared = dict(pair for pairs in pool.map(compare, paths_of) for pair in pairs)
+    return compared, tuple(path for path in members if path not in known)
 
 
 def _compare(

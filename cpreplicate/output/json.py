@@ -39,6 +39,8 @@ def report_object(report: Report, actions: bool) -> dict[str, Any]:
         "checkpoint_id": plan.checkpoint_id,
         "base_checkpoint_id": plan.base_checkpoint_id,
         "copy": _totals(plan.copies),
+        "packed": _totals(tuple(action for action in plan.copies if action.target in plan.packed)),
+        "repack": _totals(plan.repacks),
         "keep": _totals(plan.keeps),
         "delete": _totals(plan.deletes),
         "committed": report.committed,

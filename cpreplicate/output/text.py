@@ -128,12 +128,15 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("source", plan.source),
         ("replica", f"{plan.replica} ({base})"),
         ("checkpoint", plan.checkpoint),
-        *(
-            (name, f"{len(actions)} files, {size(total(actions))}")
-            for name, actions in _verbs(plan)
-        ),
+        *((name, _amount(plan, name, actions)) for name, actions in _verbs(plan)),
         ("paths", f"{plan.paths_reported}: {plan.paths_reason}"),
     ]
+
+
+def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
+    packed = sum(action.target in plan.packed for action in actions) if verb == "copy" else 0
+    into_packs = f", {packed} of the files into packs" if packed else ""
+    return f"{len(actions)} files, {size(total(actions))}{into_packs}"
 
 
 def _result(result: Report) -> str:
@@ -152,7 +155,13 @@ def _result(result: Report) -> str:
 
 
 def _verbs(plan: Plan) -> tuple[tuple[str, tuple[Action, ...]], ...]:
-    return (("copy", plan.copies), ("keep", plan.keeps), ("delete", plan.deletes))
+    repacks = (("repack", plan.repacks),) if plan.repacks else ()
+    return (
+        ("copy", plan.copies),
+        *repacks,
+        ("keep", plan.keeps),
+        ("delete", plan.deletes),
+    )
 
 
 def actions(verbs: Iterable[tuple[str, tuple[Action, ...]]], every: bool) -> str:

@@ -2,9 +2,11 @@
 
 Its parts are `.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first
 copy and lists each path that the run may write or delete. So every file that cpreplicate ever wrote
-is recorded before it appears. Every 30 s or 2,000 files, a further part lists the files that are
-complete, with length and CRC32C. If the run dies, the next one resumes from them. The journal is
-removed once the manifest of the commit lists these files, and the other files are deleted.
+is recorded before it appears. The name of a pack is chosen while it is written: part 0 lists what
+the names of the run's packs begin with, `packed/<time>-<run>`. Every 30 s or 2,000 files, a further
+part lists the files that are complete, with length and CRC32C. If the run dies, the next one
+resumes from them. The journal is removed once the manifest of the commit lists these files, and the
+other files are deleted.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import OWN
+from cpreplicate.core.placement import OWN, PACKED
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.manifest import DAMAGED
 from cpreplicate.storage import Storage
@@ -27,11 +29,26 @@ FILES = 2_000  # about, in a part
 
 
 class Copied(NamedTuple):
-    """A complete file by its path in the replica: its length and CRC32C."""
+    """A complete file by its path in the replica: its length and CRC32C.
+
+    A packed file has its logical path, and begins at `offset` of `pack`.
+    """
 
     path: str
     length: int
     crc32c: int
+    pack: str | None = None
+    offset: int | None = None
+
+
+class _Row(NamedTuple):
+    """A row of a part: a path that is planned, or the fields of a complete file."""
+
+    path: str
+    length: int | None = None
+    crc32c: int | None = None
+    pack: str | None = None
+    offset: int | None = None
 
 
 class Journal(NamedTuple):
@@ -47,8 +64,8 @@ class Journal(NamedTuple):
 
     @property
     def paths(self) -> frozenset[str]:
-        """All paths that it lists."""
-        return self.planned.union(self.copied)
+        """The paths of all files and packs that it lists."""
+        return self.planned.union(copied.pack or path for path, copied in self.copied.items())
 
 
 class JournalWriter:
@@ -59,6 +76,7 @@ class JournalWriter:
     ) -> None:
         run = f"{int(json_files.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
         self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{run}")
+        self.pack_stem = f"{PACKED}/{run}"  # what the paths of this run's packs begin with
         self._seconds, self._most = seconds, files
         self._lock = threading.Lock()
         self._full, self._ended = threading.Event(), False
@@ -67,7 +85,7 @@ class JournalWriter:
 
     def plan(self, paths: Sequence[str]) -> None:
         """Record the paths that are about to be written or deleted."""
-        self._write([(path, None, None) for path in paths])
+        self._write([_Row(path) for path in paths])
 
     def take_over(self, others: Iterable[Journal]) -> None:
         """Record the files that journals of runs that died list as complete, and remove these.
@@ -133,7 +151,7 @@ class JournalWriter:
             with suppress(OSError):
                 self.flush()
 
-    def _write(self, rows: Sequence[tuple[str, int | None, int | None]]) -> None:
+    def _write(self, rows: Sequence[_Row | Copied]) -> None:
         data = _encoded(rows)
         self._storage.put(self._part_uri(self._parts), lambda: [data])
         self._parts += 1
@@ -155,32 +173,36 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
     except FileNotFoundError:
         rows = []
     copied = {
-        path: Copied(path, length, crc32c)
-        for path, length, crc32c in rows
-        if length is not None and crc32c is not None
+        row.path: Copied(row.path, row.length, row.crc32c, row.pack, row.offset)
+        for row in rows
+        if row.length is not None and row.crc32c is not None
     }
-    return Journal(name, frozenset(path for path, length, _ in rows if length is None), copied)
+    return Journal(name, frozenset(row.path for row in rows if row.length is None), copied)
 
 
-def _rows(data: bytes) -> list[tuple[str, int | None, int | None]]:
+def _rows(data: bytes) -> list[_Row]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         columns = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pydict()
-        return list(zip(columns["path"], columns["length"], columns["crc32c"], strict=True))
+        nothing = [None] * len(columns["path"])
+        values = (columns.get(name, nothing) for name in _Row._fields)  # 0.2.0 knew no packs
+        return list(map(_Row._make, zip(*values, strict=True)))
     except DAMAGED:
         return []
 
 
-def _encoded(rows: Sequence[tuple[str, int | None, int | None]]) -> bytes:
+def _encoded(rows: Sequence[_Row | Copied]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
     columns = {
-        "path": pa.array([path for path, _, _ in rows], pa.string()),
-        "length": pa.array([length for _, length, _ in rows], pa.int64()),
-        "crc32c": pa.array([crc32c for _, _, crc32c in rows], pa.uint32()),
+        "path": pa.array([row.path for row in rows], pa.string()),
+        "length": pa.array([row.length for row in rows], pa.int64()),
+        "crc32c": pa.array([row.crc32c for row in rows], pa.uint32()),
+        "pack": pa.array([row.pack for row in rows], pa.string()),
+        "offset": pa.array([row.offset for row in rows], pa.int64()),
     }
     table = pa.table(columns)
     sink = pa.BufferOutputStream()

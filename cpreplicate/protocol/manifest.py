@@ -2,7 +2,9 @@
 
 `.cpreplicate/chk-N.parquet` has one row for each file: `path` (relative to the replica), `extent`,
 `length`, `crc32c` (null if two attempts at a growing file raced) and `written` (false for a file
-that was in an adopted directory before). It is written after the commit and names the digest of the
+that was in an adopted directory before). The row of a packed file has its logical path, and names
+its `pack` and the `offset` in it; both are null for other files. A pack has a row of its own,
+without a CRC32C. The manifest is written after the commit and names the digest of the
 `_metadata` that it describes. It vouches for a file as long as the file has the recorded length.
 """
 
@@ -13,10 +15,21 @@ from typing import Any, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
+from cpreplicate.core.plan import Member
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"
+# Name to type. Version 0.2.0 wrote no `pack` and no `offset`.
+_COLUMNS = {
+    "path": "string",
+    "extent": "int64",
+    "length": "int64",
+    "crc32c": "uint32",
+    "written": "bool",
+    "pack": "string",
+    "offset": "int64",
+}
 # What pyarrow raises for a damaged file
 DAMAGED = (
     OSError,
@@ -42,11 +55,15 @@ class Entry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """The files of a checkpoint by their path, and the digest of its `_metadata`."""
+    """The files of a checkpoint by their path, and the digest of its `_metadata`.
+
+    Packs are among the `entries`; `members` are the packed files by their logical path.
+    """
 
     checkpoint_id: int
     metadata: Digest
     entries: Mapping[str, Entry]
+    members: Mapping[str, Member] = {}
 
 
 def manifest_uri(replica: str, checkpoint: str) -> str:
@@ -85,13 +102,17 @@ def _encoded(manifest: Manifest) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    entries = manifest.entries.values()
+    rows = [
+        *((path, *entry, None, None) for path, entry in manifest.entries.items()),
+        *(
+            (path, length, length, crc32c, True, pack, offset)
+            for path, (pack, offset, length, crc32c) in manifest.members.items()
+        ),
+    ]
+    values = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
     columns = {
-        "path": pa.array(manifest.entries, pa.string()),
-        "extent": pa.array([entry.extent for entry in entries], pa.int64()),
-        "length": pa.array([entry.length for entry in entries], pa.int64()),
-        "crc32c": pa.array([entry.crc32c for entry in entries], pa.uint32()),
-        "written": pa.array([entry.written for entry in entries], pa.bool_()),
+        name: pa.array(column, pa.type_for_alias(kind))
+        for (name, kind), column in zip(_COLUMNS.items(), values, strict=True)
     }
     described = {
         "checkpoint_id": str(manifest.checkpoint_id),
@@ -106,7 +127,14 @@ def _encoded(manifest: Manifest) -> bytes:
 
 def _decoded(table: Any) -> Manifest:
     columns, described = table.to_pydict(), table.schema.metadata
-    rows = zip(*(columns[name] for name in Entry._fields), strict=True)
-    entries = dict(zip(columns["path"], map(Entry._make, rows), strict=True))
+    nothing = [None] * table.num_rows
+    rows = zip(*(columns.get(name, nothing) for name in _COLUMNS), strict=True)
+    entries: dict[str, Entry] = {}
+    members: dict[str, Member] = {}
+    for path, extent, length, crc32c, written, pack, offset in rows:
+        if pack is None:
+            entries[path] = Entry(extent, length, crc32c, written)
+        else:
+            members[path] = Member(pack, offset, length, crc32c)
     metadata = Digest(int(described[b"metadata_length"]), int(described[b"metadata_crc32c"]))
-    return Manifest(int(described[b"checkpoint_id"]), metadata, entries)
+    return Manifest(int(described[b"checkpoint_id"]), metadata, entries, members)

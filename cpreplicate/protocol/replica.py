@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import BinaryIO
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
-from cpreplicate.core.placement import METADATA, OWN, is_replica_path
-from cpreplicate.core.plan import Committed
+from cpreplicate.core.metadata.segments import segments
+from cpreplicate.core.packs import is_pack
+from cpreplicate.core.placement import METADATA, OWN, PACKED, is_replica_path
+from cpreplicate.core.plan import Committed, Member
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.digest import Digest
@@ -33,7 +37,8 @@ _MANIFEST_WORTH = 16 << 20
 class CommittedCheckpoint:
     """A committed checkpoint of a replica.
 
-    `files` is path to extent. `outside` are the URIs that it references outside the replica.
+    `files` is path to extent of files and packs, `members` logical path to place of packed files.
+    `outside` are the URIs that it references outside the replica.
     `growing` are merged files, which may be longer than recorded: a run that died may have copied
     them again.
     """
@@ -44,10 +49,21 @@ class CommittedCheckpoint:
     files: Mapping[str, int]
     outside: tuple[str, ...]
     growing: frozenset[str]
+    members: Mapping[str, Member] = field(default_factory=dict)
 
     def as_committed(self) -> Committed:
         """Return what a plan needs of this checkpoint."""
-        return Committed(self.name, self.checkpoint_id, self.files)
+        return Committed(self.name, self.checkpoint_id, self.files, self.members)
+
+    @property
+    def packs(self) -> frozenset[str]:
+        """The packs among `files` that have members."""
+        return frozenset(member.pack for member in self.members.values())
+
+    @property
+    def logical_files(self) -> int:
+        """How many files a restore reads: packs count as their members."""
+        return len(self.files) - len(self.packs) + len(self.members)
 
 
 class Replica:
@@ -131,11 +147,27 @@ class Replica:
             if listed is not None:
                 return listed
         if data.in_memory is None:
-            metadata = read_metadata(self.uri_of(name), self.side).metadata
-        else:
-            metadata_uri = self.uri_of(f"{name}/{METADATA}")
-            metadata = decoded(data.in_memory, self.uri_of(name), metadata_uri)
-        return self._referenced(name, data.digest, metadata)
+            file = read_metadata(self.uri_of(name), self.side)
+            with ExitStack() as stack:
+                members = self._members(file.open(stack), file.metadata)
+            return self._referenced(name, data.digest, file.metadata, members)
+        metadata_uri = self.uri_of(f"{name}/{METADATA}")
+        metadata = decoded(data.in_memory, self.uri_of(name), metadata_uri)
+        members = self._members(data.in_memory, metadata)
+        return self._referenced(name, data.digest, metadata, members)
+
+    def _members(self, data: bytes | BinaryIO, metadata: Metadata) -> dict[str, Member]:
+        """Return the packed files that a `_metadata` references, by their logical path."""
+        if not metadata.file_merging:
+            return {}
+        prefix = self.uri_of(f"{PACKED}/")
+        return {
+            segment.logical_id: Member(
+                f"{PACKED}/{segment.path.removeprefix(prefix)}", segment.position, segment.size
+            )
+            for segment in segments(data, metadata)
+            if segment.path.startswith(prefix)
+        }
 
     def _listed_in_manifest(self, name: str, digest: Digest) -> CommittedCheckpoint | None:
         listed = self.manifest(name)
@@ -144,9 +176,14 @@ class Replica:
         if not all(map(is_replica_path, listed.entries)):
             return None
         files = {path: entry.extent for path, entry in listed.entries.items()}
-        return CommittedCheckpoint(name, listed.checkpoint_id, digest, files, (), frozenset(files))
+        growing = frozenset(path for path in files if not is_pack(path))
+        return CommittedCheckpoint(
+            name, listed.checkpoint_id, digest, files, (), growing, listed.members
+        )
 
-    def _referenced(self, name: str, digest: Digest, metadata: Metadata) -> CommittedCheckpoint:
+    def _referenced(
+        self, name: str, digest: Digest, metadata: Metadata, members: Mapping[str, Member]
+    ) -> CommittedCheckpoint:
         needed = closure(metadata)
         inside: dict[str, int] = {}
         outside: list[str] = []
@@ -157,11 +194,17 @@ class Replica:
                 outside.append(file_uri)
                 continue
             inside[path] = file.extent
-            if file.segment:
+            if file.segment and not is_pack(path):
                 growing.add(path)
         outside += [path for path in sorted(needed.directories) if self._inside(path) is None]
         return CommittedCheckpoint(
-            name, metadata.checkpoint_id, digest, inside, tuple(outside), frozenset(growing)
+            name,
+            metadata.checkpoint_id,
+            digest,
+            inside,
+            tuple(outside),
+            frozenset(growing),
+            members,
         )
 
     def _inside(self, file_uri: str) -> str | None:

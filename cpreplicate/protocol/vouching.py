@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from cpreplicate.core.packs import is_pack, stem_of
 from cpreplicate.core.placement import CHECKPOINT_NAME
-from cpreplicate.core.plan import Vouch
+from cpreplicate.core.plan import Member, Vouch
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.manifest import Manifest
@@ -24,6 +25,7 @@ class Vouched:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
         self.files: dict[str, Vouch] = {}
+        self.members: dict[str, Member] = {}
         # Where two of them list one file, the later one counts.
         for name in sorted(_vouching(state.own), key=lambda name: _written_at(state.own[name])):
             if name.startswith(journal.PREFIX):
@@ -34,8 +36,11 @@ class Vouched:
 
     def _add_journal(self, part: Journal) -> None:
         self.journals.append(part)
-        for path, copied in part.copied.items():
-            self.files[path] = Vouch(copied.length, copied.crc32c, True)
+        for path, length, crc32c, pack, offset in part.copied.values():
+            if pack is None or offset is None:
+                self.files[path] = Vouch(length, crc32c, True)
+            else:
+                self.members[path] = Member(pack, offset, length, crc32c)
 
     def _add_manifest(self, checkpoint: str, listed: Manifest | None) -> None:
         if listed is None:
@@ -43,15 +48,39 @@ class Vouched:
         self.manifests[checkpoint] = listed
         for path, entry in listed.entries.items():
             self.files[path] = Vouch(entry.length, entry.crc32c, entry.written)
+        self.members.update(listed.members)
+
+    def whole_members(self, present: Mapping[str, int]) -> dict[str, Member]:
+        """Return the packed files whose pack is present with its recorded length.
+
+        A pack that only a journal names has no recorded length: it must reach the members' ends.
+        """
+        return {
+            path: member
+            for path, member in self.members.items()
+            if member.crc32c is not None and self._is_whole(member, present.get(member.pack))
+        }
+
+    def _is_whole(self, member: Member, length: int | None) -> bool:
+        if length is None or not is_pack(member.pack):
+            return False
+        vouch = self.files.get(member.pack)
+        return (vouch is None or vouch.length == length) and length >= member.offset + member.length
 
     def left_over(self, committed: Iterable[str]) -> set[str]:
         """Return the written paths that no manifest of the named checkpoints lists."""
         listed = (self.manifests[name].entries for name in committed if name in self.manifests)
-        return self.written.difference(*listed)
+        return self._recorded().difference(*listed)
 
     @property
     def written(self) -> set[str]:
-        """The paths that cpreplicate wrote, or was about to write."""
+        """The paths that cpreplicate wrote, or was about to write.
+
+        Of packs it has the beginnings of their paths, too: see `packs.is_written`.
+        """
+        return self._recorded().union(stem_of(path) for path in self.files if is_pack(path))
+
+    def _recorded(self) -> set[str]:
         paths = {path for path, vouch in self.files.items() if vouch.written}
         return paths.union(*(part.paths for part in self.journals))
 

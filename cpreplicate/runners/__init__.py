@@ -6,7 +6,7 @@ from cpreplicate.runners.copies import Copies, Planned
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
-from cpreplicate.runners.tasks import Copy, Delete, Outcome, Read, Stopped, Task
+from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, Stopped, Task
 
 __all__ = [
     "Copies",
@@ -14,6 +14,7 @@ __all__ = [
     "Delete",
     "ExecutionOptions",
     "Outcome",
+    "Part",
     "Planned",
     "Read",
     "Runner",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.runners.copies import Copies, Indexes, sizes_of
-from cpreplicate.runners.tasks import SMALL, Task
+from cpreplicate.runners.copies import Copies, Indexes, packed_of, sizes_of
+from cpreplicate.runners.tasks import PACK_BYTES, SMALL, Task
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
@@ -37,19 +37,34 @@ def batches(
         return []
     caps = Caps(batch_files or BATCH_FILES, batch_bytes or BATCH_BYTES)
     sizes = sizes_of(actions)
+    is_packed = packed_of(actions)
+    packs = Caps(caps.files, min(caps.bytes, PACK_BYTES))
+    bins = [
+        *_bins(np.flatnonzero(~is_packed), sizes, slots * BATCHES_A_SLOT, caps),
+        *_bins(np.flatnonzero(is_packed), sizes, slots, packs),
+    ]
+    # their costs are alike: those with most to move
+    bins.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)
+    if isinstance(actions, Copies):
+        return [actions.pick(bin_) for bin_ in bins]
+    return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in bins]
+
+
+def _bins(chosen: Indexes, every_size: Indexes, most: int, caps: Caps) -> list[Indexes]:
+    """Split the `chosen` actions into at most `most` bins of about equal cost, or more as the caps
+    need.
+    """
+    if not len(chosen):
+        return []
+    sizes = every_size[chosen]
     order = np.argsort(-sizes, kind="stable")
     small = int((sizes <= SMALL).sum())
-    useful = min(slots * BATCHES_A_SLOT, len(actions) - small + math.ceil(small / _FILES_IN_FLIGHT))
+    useful = min(most, len(chosen) - small + math.ceil(small / _FILES_IN_FLIGHT))
     count = max(
-        useful, math.ceil(len(actions) / caps.files), math.ceil(int(sizes.sum()) / caps.bytes)
+        useful, math.ceil(len(chosen) / caps.files), math.ceil(int(sizes.sum()) / caps.bytes)
     )
-    bins = _packed(order, sizes + FILE_COST, min(count, len(actions)))
-    packed = [part for bin_ in bins for part in _within(caps, bin_, sizes)]
-    # their costs are alike: those with most to move
-    packed.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)
-    if isinstance(actions, Copies):
-        return [actions.pick(bin_) for bin_ in packed]
-    return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in packed]
+    bins = _packed(order, sizes + FILE_COST, min(count, len(chosen)))
+    return [chosen[part] for bin_ in bins for part in _within(caps, bin_, sizes)]
 
 
 class Caps(NamedTuple):

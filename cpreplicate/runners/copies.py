@@ -31,12 +31,21 @@ def sizes_of(actions: Sequence[Task]) -> Indexes:
     )
 
 
+def packed_of(actions: Sequence[Task]) -> Indexes:
+    """Return whether each action writes a member of a pack."""
+    if isinstance(actions, Copies):
+        return actions.is_packed()
+    flags = (isinstance(action, Copy) and action.pack is not None for action in actions)
+    return np.fromiter(flags, np.bool_, len(actions))
+
+
 @dataclass(frozen=True)
 class Planned:
     """All copies of a plan: `files` to `targets`, which are told below `root`.
 
     Most files lie below `origin` as their copies below `root`. A merged file grows, so a run that
-    lost its lease must not replace a copy of it: it is told who holds it.
+    lost its lease must not replace a copy of it: it is told who holds it. Targets that are `packed`
+    become members of packs of which the URIs begin with `stem`.
     """
 
     origin: str
@@ -44,6 +53,8 @@ class Planned:
     files: Sequence[File]
     targets: Sequence[str]
     token: LeaseToken
+    stem: str = ""
+    packed: frozenset[str] = frozenset()
 
     @cached_property
     def extents(self) -> Indexes:
@@ -54,6 +65,13 @@ class Planned:
     def sizes(self) -> Indexes:
         """How long each is told to be."""
         return np.fromiter((size for _, _, size, _ in self.files), np.int64, len(self.files))
+
+    @cached_property
+    def is_packed(self) -> Indexes:
+        """Whether each becomes a member of a pack."""
+        return np.fromiter(
+            (target in self.packed for target in self.targets), np.bool_, len(self.targets)
+        )
 
     @cached_property
     def rows(self) -> pa.RecordBatch:
@@ -76,8 +94,10 @@ class Planned:
             pa.array(self.extents),
             pa.array(self.sizes),
             pa.array([grows for _, _, _, grows in self.files], pa.bool_()),
+            pa.array(self.is_packed),
         ]
-        return pa.record_batch(columns, names=["source", "target", "extent", "size", "grows"])
+        names = ["source", "target", "extent", "size", "grows", "packed"]
+        return pa.record_batch(columns, names=names)
 
 
 class Copies(Sequence[Copy]):
@@ -95,6 +115,11 @@ class Copies(Sequence[Copy]):
         """The bytes that each moves."""
         sizes: Indexes = np.maximum(self.planned.extents[self._at], self.planned.sizes[self._at])
         return sizes
+
+    def is_packed(self) -> Indexes:
+        """Whether each becomes a member of a pack."""
+        flags: Indexes = self.planned.is_packed[self._at]
+        return flags
 
     def places(self) -> Iterator[str]:
         """The roots, and where files are read that lie elsewhere."""
@@ -125,4 +150,5 @@ class Copies(Sequence[Copy]):
             extent,
             size,
             planned.token if grows else None,
+            planned.stem if planned.targets[at] in planned.packed else None,
         )

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.options import ExecutionOptions
+from cpreplicate.runners.performing import perform
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.tasks import Outcome, Stopped, Task, Watcher, perform, size_of
+from cpreplicate.runners.tasks import Outcome, Stopped, Task, Watcher, size_of
 from cpreplicate.storage import Sides
 
 _In = TypeVar("_In")

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.storage import ShortSource, Sides, SourceMissing, Storage, checksum, copy_file
-from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage import ShortSource, SourceMissing
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 SMALL = 4 << 20
-# over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
-# docs/performance.md
-_LARGE_STREAMS = 8
+PACK_BYTES = 256 << 20  # of a pack, at most, but for its last member
+
+
+class Part(NamedTuple):
+    """A member of a pack: where it begins, and the CRC32C that was recorded for it."""
+
+    offset: int
+    crc32c: int
 
 
 class Copy(NamedTuple):
     """A copy of `source` to `target`, of at least `extent` bytes, or about `size` if that is more.
 
     `token` is set for a merged file, which grows: a run that lost its lease must not replace a
-    longer copy of it.
+    longer copy of it. With a `pack`, the file becomes a member of a pack whose URI begins with this
+    stem, and `target` is its logical URI. With a `part`, `source` is a pack at the target, and
+    `extent` bytes of it are copied.
     """
 
     source: str
@@ -35,13 +36,20 @@ class Copy(NamedTuple):
     extent: int
     size: int = 0
     token: LeaseToken | None = None
+    pack: str | None = None
+    part: Part | None = None
 
 
 class Read(NamedTuple):
-    """A read of `target` to its end for its CRC32C; `extent` is its length."""
+    """A read of `target`, of `extent` bytes, for its CRC32C.
+
+    It is a file of its own, or the member of a `pack` that begins at `offset`.
+    """
 
     target: str
     extent: int
+    pack: str | None = None
+    offset: int = 0
 
 
 class Delete(NamedTuple):
@@ -59,16 +67,16 @@ class Delete(NamedTuple):
 Task: TypeAlias = Copy | Read | Delete
 
 
-class _Late(CpreplicateError):
+class Late(CpreplicateError):
     """Raised for an action that comes too late."""
 
 
 class Outcome(NamedTuple):
     """The result of one action.
 
-    `missing`: the file to be copied is not at the source. `short`: it is there, and shorter than
-    its extent. `late`: the action was not begun in time. No other try ends better than one of
-    these.
+    A packed file lies at `offset` of `pack`. `missing`: the file to be copied is not at the source.
+    `short`: it is there, and shorter than its extent. `late`: the action was not begun in time. No
+    other try ends better than one of these.
     """
 
     target: str
@@ -79,6 +87,8 @@ class Outcome(NamedTuple):
     missing: bool = False
     late: bool = False
     short: bool = False
+    pack: str | None = None
+    offset: int = 0
 
     @property
     def is_worth_a_try(self) -> bool:
@@ -116,104 +126,15 @@ class Stopped(Exception):
     """Raised at the next piece of a file after a cancellation."""
 
 
-def perform(
-    batch: Sequence[Task],
-    sides: Sides,
-    streams: int | None = None,
-    slots: int = 1,
-    watcher: Watcher | None = None,
-) -> list[Outcome]:
-    """Execute a batch, `streams` files at once; the default follows from its storages and `slots`.
-
-    Each failure becomes the outcome of its file; outcomes are in the order of the batch.
-    """
-    if not batch:
-        return []
-    watcher = watcher or Watcher()
-
-    def run(index: int) -> Outcome:
-        watcher.moved(0)
-        with cancellable(lambda: watcher.moved(0)):
-            outcome = attempt(batch[index], sides, watcher.moved)
-        watcher.done(index, outcome)
-        return outcome
-
-    queues = _queues(
-        batch, streams, slots * max(storage.streams for storage in _storages(batch[0], sides))
+def failed(task: Task, error: Exception, seconds: float) -> Outcome:
+    """Return the outcome of a task that ended by an error of its file or of its storage."""
+    return Outcome(
+        task.target,
+        0,
+        None,
+        seconds,
+        " ".join(f"{type(error).__name__}: {error}".split()),
+        missing=isinstance(error, SourceMissing),
+        late=isinstance(error, Late),
+        short=isinstance(error, ShortSource),
     )
-    return _in_pools(run, queues, watcher.stop)
-
-
-def _queues(batch: Sequence[Task], streams: int | None, many: int) -> list[tuple[list[int], int]]:
-    """Return the actions of each pool, by index, and its number of threads."""
-    if streams:  # so many were asked for, and no more
-        return [
-            (
-                sorted(range(len(batch)), key=lambda index: size_of(batch[index]), reverse=True),
-                streams,
-            )
-        ]
-    large = [index for index, action in enumerate(batch) if size_of(action) > SMALL]
-    small = [index for index, action in enumerate(batch) if size_of(action) <= SMALL]
-    return [(large, min(many, _LARGE_STREAMS)), (small, many)]
-
-
-def _in_pools(
-    run: Callable[[int], Outcome], queues: Sequence[tuple[list[int], int]], stop: Callable[[], None]
-) -> list[Outcome]:
-    """Run all queues and return the outcomes in the order of their indexes.
-
-    On an exception nothing more is begun; what is under way is stopped and waited for.
-    """
-    with ExitStack() as pools:
-        waiting: dict[int, Future[Outcome]] = {}
-        for indexes, threads in queues:
-            pool = ThreadPoolExecutor(threads, "copy")
-            pools.callback(pool.shutdown, cancel_futures=True)
-            waiting.update((index, pool.submit(run, index)) for index in indexes)
-        try:
-            return [waiting[index].result() for index in range(len(waiting))]
-        except BaseException:
-            stop()
-            raise
-
-
-def _storages(action: Task, sides: Sides) -> list[Storage]:
-    places = [sides.target.storage(action.target)]
-    return [*places, sides.source.storage(action.source)] if isinstance(action, Copy) else places
-
-
-def attempt(action: Task, sides: Sides, moved: Callable[[int], None]) -> Outcome:
-    """Execute one action.
-
-    Failures of the file or its storage become its outcome. Any other exception is raised.
-    """
-    started = time.monotonic()
-    try:
-        length, crc32c = _do(action, sides, moved)
-    except (OSError, CpreplicateError) as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        kinds = (isinstance(error, kind) for kind in (SourceMissing, _Late, ShortSource))
-        return Outcome(action.target, 0, None, time.monotonic() - started, text, *kinds)
-    return Outcome(action.target, length, crc32c, time.monotonic() - started)
-
-
-def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, int | None]:
-    if isinstance(action, Delete):
-        _remove(action, sides.target.storage(action.target))
-        return 0, None
-    if isinstance(action, Read):
-        return checksum(action.target, sides.target, moved)
-    check = (
-        functools.partial(action.token.check, sides.target) if action.token is not None else None
-    )
-    return copy_file(action.source, action.target, action.extent, sides, check, moved)
-
-
-def _remove(action: Delete, storage: Storage) -> None:
-    if time.time() > action.until:
-        raise _Late("not deleted: the lease was to be renewed before")
-    if action.to is None:
-        storage.delete(action.target)
-    else:
-        storage.move(action.target, action.to)

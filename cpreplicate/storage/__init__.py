@@ -12,7 +12,17 @@ from cpreplicate.storage.base import (
     Transient,
     Unreachable,
 )
-from cpreplicate.storage.copy import Copied, ShortSource, checksum, copy_file
+from cpreplicate.storage.copy import (
+    Copied,
+    Damaged,
+    ShortSource,
+    Whole,
+    checksum,
+    checksums_of_parts,
+    copy_file,
+    read_part,
+    read_whole,
+)
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.sides import HDFS_CLIENTS, Side, Sides
 from cpreplicate.storage.wrappers.limits import Limits
@@ -21,6 +31,7 @@ __all__ = [
     "HDFS_CLIENTS",
     "TEMPORARY",
     "Copied",
+    "Damaged",
     "FileStatus",
     "Limits",
     "ShortSource",
@@ -30,7 +41,11 @@ __all__ = [
     "Storage",
     "Transient",
     "Unreachable",
+    "Whole",
     "WriteSettings",
     "checksum",
+    "checksums_of_parts",
     "copy_file",
+    "read_part",
+    "read_whole",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed
@@ -66,6 +66,85 @@ def copy_file(
 
         length = writing.put(target, content, expect, status.attributes if status else None)
     return Copied(length, crc.value)
+
+
+class Whole(NamedTuple):
+    """The bytes of a small file, and their CRC32C."""
+
+    data: bytes
+    crc32c: int
+
+
+class Damaged(OSError):
+    """The bytes that were read do not have the CRC32C that was recorded for them."""
+
+
+def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -> Whole:
+    """Read a small file of at least `extent` bytes from the source's side into memory.
+
+    Raises `SourceMissing` and `ShortSource`.
+    """
+    reading = sides.source.storage(source)
+    crc = _Crc(sides.target, moved)
+
+    def read() -> bytes:
+        return b"".join(crc.over(_opened(reading.unwrapped, source)))
+
+    data = reading.around("open", source, read)
+    if len(data) < extent:
+        raise ShortSource(f"{source} has {len(data)} bytes, the checkpoint needs {extent}")
+    return Whole(data, crc.value)
+
+
+def read_part(
+    uri: str, offset: int, length: int, crc32c: int, side: Side, moved: Moved = _ignore
+) -> Whole:
+    """Read a member of a pack into memory. Raises `Damaged` if its CRC32C is another one."""
+    storage = side.storage(uri)
+
+    def read() -> Whole:
+        return next(_parts(storage.unwrapped.open(uri), [(offset, length)], side, moved))
+
+    whole = storage.around("open", uri, read)
+    if whole.crc32c != crc32c or len(whole.data) != length:
+        raise Damaged(
+            f"{uri} is damaged in the {length} bytes from byte {offset} on. Run sync with"
+            " --check-content to copy what is damaged from the source again"
+        )
+    return whole
+
+
+def checksums_of_parts(
+    uri: str, parts: Sequence[tuple[int, int]], side: Side, moved: Moved = _ignore
+) -> list[Copied]:
+    """Return the length and CRC32C of each part (offset, length) of a file, which is opened once.
+
+    A part that reaches beyond the end of the file is shorter than asked for. Raises
+    `FileNotFoundError`.
+    """
+    storage = side.storage(uri)
+
+    def read() -> list[Copied]:
+        read_parts = _parts(storage.unwrapped.open(uri), parts, side, moved)
+        return [Copied(len(part.data), part.crc32c) for part in read_parts]
+
+    return storage.around("open", uri, read)
+
+
+def _parts(
+    stream: BinaryIO, parts: Sequence[tuple[int, int]], side: Side, moved: Moved
+) -> Iterator[Whole]:
+    from google_crc32c import value
+
+    from cpreplicate.core.metadata.window import read_fully  # its package imports numpy
+
+    with stream:
+        for offset, length in parts:
+            limits.wait(side.limits, "bytes", length, lambda: moved(0))
+            stream.seek(offset)
+            data = read_fully(stream, length)
+            moved(len(data))
+            yield Whole(data, value(data))
 
 
 def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:

@@ -35,7 +35,7 @@ def vouched(**lengths: int) -> dict[str, Vouch]:
 
 def test_what_is_new_is_copied_and_what_is_shared_is_kept():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
-    copies, keeps = copies_and_keeps(needed(a=5, b=7), held, {"shared/a": 5}, vouched(a=5))
+    copies, keeps, _ = copies_and_keeps(needed(a=5, b=7), held, {"shared/a": 5}, vouched(a=5))
     assert copies == (Action("copy", "hdfs://dcA/job/shared/b", "shared/b", 7, "new"),)
     assert keeps == (
         Action("keep", "hdfs://dcA/job/shared/a", "shared/a", 5, "shared with chk-41"),
@@ -44,7 +44,7 @@ def test_what_is_new_is_copied_and_what_is_shared_is_kept():
 
 def test_a_merged_file_that_grew_is_copied_again():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
-    copies, _ = copies_and_keeps(needed(a=9), held, {"shared/a": 5}, vouched(a=5))
+    copies, *_ = copies_and_keeps(needed(a=9), held, {"shared/a": 5}, vouched(a=5))
     assert copies[0].reason == "longer at source: a merged file grew"
 
 
@@ -124,7 +124,7 @@ def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(
     for checkpoint in committed:
         for target, extent in checkpoint.files.items():
             present[target] = max(extent, present.get(target, 0))
-    copies, keeps = copies_and_keeps(
+    copies, keeps, _ = copies_and_keeps(
         files, committed, present, {path: Vouch(n, 0, True) for path, n in present.items()}
     )
     gone = dropped(committed[::-1], "chk-10", new, keep)

@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.runners import Copy, Delete, Stopped
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.tasks import perform
+from cpreplicate.runners.performing import perform
 from cpreplicate.storage import Side, Sides, Transient
 from cpreplicate.storage.wrappers.limits import Limited, new_limits
 from cpreplicate.storage.wrappers.retry import Retrying

@@ -16,7 +16,9 @@ from cpreplicate.core.metadata.window import read_fully
 from cpreplicate.errors import MetadataError
 
 _CHUNK = 4 << 20  # bytes; a yielded chunk is at most as long, unless it is one long piece
-_SEGMENT_PATH = 21  # type 15: u8 type, i64 position, i64 size, i32 scope, then the path
+_SEGMENT_TYPE = 15
+_SEGMENT_SCOPE, _SEGMENT_PATH = 17, 21  # after u8 type, i64 position and i64 size; i32 scope
+_EXCLUSIVE, _SHARED = 0, 1  # `CheckpointedStateScope`, by its ordinal
 
 
 class Absolute(NamedTuple):
@@ -37,7 +39,32 @@ class Relative(NamedTuple):
     path: str
 
 
-Spelling: TypeAlias = Absolute | Relative
+class Segment(NamedTuple):
+    """A part of the file at this absolute URI as the new spelling of a reference.
+
+    It becomes a `SegmentFileStateHandle`. `position` and `size` are in bytes. `logical_id` must be
+    unique in a checkpoint and stable from one to the next, since Flink's shared state registry uses
+    it as a key.
+    """
+
+    path: str
+    position: int
+    size: int
+    logical_id: str
+
+
+class Whole(NamedTuple):
+    """A whole file of `size` bytes as the new spelling of a segment.
+
+    Its path is an absolute URI, or relative to the directory of the `_metadata`.
+    """
+
+    path: str
+    size: int
+    is_relative: bool
+
+
+Spelling: TypeAlias = Absolute | Relative | Segment | Whole
 PathRewriter: TypeAlias = Callable[[Handle], Spelling | None]
 """Return the new spelling of a handle's path, or None to leave the handle as it is."""
 
@@ -75,16 +102,38 @@ def _pieces(source: _Source, metadata: Metadata, path_rewriter: PathRewriter) ->
 
 def encoded(handle: Handle, spelling: Spelling, original: bytes) -> bytes:
     """Return the bytes of a handle with another spelling; `original` are its bytes in the file."""
-    path = mutf8.encode(spelling.path)
-    text = struct.pack(">H", len(path)) + path
+    text = _text(spelling.path)
+    if isinstance(spelling, Segment):
+        return _segment(handle, spelling, original, text)
+    if isinstance(spelling, Whole):
+        return _file(text, spelling.size, spelling.is_relative)
     if handle.kind in ("segment", "directory"):
         if isinstance(spelling, Relative):
             raise ValueError(
                 f"a {handle.kind} has no relative form, but {spelling.path!r} was given"
             )
         return text if handle.kind == "directory" else _resegmented(original, text)
-    size = struct.pack(">q", handle.size)
-    return b"\x06" + text + size if isinstance(spelling, Relative) else b"\x02" + size + text
+    return _file(text, handle.size, isinstance(spelling, Relative))
+
+
+def _file(text: bytes, size: int, is_relative: bool) -> bytes:
+    number = struct.pack(">q", size)
+    return b"\x06" + text + number if is_relative else b"\x02" + number + text
+
+
+def _segment(handle: Handle, spelling: Segment, original: bytes, text: bytes) -> bytes:
+    """Return a handle of type 15, with its own scope or the one that Flink gives to its part."""
+    if handle.kind == "segment":
+        (scope,) = struct.unpack_from(">i", original, _SEGMENT_SCOPE)
+    else:
+        scope = _SHARED if handle.part == "shared" else _EXCLUSIVE
+    head = struct.pack(">bqqi", _SEGMENT_TYPE, spelling.position, spelling.size, scope)
+    return head + text + _text(spelling.logical_id)
+
+
+def _text(text: str) -> bytes:
+    data = mutf8.encode(text)
+    return struct.pack(">H", len(data)) + data
 
 
 def _resegmented(original: bytes, text: bytes) -> bytes:

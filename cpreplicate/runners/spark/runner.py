@@ -23,6 +23,7 @@ from cpreplicate.runners.base import Done
 from cpreplicate.runners.batching import batches
 from cpreplicate.runners.copies import Copies, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
+from cpreplicate.runners.performing import perform
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, failures, session
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
@@ -33,7 +34,7 @@ from cpreplicate.runners.spark.transport import (
     encode,
     encode_outcomes,
 )
-from cpreplicate.runners.tasks import Copy, Outcome, Stopped, Task, perform
+from cpreplicate.runners.tasks import Copy, Outcome, Stopped, Task
 from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import Address, serve
 from cpreplicate.storage.wrappers.limits import pace

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.copies import Copies
-from cpreplicate.runners.tasks import Copy, Delete, Outcome, Read, Task
+from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, Task
 
 _COPY, _READ, _DELETE = range(3)
 _ACTIONS = pa.schema(
@@ -28,6 +28,9 @@ _ACTIONS = pa.schema(
         ("grows", pa.bool_()),
         ("until", pa.float64()),
         ("to", pa.string()),
+        ("packed", pa.bool_()),
+        ("offset", pa.int64()),
+        ("crc32c", pa.uint32()),
     ]
 )
 _OUTCOMES = pa.schema(
@@ -40,6 +43,8 @@ _OUTCOMES = pa.schema(
         ("missing", pa.bool_()),
         ("late", pa.bool_()),
         ("short", pa.bool_()),
+        ("pack", pa.string()),
+        ("offset", pa.int64()),
     ]
 )
 # a batch is little: threads and zstd cost more
@@ -47,16 +52,17 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 class _Common(NamedTuple):
-    """What a batch's actions have in common, told in its schema's metadata.
+    """What the actions of a batch have in common, stored in the metadata of its schema.
 
-    `place` and `token` are of the lease that holds its growing files; `origin` and `root` stand
-    before sources and targets.
+    `place` and `token` are of the lease that its growing files need. Sources begin with `origin`,
+    targets with `root`, and the URIs of packs with `stem`.
     """
 
     place: str = ""
     token: str = ""
     origin: str = ""
     root: str = ""
+    stem: str = ""
 
 
 class IndexedOutcome(NamedTuple):
@@ -107,37 +113,54 @@ def _copies(batch: Copies) -> tuple[list[pa.Array], _Common]:
     count, planned = len(batch), batch.planned
     source, target, *others = batch.rows().columns
     kinds = pa.repeat(pa.scalar(_COPY, pa.uint8()), count)
-    texts = [each.cast(pa.string()) for each in (source, target)]
-    columns = [kinds, *texts, *others, pa.nulls(count, pa.float64()), pa.nulls(count, pa.string())]
-    return columns, _Common(*planned.token, planned.origin, planned.root)
+    texts = [column.cast(pa.string()) for column in (source, target)]
+    *others, packed = others
+    of_deletes = [pa.nulls(count, kind) for kind in (pa.float64(), pa.string())]
+    of_parts = [pa.nulls(count, kind) for kind in (pa.int64(), pa.uint32())]
+    common = _Common(*planned.token, planned.origin, planned.root, planned.stem)
+    return [kinds, *texts, *others, *of_deletes, packed, *of_parts], common
 
 
 def _actions(batch: Sequence[Task]) -> tuple[list[pa.Array], _Common]:
     columns = _columns(map(_row, batch))
-    token = next(
-        (each.token for each in batch if isinstance(each, Copy) and each.token is not None),
-        LeaseToken("", ""),
-    )
+    copies = [action for action in batch if isinstance(action, Copy)]
+    tokens = (copy.token for copy in copies if copy.token is not None)
+    stems = (copy.pack for copy in copies if copy.pack is not None)
+    common = _Common(*next(tokens, LeaseToken("", "")), stem=next(stems, ""))
     return [
         pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)
-    ], _Common(*token)
+    ], common
 
 
 def _row(action: Task) -> tuple[object, ...]:
+    """Return the columns of an action; the source of a read is its pack."""
     if isinstance(action, Copy):
-        source, target, extent, size, token = action
-        return _COPY, source, target, extent, size, token is not None, None, None
+        part = action.part or (None, None)
+        grows, is_packed = action.token is not None, action.pack is not None
+        sizes = (action.extent, action.size)
+        return _COPY, action.source, action.target, *sizes, grows, None, None, is_packed, *part
     if isinstance(action, Read):
-        return _READ, None, action.target, action.extent, None, None, None, None
-    return _DELETE, None, action.target, None, None, None, action.until, action.to
+        nothing = (None, None, None, None, None)
+        return _READ, action.pack, action.target, action.extent, *nothing, action.offset, None
+    nothing_first = (None, None, None)
+    return _DELETE, None, action.target, *nothing_first, action.until, action.to, None, None, None
 
 
 def _task(row: tuple[Any, ...], common: _Common, token: LeaseToken) -> Task:
-    kind, source, target, extent, size, grows, until, to = row
-    if kind == _COPY:
-        source = common.origin + target if source is None else source
-        return Copy(source, common.root + target, extent, size, token if grows else None)
-    return Read(target, extent) if kind == _READ else Delete(target, until, to)
+    kind, source, target, extent, size, grows, until, to, is_packed, offset, crc32c = row
+    if kind == _READ:
+        return Read(target, extent, source, offset)
+    if kind == _DELETE:
+        return Delete(target, until, to)
+    return Copy(
+        common.origin + target if source is None else source,
+        common.root + target,
+        extent,
+        size,
+        token if grows else None,
+        common.stem if is_packed else None,
+        Part(offset, crc32c) if offset is not None else None,
+    )
 
 
 def _written(columns: Sequence[pa.Array], schema: pa.Schema) -> bytes:

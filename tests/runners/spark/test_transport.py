@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cpreplicate.core.closure import File
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.runners import Copies, Copy, Delete, Outcome, Planned, Read
+from cpreplicate.runners import Copies, Copy, Delete, Outcome, Part, Planned, Read
 from cpreplicate.runners.spark.transport import (
     IndexedOutcome,
     decode,
@@ -18,22 +18,35 @@ from cpreplicate.runners.spark.transport import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBER = st.integers(0, (1 << 63) - 1)
+CRC32C = st.integers(0, (1 << 32) - 1)
+STEM = "hdfs://b/replica/packed/run"
 TOKEN = LeaseToken("hdfs://b/replica/.cpreplicate/lease", "0123")
 ACTIONS = st.one_of(
-    st.builds(Copy, TEXT, TEXT, NUMBER, NUMBER, st.sampled_from([None, TOKEN])),
-    st.builds(Read, TEXT, NUMBER),
+    st.builds(
+        Copy,
+        TEXT,
+        TEXT,
+        NUMBER,
+        NUMBER,
+        st.sampled_from([None, TOKEN]),
+        st.sampled_from([None, STEM]),
+        st.none() | st.builds(Part, NUMBER, CRC32C),
+    ),
+    st.builds(Read, TEXT, NUMBER, st.none() | TEXT, NUMBER),
     st.builds(Delete, TEXT, st.floats(allow_nan=False), st.none() | TEXT),
 )
 OUTCOMES = st.builds(
     Outcome,
     st.just("t"),
     NUMBER,
-    st.none() | st.integers(0, (1 << 32) - 1),
+    st.none() | CRC32C,
     st.floats(allow_nan=False),
     st.none() | TEXT,
     st.booleans(),
     st.booleans(),
     st.booleans(),
+    st.none() | TEXT,
+    NUMBER,
 )
 
 
@@ -54,7 +67,8 @@ def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, f
         file._replace(uri=origin + target) if target in beside else file
         for file, target in zip(files, targets, strict=True)
     ]
-    planned = Copies(Planned(origin, "hdfs://b/replica/", files, targets, TOKEN))
+    packed = frozenset(data.draw(st.sets(st.sampled_from(targets))) if targets else ())
+    planned = Copies(Planned(origin, "hdfs://b/replica/", files, targets, TOKEN, STEM, packed))
     assert list(planned.sizes()) == [max(copy.extent, copy.size) for copy in planned]
     picked = planned.pick(
         np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1]
@@ -81,4 +95,4 @@ def test_a_file_takes_few_bytes_on_its_way(count):
         Copy(f"hdfs://dcA/flink/{'5' * 32}/shared/{name}", f"hdfs://dcB/flink/{name}", 1 << 20)
         for name in names
     ]
-    assert len(encode(batch)) < 40 * count
+    assert len(encode(batch)) < 41 * count

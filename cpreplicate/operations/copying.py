@@ -1,0 +1,235 @@
+"""Steps 2 to 4 of the commit protocol: what the replica lacks is copied, and proved to be there."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from cpreplicate.core import packs, uri
+from cpreplicate.core.placement import PACKED
+from cpreplicate.core.plan import Member, Plan, total
+from cpreplicate.errors import CopyFailed, SourceMovedOn
+from cpreplicate.operations import incomplete
+from cpreplicate.operations.deletion import some
+from cpreplicate.operations.sync_plan import SourceState, SyncRequest, copies, repacks, search
+from cpreplicate.protocol.journal import Copied, JournalWriter
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.vouching import Vouched
+from cpreplicate.runners import Copy, Outcome, Runner
+
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A sync under its lease: what its steps need."""
+
+    source_state: SourceState
+    replica: Replica
+    state: State
+    vouched: Vouched
+    runner: Runner
+    lease: Lease
+    request: SyncRequest
+    notify: Notify
+
+
+class Written(NamedTuple):
+    """What was copied.
+
+    `files` are the outcomes by URI, `members` the places of packed files by their logical path,
+    `packs` the lengths of the packs. `unused_packs` were written by attempts that others overtook.
+    """
+
+    files: Mapping[str, Outcome]
+    members: Mapping[str, Member]
+    packs: Mapping[str, int]
+    unused_packs: tuple[str, ...]
+
+
+NOTHING = Written({}, {}, {}, ())
+
+
+def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
+    """Carry out steps 2 to 4: copy what the replica lacks, and repack.
+
+    Raises on any failure, so that nothing is committed or deleted.
+    """
+    outcomes: list[Outcome] = []
+    if plan.copies:
+        into_packs = f", {len(plan.packed)} of them into packs" if plan.packed else ""
+        run.notify(f"copying {len(plan.copies)} files, {total(plan.copies)} bytes{into_packs}")
+        tasks = copies(plan, run.source_state, run.replica, run.lease.token, journal.pack_stem)
+        outcomes += _run_tasks(plan, tasks, run, journal)
+    if plan.repacks:
+        count = len(plan.repacks)
+        run.notify(f"moving {count} packed files, {total(plan.repacks)} bytes, into new packs")
+        moves = repacks(plan, run.replica, journal.pack_stem)
+        outcomes += _run_tasks(plan, moves, run, journal)
+    if not outcomes:
+        return NOTHING
+    run.lease.check()  # else another run may have replaced these files since
+    plain = [outcome for outcome in outcomes if outcome.pack is None]
+    files = _as_they_lie(plan, run.source_state, run.replica, plain)
+    members = dict(_members(outcomes, run.replica))
+    if not members:
+        return Written(files, {}, {}, ())
+    lengths, unused = _packs_as_they_lie(members, run.replica, journal.pack_stem)
+    return Written(files, members, lengths, unused)
+
+
+def _run_tasks(
+    plan: Plan, tasks: Sequence[Copy], run: Run, journal: JournalWriter
+) -> list[Outcome]:
+    outcomes = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+    _raise_if_incomplete(tasks, outcomes, run.source_state, run.request)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    if failed or len(outcomes) != len(tasks):
+        # If the lease cannot be read, the failure of the copies matters more.
+        with suppress(OSError):
+            run.lease.check()
+        raise CopyFailed(
+            f"{len(failed) or 'some'} of {len(tasks)} copies failed. {plan.checkpoint} was not"
+            " committed and nothing was deleted. Running again copies only what is missing. "
+            + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
+        )
+    return outcomes
+
+
+def _record(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
+    path = uri.below(outcome.target, replica.root)
+    if outcome.error is None and outcome.crc32c is not None and path is not None:
+        pack = _pack_of(outcome, replica)
+        offset = outcome.offset if pack is not None else None
+        journal.done(Copied(path, outcome.bytes, outcome.crc32c, pack, offset))
+
+
+def _pack_of(outcome: Outcome, replica: Replica) -> str | None:
+    return uri.below(outcome.pack, replica.root) if outcome.pack is not None else None
+
+
+def _members(outcomes: Iterable[Outcome], replica: Replica) -> Iterator[tuple[str, Member]]:
+    """Yield the logical path and the place of each file that was packed."""
+    for outcome in outcomes:
+        path, pack = uri.below(outcome.target, replica.root), _pack_of(outcome, replica)
+        if path is not None and pack is not None:
+            yield path, Member(pack, outcome.offset, outcome.bytes, outcome.crc32c)
+
+
+def _packs_as_they_lie(
+    members: Mapping[str, Member], replica: Replica, pack_stem: str
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the length of each pack of these members, and the packs of the run without members.
+
+    Raises `CopyFailed` if a pack does not end where its last member ends.
+    """
+    present = replica.present([PACKED])
+    lengths = packs.extents(members.values())
+    wrong = [
+        f"{replica.uri_of(pack)} has {present.get(pack)} bytes after {length} were written"
+        for pack, length in lengths.items()
+        if present.get(pack) != length
+    ]
+    if wrong:
+        raise CopyFailed(_not_as_written(wrong))
+    of_run = (path for path in present if packs.stem_of(path) == pack_stem)
+    return lengths, tuple(path for path in of_run if path not in lengths)
+
+
+def _not_as_written(wrong: Sequence[str]) -> str:
+    return (
+        f"{len(wrong)} files of the replica are not as they were written. Nothing was committed or"
+        f" deleted. Remove them and run again. {some(wrong)}"
+    )
+
+
+def _as_they_lie(
+    plan: Plan, source_state: SourceState, replica: Replica, outcomes: Sequence[Outcome]
+) -> dict[str, Outcome]:
+    """Return the outcomes by URI, after each copy was found at the target with the length written.
+
+    Costs one listing for each directory: a stat for each file would cost more. A merged file may
+    have another length, if two attempts at it raced (speculation, an executor that was considered
+    lost). Both attempts are long enough. It is not known which of them lies there, so its CRC32C is
+    not known either.
+    """
+    plain = [action for action in plan.copies if action.target not in plan.packed]
+    present = replica.present(uri.directories(action.target for action in plain))
+    lengths, least = {}, {}
+    for action in plain:
+        target, file = replica.uri_of(action.target), source_state.needed[action.target]
+        lengths[target] = present.get(action.target)
+        least[target] = file.extent if file.segment else math.inf
+    lying = []
+    for outcome in outcomes:
+        length = lengths[outcome.target]
+        if length is None or length == outcome.bytes or length < least[outcome.target]:
+            lying.append(outcome)
+        else:
+            lying.append(outcome._replace(bytes=length, crc32c=None))
+    wrong = [
+        f"{outcome.target} has {lengths[outcome.target]} bytes after {outcome.bytes} were written"
+        for outcome in lying
+        if lengths[outcome.target] != outcome.bytes
+    ]
+    if wrong:
+        raise CopyFailed(_not_as_written(wrong))
+    return {outcome.target: outcome for outcome in lying}
+
+
+def refuse_incomplete(plan: Plan, source_state: SourceState, request: SyncRequest) -> None:
+    """Raise if the source lacks files that are to be copied: a `--remap` may be missing.
+
+    One file of each directory is checked.
+    """
+    sources = [str(action.source) for action in plan.copies]
+    if missing := search(source_state.source, request).missing(sources):
+        _raise_incomplete(source_state, request, missing, [])
+
+
+def _raise_if_incomplete(
+    tasks: Sequence[Copy],
+    outcomes: Sequence[Outcome],
+    source_state: SourceState,
+    request: SyncRequest,
+) -> None:
+    targets = {outcome.target for outcome in outcomes if outcome.missing}
+    missing = [task.source for task in tasks if task.target in targets]
+    short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
+    if missing or short:
+        _raise_incomplete(source_state, request, missing, short)
+
+
+def _raise_incomplete(
+    source_state: SourceState, request: SyncRequest, missing: Sequence[str], short: Sequence[str]
+) -> NoReturn:
+    """Raise for a source that lacks files.
+
+    If its `_metadata` goes too, the checkpoint was subsumed meanwhile, else it is incomplete.
+    """
+    if _is_subsumed(source_state, request.subsumption_wait):
+        raise SourceMovedOn(
+            f"{source_state.source.checkpoint} was subsumed meanwhile. Nothing was committed or"
+            " deleted. Run again with the job's directory to take its newest checkpoint. Files that"
+            " were copied stay useful"
+        )
+    raise incomplete.error(search(source_state.source, request), missing, short)
+
+
+def _is_subsumed(source_state: SourceState, wait: float) -> bool:
+    """Return whether the source's `_metadata` is gone, now or `wait` seconds later.
+
+    Flink deletes the `_metadata` and the files of a subsumed checkpoint one after the other.
+    """
+    metadata_uri = source_state.file.uri
+    storage = source_state.file.side.storage(metadata_uri)
+    if storage.stat(metadata_uri) is None:
+        return True
+    time.sleep(wait)
+    return storage.stat(metadata_uri) is None

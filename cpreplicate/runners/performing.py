@@ -1,0 +1,218 @@
+"""Executing a batch: its files in pools of threads, its packs by readers and writers."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.runners.packs import Packing, write_packs
+from cpreplicate.runners.tasks import (
+    SMALL,
+    Copy,
+    Delete,
+    Late,
+    Outcome,
+    Part,
+    Read,
+    Task,
+    Watcher,
+    failed,
+    size_of,
+)
+from cpreplicate.storage import (
+    Sides,
+    Storage,
+    checksum,
+    checksums_of_parts,
+    copy_file,
+    read_part,
+)
+from cpreplicate.storage.cancellation import cancellable
+
+# over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
+# docs/performance.md
+_LARGE_STREAMS = 8
+_PACK_WORTH = 16 << 20  # bytes that are worth one more pack written at the same time
+Unit = Sequence[int]
+"""Tasks that run one after the other, by their index in the batch."""
+
+
+def perform(
+    batch: Sequence[Task],
+    sides: Sides,
+    streams: int | None = None,
+    slots: int = 1,
+    watcher: Watcher | None = None,
+) -> list[Outcome]:
+    """Execute a batch, `streams` files at once; the default follows from its storages and `slots`.
+
+    Each failure becomes the outcome of its file; outcomes are in the order of the batch.
+    """
+    if not batch:
+        return []
+    watcher = watcher or Watcher()
+    outcomes: dict[int, Outcome] = {}
+
+    def run(unit: Unit) -> None:
+        watcher.moved(0)
+        with cancellable(lambda: watcher.moved(0)):
+            results = _attempt_unit([batch[index] for index in unit], sides, watcher.moved)
+        for index, outcome in zip(unit, results, strict=True):
+            outcomes[index] = outcome
+            watcher.done(index, outcome)
+
+    many = slots * max(storage.streams for storage in _storages(batch[0], sides))
+    members, units = _units(batch)
+    _run_in_pools(run, _queues(batch, units, streams, many), watcher.stop)
+    outcomes.update(_pack(members, sides, watcher, streams or many, slots))
+    return [outcomes[index] for index in range(len(batch))]
+
+
+def _units(batch: Sequence[Task]) -> tuple[dict[int, Copy], list[Unit]]:
+    """Split a batch into the copies to be packed, by their index, and the units of other tasks.
+
+    The reads of one pack are a unit, so that it is opened once.
+    """
+    members: dict[int, Copy] = {}
+    units: list[Unit] = []
+    reads_of_pack: dict[str, list[int]] = {}
+    for index, task in enumerate(batch):
+        if isinstance(task, Copy) and task.pack is not None:
+            members[index] = task
+        elif isinstance(task, Read) and task.pack is not None:
+            reads_of_pack.setdefault(task.pack, []).append(index)
+        else:
+            units.append([index])
+    return members, [*units, *reads_of_pack.values()]
+
+
+def _pack(
+    members: Mapping[int, Copy], sides: Sides, watcher: Watcher, readers: int, slots: int
+) -> dict[int, Outcome]:
+    total = sum(map(size_of, members.values()))
+    writers = min(slots, 1 + total // _PACK_WORTH)
+    return write_packs(members, sides, watcher.moved, watcher.done, Packing(readers, writers))
+
+
+def _queues(
+    batch: Sequence[Task], units: Sequence[Unit], streams: int | None, many: int
+) -> list[tuple[list[Unit], int]]:
+    """Return the units of each pool and its number of threads."""
+
+    def size(unit: Unit) -> int:
+        return sum(size_of(batch[index]) for index in unit)
+
+    if streams:  # so many were asked for, and no more
+        return [(sorted(units, key=size, reverse=True), streams)]
+    large = [unit for unit in units if size(unit) > SMALL]
+    small = [unit for unit in units if size(unit) <= SMALL]
+    return [(large, min(many, _LARGE_STREAMS)), (small, many)]
+
+
+def _run_in_pools(
+    run: Callable[[Unit], None],
+    queues: Sequence[tuple[list[Unit], int]],
+    stop: Callable[[], None],
+) -> None:
+    """Run all queues.
+
+    On an exception nothing more is begun; what is under way is stopped and waited for.
+    """
+    with ExitStack() as pools:
+        waiting: list[Future[None]] = []
+        for units, threads in queues:
+            if units:
+                pool = ThreadPoolExecutor(threads, "copy")
+                pools.callback(pool.shutdown, cancel_futures=True)
+                waiting += [pool.submit(run, unit) for unit in units]
+        try:
+            for future in waiting:
+                future.result()
+        except BaseException:
+            stop()
+            raise
+
+
+def _storages(action: Task, sides: Sides) -> list[Storage]:
+    storages = [sides.target.storage(action.target)]
+    if not isinstance(action, Copy) or action.part is not None:
+        return storages
+    return [*storages, sides.source.storage(action.source)]
+
+
+def _attempt_unit(
+    tasks: Sequence[Task], sides: Sides, moved: Callable[[int], None]
+) -> list[Outcome]:
+    first = tasks[0]
+    if isinstance(first, Read) and first.pack is not None:
+        members = [task for task in tasks if isinstance(task, Read)]
+        return _attempt_reads(first.pack, members, sides, moved)
+    return [attempt(task, sides, moved) for task in tasks]
+
+
+def _attempt_reads(
+    pack: str, members: Sequence[Read], sides: Sides, moved: Callable[[int], None]
+) -> list[Outcome]:
+    """Read members of a pack through one stream."""
+    started = time.monotonic()
+    in_order = sorted(members, key=lambda member: member.offset)
+    parts = [(member.offset, member.extent) for member in in_order]
+    try:
+        results = checksums_of_parts(pack, parts, sides.target, moved)
+    except (OSError, CpreplicateError) as error:
+        return [failed(member, error, time.monotonic() - started) for member in members]
+    seconds = (time.monotonic() - started) / len(members)
+    outcomes = {
+        member.target: Outcome(member.target, *result, seconds)
+        for member, result in zip(in_order, results, strict=True)
+    }
+    return [outcomes[member.target] for member in members]
+
+
+def attempt(action: Task, sides: Sides, moved: Callable[[int], None]) -> Outcome:
+    """Execute one action.
+
+    Failures of the file or its storage become its outcome. Any other exception is raised.
+    """
+    started = time.monotonic()
+    try:
+        length, crc32c = _do(action, sides, moved)
+    except (OSError, CpreplicateError) as error:
+        return failed(action, error, time.monotonic() - started)
+    return Outcome(action.target, length, crc32c, time.monotonic() - started)
+
+
+def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, int | None]:
+    if isinstance(action, Delete):
+        _remove(action, sides.target.storage(action.target))
+        return 0, None
+    if isinstance(action, Read):
+        return checksum(action.target, sides.target, moved)
+    if action.part is not None:
+        return _unpack(action, action.part, sides, moved)
+    check = (
+        functools.partial(action.token.check, sides.target) if action.token is not None else None
+    )
+    return copy_file(action.source, action.target, action.extent, sides, check, moved)
+
+
+def _unpack(
+    action: Copy, part: Part, sides: Sides, moved: Callable[[int], None]
+) -> tuple[int, int]:
+    """Write a member of a pack as a file of its own."""
+    whole = read_part(action.source, part.offset, action.extent, part.crc32c, sides.target, moved)
+    sides.target.storage(action.target).put(action.target, lambda: [whole.data])
+    return len(whole.data), whole.crc32c
+
+
+def _remove(action: Delete, storage: Storage) -> None:
+    if time.time() > action.until:
+        raise Late("not deleted: the lease was to be renewed before")
+    if action.to is None:
+        storage.delete(action.target)
+    else:
+        storage.move(action.target, action.to)

@@ -1,0 +1,101 @@
+"""Stock Flink restores a packed replica exactly, with the source gone; and so it does the
+checkpoints that follow, and replicas of many rounds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.flink import ClaimMode, Flink, Job
+from tests.test_restore import (
+    Sources,
+    assert_restores_twice,
+    at,
+    cli,
+    moved_away,
+    run_sync,
+    snapshot,
+    sync,
+)
+
+pytestmark = pytest.mark.xdist_group("flink")
+
+PACKED = ("--pack", "on", "--pack-below", "1GiB")
+
+
+@pytest.fixture(scope="module")
+def sources(flink: Flink, tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return Sources(flink, tmp_path_factory.mktemp(f"packed-{flink.version}"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is packed, and how it is restored."""
+
+    source: str
+    claim_mode: ClaimMode
+    paths: str = "auto"
+    parallelism: int = 2
+    file_merging: bool = False
+    runner: str = "inline"
+
+    def __str__(self) -> str:
+        merging = "-restored-with-file-merging" if self.file_merging else ""
+        rescaled = f"-on-{self.parallelism}" if self.parallelism != 2 else ""
+        return f"{self.source}-{self.claim_mode}{rescaled}{merging}".replace(" ", "-")
+
+
+CASES = [
+    Case("rocksdb", "NO_CLAIM", runner="spark"),
+    Case("rocksdb", "CLAIM", "absolute", parallelism=4),
+    Case("rocksdb", "NO_CLAIM", file_merging=True),
+    Case("hashmap", "NO_CLAIM"),
+    Case("hashmap", "CLAIM", "absolute"),
+    Case("three jobs", "NO_CLAIM"),
+    Case("three jobs", "CLAIM", "absolute"),
+    Case("file merging", "NO_CLAIM"),
+    Case("unaligned", "NO_CLAIM", parallelism=1),
+    Case("unaligned", "CLAIM", "absolute"),
+    Case("changelog", "CLAIM"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_packed_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow_up(
+    flink: Flink, sources: Sources, tmp_path: Path, case: Case
+) -> None:
+    source = sources(case.source)
+    before = snapshot(source.side)
+    options = ("--paths", case.paths, "--runner", case.runner)
+    replica = sync(source.checkpoint, tmp_path / "ckpt", *PACKED, *options)
+    has_packs = (replica.parent / "packed").is_dir()
+    assert has_packs or source.job.file_merging  # merged files are copied as they are
+    job = replace(
+        at(tmp_path, source.job), parallelism=case.parallelism, file_merging=case.file_merging
+    )
+    with moved_away(source.side):
+        assert_restores_twice(flink, replica, job, case.claim_mode)
+    assert snapshot(source.side) == before
+
+
+def test_a_replica_packed_ten_times_over_is_restored_exactly(flink: Flink, tmp_path: Path) -> None:
+    side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
+    reports = []
+    with flink.start(side / "ckpt", interval_ms=300) as job:
+        for _ in range(9):
+            directory = job.wait_for_checkpoints(2).directory
+            reports.append(run_sync(directory, target, *PACKED, codes=(0, 12)))
+        stopped = job.stop()
+    reports.append(run_sync(stopped.directory, target, *PACKED))
+    replica = target / stopped.job_id / stopped.newest.name
+    committed = [report for report in reports if report and report["committed"]]
+    assert len(committed) >= 6
+    assert all(report["keep"]["files"] > 0 for report in committed[1:])
+    verified = cli("verify", replica.parent, "--content", "--output", "json")
+    assert json.loads(verified.stdout)["restorable"] is True
+    with moved_away(side):
+        assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
