@@ -6,8 +6,8 @@ The steps are those of the commit protocol in `docs/architecture.md`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -37,12 +37,15 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.marker import add_source, create_marker
+from cpreplicate.protocol.pending import PendingPut
+from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Runner, choose_runner
 
 Notify = Callable[[str], None]
+_HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
 
 
 @dataclass(frozen=True)
@@ -255,26 +258,57 @@ class _Done(NamedTuple):
 def _carry_out(plan: Plan, run: Run) -> _Done:
     """Carry out steps 2 to 6 of the commit protocol: copy, commit, delete.
 
-    Raises one of `cpreplicate.errors`, having deleted nothing.
+    Raises one of `cpreplicate.errors`, having deleted nothing. Files of the protocol are written
+    beside other work, and appear in their order: on HDFS each close may wait half a second.
     """
     plan, files = _compare_content(plan, run)
-    run = replace(run, state=_claim(run))
     if plan.empty and _is_recorded(plan, run.state, run.vouched):
+        _claim(run)
         return _Done(plan, (), ())
+    run.replica.keep_unfinished()
     journal = JournalWriter(run.replica.storage, run.replica.root)
-    if planned := [*_changed_paths(plan, journal), *sorted(_left_over(plan, run))]:
-        journal.plan(planned)
+    planned = [*_changed_paths(plan, journal), *sorted(_left_over(plan, run))]
+    with journal.planning(planned) as plan_part:
+        run = replace(run, state=_claim(run))
+        plan_part.appear()
     journal.take_over(run.vouched.journals)
-    with journal.writing():
+    with ExitStack() as stack:
+        stack.enter_context(journal.writing())
+        early = _commit(plan, run, stack) if _is_known_before_copies(plan) else None
         written = copy_missing(plan, run, journal)
         plan = replace(plan, members={**plan.members, **written.members})
-        digest = publish(plan, run) if plan.publish else run.state.committed[0].metadata
-    listed = _manifest(plan, run, written, digest, files)
-    run.replica.write_manifest(plan.checkpoint, listed)
-    undeleted, warnings = _clean_up(plan, run, written.unused_packs)
+        commit = early or _commit(plan, run, stack)
+        digest = commit.digest if commit is not None else run.state.committed[0].metadata
+        listed = _manifest(plan, run, written, digest, files)
+        pending = stack.enter_context(run.replica.writing_manifest(plan.checkpoint, listed))
+        if commit is not None:
+            publish(plan, run, commit)
+        pending.release()
+        undeleted, warnings = _clean_up(plan, run, written.unused_packs, pending)
     if not undeleted and not warnings:
         _forget_journal(plan, run, journal, listed)
     return _Done(plan, undeleted, warnings)
+
+
+def _is_known_before_copies(plan: Plan) -> bool:
+    """Return whether the copies do not decide what the `_metadata` holds, as packs do."""
+    return not plan.packed and not plan.repacks
+
+
+def _commit(plan: Plan, run: Run, stack: ExitStack) -> Publication | None:
+    """Begin to write the record and the `_metadata`, if the plan publishes any."""
+    if not plan.publish:
+        return None
+
+    def content() -> Iterable[bytes]:
+        return rewritten(run.source_state, run.replica, plan.paths, plan.members)
+
+    if run.source_state.file.metadata.length <= _HELD_IN_MEMORY:
+        pieces = list(content())  # rewritten once for its digest and for the file
+        return stack.enter_context(
+            Publication(run.replica, plan.checkpoint, lambda: pieces, run.state)
+        )
+    return stack.enter_context(Publication(run.replica, plan.checkpoint, content, run.state))
 
 
 def _changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
@@ -303,28 +337,10 @@ def _compare_content(plan: Plan, run: Run) -> Compared:
     return Compared(compared.plan, {**files, **compared.vouched})
 
 
-def publish(plan: Plan, run: Run) -> Digest:
-    """Carry out step 5: record the `_metadata` that is about to appear, then commit it.
-
-    Returns the digest of the `_metadata`.
-    """
-
-    def content() -> Iterator[bytes]:
-        return rewritten(run.source_state, run.replica, plan.paths, plan.members)
-
-    digest = publication.announce(run.replica, plan.checkpoint, content, run.state)
-    run.lease.check()
-    names = [committed.name for committed in run.state.committed]
-    publication.publish(
-        run.replica,
-        plan.checkpoint,
-        content,
-        digest,
-        run.lease.check,
-        replace=plan.checkpoint in names,
-    )
+def publish(plan: Plan, run: Run, commit: Publication) -> None:
+    """Carry out step 5: commit the checkpoint."""
+    commit.publish(run.lease.check)
     run.notify(f"committed {run.replica.uri_of(plan.checkpoint)}")
-    return digest
 
 
 def _manifest(
@@ -354,21 +370,25 @@ def _lengths_of_kept_packs(plan: Plan, run: Run, files: Mapping[str, Vouch]) -> 
 
 
 def _clean_up(
-    plan: Plan, run: Run, unused_packs: Sequence[str]
+    plan: Plan, run: Run, unused_packs: Sequence[str], pending_manifest: PendingPut
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Carry out step 6: delete the old `_metadata` first, then files and `unused_packs`.
 
-    Returns what was put off, and warnings of what could not be deleted. Raises `Refused` if a
-    checkpoint to be withdrawn is another program's by now.
+    Returns what was put off, and warnings of what could not be deleted. The manifest is in place
+    before the old ones are removed. Raises `Refused` if a checkpoint to be withdrawn is another
+    program's by now.
     """
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
         run.lease.check()
         for name in plan.dropped:
             publication.withdraw(run.replica, name)
+        failed = [] if run.request.async_deletes else _delete(plan, run, targets)
+        pending_manifest.finish()
         if run.request.async_deletes:
             return tuple(targets), ()
-        return (), _delete(plan, run, targets)
+        failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
+        return (), _warnings_of(failed)
     except LeaseHeld as error:
         warning = (
             f"{error}. {plan.checkpoint} was committed before that. Files that were to be deleted"
@@ -380,12 +400,14 @@ def _clean_up(
         return (), (warning,)
 
 
-def _delete(plan: Plan, run: Run, targets: Sequence[str]) -> tuple[str, ...]:
+def _delete(plan: Plan, run: Run, targets: Sequence[str]) -> list[str]:
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
         run.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
-    failed = deletion.delete(targets, run.replica, run.runner, run.lease)
-    failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
+    return deletion.delete(targets, run.replica, run.runner, run.lease)
+
+
+def _warnings_of(failed: Sequence[str]) -> tuple[str, ...]:
     if not failed:
         return ()
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)

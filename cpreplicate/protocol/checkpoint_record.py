@@ -49,15 +49,21 @@ def read_record(replica: Replica, name: str) -> Record | None:
         return None
 
 
-def write_record(replica: Replica, name: str, record: Record) -> None:
-    """Write the record of a checkpoint, atomically."""
+def encoded_record(record: Record) -> bytes:
+    """Return the content of a record's file, signed by this process."""
     fields = {
         "format": _FORMAT,
         **record._asdict(),
         "time": json_files.now(),
         **json_files.signature(),
     }
-    replica.storage.put(record_uri(replica, name), lambda: [json_files.encoded(fields)])
+    return json_files.encoded(fields)
+
+
+def write_record(replica: Replica, name: str, record: Record) -> None:
+    """Write the record of a checkpoint, atomically."""
+    content = encoded_record(record)
+    replica.storage.put(record_uri(replica, name), lambda: [content])
 
 
 def matching_record(replica: Replica, name: str, digest: Digest) -> Record | None:

@@ -21,6 +21,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN, PACKED
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.manifest import DAMAGED
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
 
 PREFIX = "copied-"
@@ -85,7 +86,12 @@ class JournalWriter:
 
     def plan(self, paths: Sequence[str]) -> None:
         """Record the paths that are about to be written or deleted."""
-        self._write([_Row(path) for path in paths])
+        with self.planning(paths) as part:
+            part.appear()
+
+    def planning(self, paths: Sequence[str]) -> PendingPut:
+        """Return the part with these paths while it is written; the caller lets it appear."""
+        return self._pending([_Row(path) for path in paths])
 
     def take_over(self, others: Iterable[Journal]) -> None:
         """Record the files that journals of runs that died list as complete, and remove these.
@@ -152,9 +158,14 @@ class JournalWriter:
                 self.flush()
 
     def _write(self, rows: Sequence[_Row | Copied]) -> None:
+        with self._pending(rows) as part:
+            part.appear()
+
+    def _pending(self, rows: Sequence[_Row | Copied]) -> PendingPut:
         data = _encoded(rows)
-        self._storage.put(self._part_uri(self._parts), lambda: [data])
+        part = PendingPut(self._storage, self._part_uri(self._parts), lambda: [data])
         self._parts += 1
+        return part
 
     def _part_uri(self, number: int) -> str:
         return f"{self._stem}-{number:06d}.parquet"

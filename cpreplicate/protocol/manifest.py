@@ -17,6 +17,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Member
 from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"
@@ -73,8 +74,14 @@ def manifest_uri(replica: str, checkpoint: str) -> str:
 
 def write(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -> None:
     """Write the manifest of a checkpoint, atomically."""
+    with writing(storage, replica, checkpoint, manifest) as pending:
+        pending.appear()
+
+
+def writing(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -> PendingPut:
+    """Return the manifest of a checkpoint while it is written; the caller lets it appear."""
     data = _encoded(manifest)
-    storage.put(manifest_uri(replica, checkpoint), lambda: [data])
+    return PendingPut(storage, manifest_uri(replica, checkpoint), lambda: [data])
 
 
 def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:

@@ -10,11 +10,13 @@ from cpreplicate.protocol import manifest
 from cpreplicate.protocol.checkpoint_record import (
     UNKNOWN_SEQUENCE,
     Record,
+    encoded_record,
     read_record,
     record_uri,
     write_record,
 )
 from cpreplicate.protocol.digest import Digest, digest_of
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State, observe
 from cpreplicate.storage.base import Content
@@ -27,16 +29,51 @@ def adopt(replica: Replica, name: str) -> None:
         write_record(replica, name, Record(0, (data.digest,), adopted=True))
 
 
-def announce(replica: Replica, name: str, content: Content, state: State) -> Digest:
-    """Record the `_metadata` that is about to be published as `name`, and return its digest.
+class Publication:
+    """The commit of one checkpoint: its record and its `_metadata`, written early.
 
-    A `_metadata` that is there stays recorded as well. The checkpoint is the newest one from its
-    publication on.
+    Both are written and closed in the background, and appear by `publish`. As a context manager it
+    removes what has not appeared.
     """
-    digest = digest_of(content())
-    current = [committed.metadata for committed in state.committed if committed.name == name]
-    write_record(replica, name, Record(state.next_sequence, (*current, digest)))
-    return digest
+
+    def __init__(self, replica: Replica, name: str, content: Content, state: State) -> None:
+        current = [committed.metadata for committed in state.committed if committed.name == name]
+        self.digest = digest_of(content())
+        self._replica, self._name = replica, name
+        # A `_metadata` that is there stays recorded, too. The checkpoint is the newest one from its
+        # publication on.
+        record = Record(state.next_sequence, (*current, self.digest))
+        record_content = encoded_record(record)
+        storage = replica.storage
+        self._record = PendingPut(storage, record_uri(replica, name), lambda: [record_content])
+        metadata_uri = replica.uri_of(f"{name}/{METADATA}")
+        self._metadata = PendingPut(storage, metadata_uri, content, replace=bool(current))
+
+    def publish(self, check: Callable[[], None]) -> None:
+        """Commit: the record appears, then the `_metadata`, which replaces only one of this name.
+
+        `check` is called before each of them appears, and may raise. Raises `Refused` if another
+        program has just created the `_metadata`.
+        """
+        self._record.appear(check)
+        try:
+            self._metadata.appear(check)
+        except FileExistsError as error:
+            # An attempt whose answer was lost may have created it.
+            data = self._replica.metadata_bytes(self._name)
+            if data is None or data.digest != self.digest:
+                raise Refused(
+                    f"{self._replica.uri_of(self._name)}/{METADATA} was created by another program"
+                    " during the run: a job writes its checkpoints here. Nothing was committed or"
+                    " deleted. Sync into a TARGET_ROOT that only cpreplicate writes"
+                ) from error
+
+    def __enter__(self) -> Publication:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._record.close()
+        self._metadata.close()
 
 
 def announce_rewrite(replica: Replica, name: str, current: Digest, content: Content) -> None:
@@ -44,32 +81,6 @@ def announce_rewrite(replica: Replica, name: str, current: Digest, content: Cont
     record = read_record(replica, name)
     sequence = record.sequence if record is not None else UNKNOWN_SEQUENCE
     write_record(replica, name, Record(sequence, (current, digest_of(content()))))
-
-
-def publish(
-    replica: Replica,
-    name: str,
-    content: Content,
-    digest: Digest,
-    check: Callable[[], None],
-    replace: bool,
-) -> None:
-    """Commit the `_metadata` that was announced. Without `replace`, create it exclusively.
-
-    `check` is called when the file is written and about to appear, and may raise. Raises `Refused`
-    if another program has just created the file.
-    """
-    try:
-        replica.publish(name, content, check, replace)
-    except FileExistsError as error:
-        # An attempt whose answer was lost may have created it.
-        data = replica.metadata_bytes(name)
-        if data is None or data.digest != digest:
-            raise Refused(
-                f"{replica.uri_of(name)}/{METADATA} was created by another program during the run:"
-                " a job writes its checkpoints here. Nothing was committed or deleted. Sync into a"
-                " TARGET_ROOT that only cpreplicate writes"
-            ) from error
 
 
 def withdraw(replica: Replica, name: str) -> None:

@@ -19,6 +19,7 @@ from cpreplicate.errors import Refused
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.source import (
     MetadataBytes,
     decoded,
@@ -122,6 +123,10 @@ class Replica:
         return self._remove_unfinished(
             child for children in self._listed.values() for child in children
         )
+
+    def keep_unfinished(self) -> None:
+        """Remove no more unfinished files: from now on they may be this run's own."""
+        self._is_alone = False
 
     def _remove_unfinished(self, children: Iterable[FileStatus]) -> bool:
         unfinished = [
@@ -264,3 +269,10 @@ class Replica:
     def write_manifest(self, name: str, content: Manifest) -> None:
         """Write the manifest of a checkpoint, after the commit that it describes."""
         manifest.write(self.storage, self.root, name, content)
+
+    def writing_manifest(self, name: str, content: Manifest) -> PendingPut:
+        """Return the manifest of a checkpoint while it is written.
+
+        The caller lets it appear after the commit that it describes.
+        """
+        return manifest.writing(self.storage, self.root, name, content)

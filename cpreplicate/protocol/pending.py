@@ -1,0 +1,87 @@
+"""Files that are written early and appear later, so that waiting for their close costs no time.
+
+On HDFS a close often waits half a second: the NameNode does not yet know of the last block
+(`ClientProtocol.complete`). Several files that appear one after the other are therefore written and
+closed at the same time, beside other work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from cpreplicate.storage import Storage
+from cpreplicate.storage.base import Content
+
+
+def _no_check() -> None:
+    """Check nothing."""
+
+
+class PendingPut:
+    """A `put` in a thread of its own, which stops before the file appears.
+
+    As a context manager it removes what it wrote, unless the file appeared.
+    """
+
+    def __init__(self, storage: Storage, uri: str, content: Content, replace: bool = True) -> None:
+        self._storage, self._uri, self._content = storage, uri, content
+        self._replace = replace
+        self._check: Callable[[], None] = _no_check
+        self._is_cancelled = False
+        self._may_appear = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._put, name="pending", daemon=True)
+        self._thread.start()
+
+    def appear(self, check: Callable[[], None] = _no_check) -> None:
+        """Let the file appear, and wait until it has; raise what `Storage.put` raises.
+
+        `check` is called just before that, and may raise.
+        """
+        self.release(check)
+        self.finish()
+
+    def release(self, check: Callable[[], None] = _no_check) -> None:
+        """Let the file appear as soon as it is written."""
+        self._check = check
+        self._may_appear.set()
+
+    def finish(self) -> None:
+        """Wait until a file that was released has appeared; raise what `Storage.put` raises."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> PendingPut:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove what was written, unless the file appeared."""
+        if not self._may_appear.is_set():
+            self._is_cancelled = True
+            self._may_appear.set()
+        self._thread.join()
+
+    def _put(self) -> None:
+        try:
+            self._storage.put(
+                self._uri, self._content, lambda _length: self._wait(), None, self._replace
+            )
+        except _Cancelled:
+            pass
+        except BaseException as error:  # noqa: BLE001  # raised by `appear`, in the caller's thread
+            self._error = error
+
+    def _wait(self) -> None:
+        self._may_appear.wait()
+        if self._is_cancelled:
+            raise _Cancelled
+        self._check()
+
+
+class _Cancelled(Exception):
+    """Raised where a file is about to appear that nobody wants any more."""

@@ -1,0 +1,76 @@
+"""A file that is written early appears when it is told to, whole, or not at all."""
+
+import errno
+import threading
+
+import pytest
+
+from cpreplicate.protocol.pending import PendingPut
+from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.base import TEMPORARY
+from tests.support.faults import Faulty
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.fixture
+def directory(tmp_path):
+    path = tmp_path / "replica"
+    path.mkdir()
+    return path
+
+
+def test_it_is_written_beside_other_work_and_appears_by_release(directory):
+    written = threading.Event()
+
+    def content():
+        yield b"data"
+        written.set()
+
+    with PendingPut(LocalStorage(), f"file:{directory}/f", content) as pending:
+        assert written.wait(10)
+        assert not (directory / "f").exists()
+        pending.appear()
+        assert (directory / "f").read_bytes() == b"data"
+    assert names(directory) == ["f"]
+
+
+def test_it_leaves_nothing_if_the_block_ends_before(directory):
+    with PendingPut(LocalStorage(), f"file:{directory}/f", lambda: [b"data"]):
+        pass
+    assert names(directory) == []
+
+
+def test_it_leaves_nothing_if_the_check_raises_and_appear_raises_that(directory):
+    def lost():
+        raise ValueError("the lease is lost")
+
+    with (
+        pytest.raises(ValueError, match="the lease is lost"),
+        PendingPut(LocalStorage(), f"file:{directory}/f", lambda: [b"data"]) as pending,
+    ):
+        pending.appear(lost)
+    assert names(directory) == []
+
+
+def test_a_failure_while_it_is_written_is_raised_by_appear(directory):
+    full = OSError(errno.ENOSPC, "no space left")
+    storage = Faulty(LocalStorage(), lambda verb, _uri: full if verb == "put" else None)
+    with (
+        PendingPut(storage, f"file:{directory}/f", lambda: [b"data"]) as pending,
+        pytest.raises(OSError, match="no space left"),
+    ):
+        pending.appear()
+
+
+def test_without_replace_it_raises_where_a_file_is_and_keeps_that(directory):
+    (directory / "f").write_bytes(b"of another program")
+    with (
+        PendingPut(LocalStorage(), f"file:{directory}/f", lambda: [b"data"], False) as pending,
+        pytest.raises(FileExistsError),
+    ):
+        pending.appear()
+    assert (directory / "f").read_bytes() == b"of another program"
+    assert not [name for name in names(directory) if name.startswith(TEMPORARY)]
