@@ -89,6 +89,7 @@ class Competitor(NamedTuple):
     command: Callable[[Place], list[str]]
     ours: bool = False
     distcp: bool = False
+    packs: bool = False
 
 
 def _cpreplicate(place: Place, words: tuple[str, ...]) -> list[str]:
@@ -116,6 +117,12 @@ def _distcp(place: Place, maps: int, settings: tuple[str, ...] = ()) -> list[str
 NATIVE = "hdfs-native alone"
 LOCAL = "local copy"
 COMPETITORS = [
+    Competitor(
+        "cpreplicate --runner inline --pack on",
+        functools.partial(_cpreplicate, words=("--runner", "inline", "--pack", "on")),
+        ours=True,
+        packs=True,
+    ),
     Competitor(
         "cpreplicate --runner inline",
         functools.partial(_cpreplicate, words=("--runner", "inline")),
@@ -230,7 +237,11 @@ class Bench:
 
     @staticmethod
     def _check(place: Place, competitor: Competitor) -> None:
-        """Everything is there, with its length."""
+        """Everything is there, with its length; what is in packs is proved by `verify`."""
+        if competitor.packs:
+            verify = [str(_BIN / "cpreplicate"), "verify", f"{place.target}/{JOB}", "--content"]
+            run([*verify, "--output", "json"], _SECONDS)
+            return
         found = trees.lengths(f"{place.target}/{JOB}")
         wrong = [name for name, size in place.sizes.items() if found.get(name) != size]
         if wrong:

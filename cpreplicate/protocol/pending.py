@@ -19,9 +19,10 @@ def _no_check() -> None:
 
 
 class PendingPut:
-    """A `put` in a thread of its own, which stops before the file appears.
+    """A `put` that is written now and appears later.
 
-    As a context manager it removes what it wrote, unless the file appeared.
+    It is written in a thread of its own if the storage closes files slowly, else when the file may
+    appear. As a context manager it removes what it wrote, unless the file appeared.
     """
 
     def __init__(self, storage: Storage, uri: str, content: Content, replace: bool = True) -> None:
@@ -31,8 +32,10 @@ class PendingPut:
         self._is_cancelled = False
         self._may_appear = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._put, name="pending", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if storage.closes_slowly:
+            self._thread = threading.Thread(target=self._put, name="pending", daemon=True)
+            self._thread.start()
 
     def appear(self, check: Callable[[], None] = _no_check) -> None:
         """Let the file appear, and wait until it has; raise what `Storage.put` raises.
@@ -46,10 +49,13 @@ class PendingPut:
         """Let the file appear as soon as it is written."""
         self._check = check
         self._may_appear.set()
+        if self._thread is None:
+            self._put()
 
     def finish(self) -> None:
         """Wait until a file that was released has appeared; raise what `Storage.put` raises."""
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         if self._error is not None:
             raise self._error
 
@@ -64,7 +70,8 @@ class PendingPut:
         if not self._may_appear.is_set():
             self._is_cancelled = True
             self._may_appear.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _put(self) -> None:
         try:
@@ -73,7 +80,7 @@ class PendingPut:
             )
         except _Cancelled:
             pass
-        except BaseException as error:  # noqa: BLE001  # raised by `appear`, in the caller's thread
+        except BaseException as error:  # noqa: BLE001  # raised by `finish`, in the caller's thread
             self._error = error
 
     def _wait(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,6 +33,7 @@ from cpreplicate.storage import (
     read_part,
 )
 from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.working import working
 
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
 # docs/performance.md
@@ -57,17 +59,21 @@ def perform(
     watcher = watcher or Watcher()
     outcomes: dict[int, Outcome] = {}
 
+    storages = _storages(batch[0], sides)
+    many = slots * max(storage.streams for storage in storages)
+    closers = slots * max(storage.closers for storage in storages)
+    permits = threading.Semaphore(streams or many + _LARGE_STREAMS)
+
     def run(unit: Unit) -> None:
         watcher.moved(0)
-        with cancellable(lambda: watcher.moved(0)):
+        with cancellable(lambda: watcher.moved(0)), working(permits):
             results = _attempt_unit([batch[index] for index in unit], sides, watcher.moved)
         for index, outcome in zip(unit, results, strict=True):
             outcomes[index] = outcome
             watcher.done(index, outcome)
 
-    many = slots * max(storage.streams for storage in _storages(batch[0], sides))
     members, units = _units(batch)
-    _run_in_pools(run, _queues(batch, units, streams, many), watcher.stop)
+    _run_in_pools(run, _queues(batch, units, streams, many, closers), watcher.stop)
     outcomes.update(_pack(members, sides, watcher, streams or many, slots))
     return [outcomes[index] for index in range(len(batch))]
 
@@ -99,7 +105,7 @@ def _pack(
 
 
 def _queues(
-    batch: Sequence[Task], units: Sequence[Unit], streams: int | None, many: int
+    batch: Sequence[Task], units: Sequence[Unit], streams: int | None, many: int, closers: int
 ) -> list[tuple[list[Unit], int]]:
     """Return the units of each pool and its number of threads."""
 
@@ -110,7 +116,7 @@ def _queues(
         return [(sorted(units, key=size, reverse=True), streams)]
     large = [unit for unit in units if size(unit) > SMALL]
     small = [unit for unit in units if size(unit) <= SMALL]
-    return [(large, min(many, _LARGE_STREAMS)), (small, many)]
+    return [(large, min(many, _LARGE_STREAMS)), (small, many + closers)]
 
 
 def _run_in_pools(

@@ -11,6 +11,17 @@ from cpreplicate.storage.base import TEMPORARY
 from tests.support.faults import Faulty
 
 
+class SlowlyClosing(LocalStorage):
+    """Local files that are written in a thread of their own."""
+
+    closes_slowly = True
+
+
+STORAGES = pytest.mark.parametrize(
+    "storage", [LocalStorage(), SlowlyClosing()], ids=["now", "early"]
+)
+
+
 def names(directory):
     return sorted(path.name for path in directory.iterdir())
 
@@ -29,7 +40,7 @@ def test_it_is_written_beside_other_work_and_appears_by_release(directory):
         yield b"data"
         written.set()
 
-    with PendingPut(LocalStorage(), f"file:{directory}/f", content) as pending:
+    with PendingPut(SlowlyClosing(), f"file:{directory}/f", content) as pending:
         assert written.wait(10)
         assert not (directory / "f").exists()
         pending.appear()
@@ -37,27 +48,30 @@ def test_it_is_written_beside_other_work_and_appears_by_release(directory):
     assert names(directory) == ["f"]
 
 
-def test_it_leaves_nothing_if_the_block_ends_before(directory):
-    with PendingPut(LocalStorage(), f"file:{directory}/f", lambda: [b"data"]):
+@STORAGES
+def test_it_leaves_nothing_if_the_block_ends_before(storage, directory):
+    with PendingPut(storage, f"file:{directory}/f", lambda: [b"data"]):
         pass
     assert names(directory) == []
 
 
-def test_it_leaves_nothing_if_the_check_raises_and_appear_raises_that(directory):
+@STORAGES
+def test_it_leaves_nothing_if_the_check_raises_and_appear_raises_that(storage, directory):
     def lost():
         raise ValueError("the lease is lost")
 
     with (
         pytest.raises(ValueError, match="the lease is lost"),
-        PendingPut(LocalStorage(), f"file:{directory}/f", lambda: [b"data"]) as pending,
+        PendingPut(storage, f"file:{directory}/f", lambda: [b"data"]) as pending,
     ):
         pending.appear(lost)
     assert names(directory) == []
 
 
-def test_a_failure_while_it_is_written_is_raised_by_appear(directory):
+@STORAGES
+def test_a_failure_while_it_is_written_is_raised_by_appear(storage, directory):
     full = OSError(errno.ENOSPC, "no space left")
-    storage = Faulty(LocalStorage(), lambda verb, _uri: full if verb == "put" else None)
+    storage = Faulty(storage, lambda verb, _uri: full if verb == "put" else None)
     with (
         PendingPut(storage, f"file:{directory}/f", lambda: [b"data"]) as pending,
         pytest.raises(OSError, match="no space left"),
@@ -65,10 +79,11 @@ def test_a_failure_while_it_is_written_is_raised_by_appear(directory):
         pending.appear()
 
 
-def test_without_replace_it_raises_where_a_file_is_and_keeps_that(directory):
+@STORAGES
+def test_without_replace_it_raises_where_a_file_is_and_keeps_that(storage, directory):
     (directory / "f").write_bytes(b"of another program")
     with (
-        PendingPut(LocalStorage(), f"file:{directory}/f", lambda: [b"data"], False) as pending,
+        PendingPut(storage, f"file:{directory}/f", lambda: [b"data"], False) as pending,
         pytest.raises(FileExistsError),
     ):
         pending.appear()

@@ -29,6 +29,7 @@ from cpreplicate.storage.base import (
     refuse_unusable,
 )
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.working import waiting
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileReader
@@ -67,6 +68,8 @@ class HdfsStorage(HdfsClientStorage):
     # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput needs many
     # files in flight
     streams = 64
+    closers = 64
+    closes_slowly = True
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
         self._filesystem = filesystem
@@ -108,6 +111,7 @@ class HdfsStorage(HdfsClientStorage):
         for chunk in chunks:  # outside: an error of the source must not name this file
             with _translated_errors(uri):
                 length += writer.write(chunk)
+        waiting()  # for the NameNode to know of the last block
         with _translated_errors(uri):
             writer.close()
         return length

@@ -17,7 +17,8 @@ class StorageWrapper(Storage):
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
-        self.streams, self.put_calls = inner.streams, inner.put_calls
+        self.streams, self.closers = inner.streams, inner.closers
+        self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories = inner.has_directories
 
     @property
