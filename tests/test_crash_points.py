@@ -186,10 +186,10 @@ def commit_before_copy() -> contextlib.AbstractContextManager[None]:
 
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(made, run):
+        def delete_and_publish(made, run, commit):
             for action in made.deletes:
                 run.replica.storage.delete(run.replica.uri_of(action.target))
-            return publish(made, run)
+            return publish(made, run, commit)
 
         return delete_and_publish
 

@@ -375,8 +375,8 @@ def _clean_up(
     """Carry out step 6: delete the old `_metadata` first, then files and `unused_packs`.
 
     Returns what was put off, and warnings of what could not be deleted. The manifest is in place
-    before the old ones are removed. Raises `Refused` if a checkpoint to be withdrawn is another
-    program's by now.
+    before the old ones are removed; raises what prevents that. Raises `Refused` if a checkpoint to
+    be withdrawn is another program's by now.
     """
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
@@ -384,20 +384,22 @@ def _clean_up(
         for name in plan.dropped:
             publication.withdraw(run.replica, name)
         failed = [] if run.request.async_deletes else _delete(plan, run, targets)
-        pending_manifest.finish()
-        if run.request.async_deletes:
-            return tuple(targets), ()
-        failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
-        return (), _warnings_of(failed)
     except LeaseHeld as error:
+        pending_manifest.finish()
         warning = (
             f"{error}. {plan.checkpoint} was committed before that. Files that were to be deleted"
             " are left to `sweep`"
         )
         return (), (warning,)
     except OSError as error:
+        pending_manifest.finish()
         warning = f"{error}. The old checkpoints were left as they are. The next run deletes them"
         return (), (warning,)
+    pending_manifest.finish()
+    if run.request.async_deletes:
+        return tuple(targets), ()
+    failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
+    return (), _warnings_of(failed)
 
 
 def _delete(plan: Plan, run: Run, targets: Sequence[str]) -> list[str]:
