@@ -37,7 +37,6 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.marker import add_source, create_marker
-from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -283,8 +282,8 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
         pending = stack.enter_context(run.replica.writing_manifest(plan.checkpoint, listed))
         if commit is not None:
             publish(plan, run, commit)
-        pending.release()
-        undeleted, warnings = _clean_up(plan, run, written.unused_packs, pending)
+        pending.appear()
+    undeleted, warnings = _clean_up(plan, run, written.unused_packs)
     if not undeleted and not warnings:
         _forget_journal(plan, run, journal, listed)
     return _Done(plan, undeleted, warnings)
@@ -370,46 +369,38 @@ def _lengths_of_kept_packs(plan: Plan, run: Run, files: Mapping[str, Vouch]) -> 
 
 
 def _clean_up(
-    plan: Plan, run: Run, unused_packs: Sequence[str], pending_manifest: PendingPut
+    plan: Plan, run: Run, unused_packs: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Carry out step 6: delete the old `_metadata` first, then files and `unused_packs`.
 
-    Returns what was put off, and warnings of what could not be deleted. The manifest is in place
-    before the old ones are removed; raises what prevents that. Raises `Refused` if a checkpoint to
-    be withdrawn is another program's by now.
+    Returns what was put off, and warnings of what could not be deleted. Raises `Refused` if a
+    checkpoint to be withdrawn is another program's by now.
     """
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
         run.lease.check()
         for name in plan.dropped:
             publication.withdraw(run.replica, name)
-        failed = [] if run.request.async_deletes else _delete(plan, run, targets)
+        if run.request.async_deletes:
+            return tuple(targets), ()
+        return (), _delete(plan, run, targets)
     except LeaseHeld as error:
-        pending_manifest.finish()
         warning = (
             f"{error}. {plan.checkpoint} was committed before that. Files that were to be deleted"
             " are left to `sweep`"
         )
         return (), (warning,)
     except OSError as error:
-        pending_manifest.finish()
         warning = f"{error}. The old checkpoints were left as they are. The next run deletes them"
         return (), (warning,)
-    pending_manifest.finish()
-    if run.request.async_deletes:
-        return tuple(targets), ()
-    failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
-    return (), _warnings_of(failed)
 
 
-def _delete(plan: Plan, run: Run, targets: Sequence[str]) -> list[str]:
+def _delete(plan: Plan, run: Run, targets: Sequence[str]) -> tuple[str, ...]:
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
         run.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
-    return deletion.delete(targets, run.replica, run.runner, run.lease)
-
-
-def _warnings_of(failed: Sequence[str]) -> tuple[str, ...]:
+    failed = deletion.delete(targets, run.replica, run.runner, run.lease)
+    failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
     if not failed:
         return ()
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)

@@ -42,19 +42,11 @@ class PendingPut:
 
         `check` is called just before that, and may raise.
         """
-        self.release(check)
-        self.finish()
-
-    def release(self, check: Callable[[], None] = _no_check) -> None:
-        """Let the file appear as soon as it is written."""
         self._check = check
         self._may_appear.set()
         if self._thread is None:
             self._put()
-
-    def finish(self) -> None:
-        """Wait until a file that was released has appeared; raise what `Storage.put` raises."""
-        if self._thread is not None:
+        else:
             self._thread.join()
         if self._error is not None:
             raise self._error
@@ -80,7 +72,7 @@ class PendingPut:
             )
         except _Cancelled:
             pass
-        except BaseException as error:  # noqa: BLE001  # raised by `finish`, in the caller's thread
+        except BaseException as error:  # noqa: BLE001  # raised by `appear`, in the caller's thread
             self._error = error
 
     def _wait(self) -> None:
