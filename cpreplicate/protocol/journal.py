@@ -19,14 +19,21 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN, PACKED
-from cpreplicate.protocol import json_files
-from cpreplicate.protocol.manifest import DAMAGED
+from cpreplicate.protocol import json_files, parquet_files
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
 
 PREFIX = "copied-"
 SECONDS = 30.0  # at most, between two parts
 FILES = 2_000  # about, in a part
+# Name to type. Version 0.2.0 wrote no `pack` and no `offset`.
+_COLUMNS = {
+    "path": "string",
+    "length": "int64",
+    "crc32c": "uint32",
+    "pack": "string",
+    "offset": "int64",
+}
 
 
 class Copied(NamedTuple):
@@ -192,30 +199,18 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
 
 
 def _rows(data: bytes) -> list[_Row]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
-        columns = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pydict()
-        nothing = [None] * len(columns["path"])
-        values = (columns.get(name, nothing) for name in _Row._fields)  # 0.2.0 knew no packs
-        return list(map(_Row._make, zip(*values, strict=True)))
-    except DAMAGED:
+        columns = parquet_files.columns(parquet_files.decoded(data), _COLUMNS)
+        return list(map(_Row._make, zip(*columns, strict=True)))
+    except parquet_files.Damaged:
         return []
 
 
 def _encoded(rows: Sequence[_Row | Copied]) -> bytes:
     import pyarrow as pa
-    from pyarrow import parquet
 
     columns = {
-        "path": pa.array([row.path for row in rows], pa.string()),
-        "length": pa.array([row.length for row in rows], pa.int64()),
-        "crc32c": pa.array([row.crc32c for row in rows], pa.uint32()),
-        "pack": pa.array([row.pack for row in rows], pa.string()),
-        "offset": pa.array([row.offset for row in rows], pa.int64()),
+        name: pa.array([getattr(row, name) for row in rows], pa.type_for_alias(kind))
+        for name, kind in _COLUMNS.items()
     }
-    table = pa.table(columns)
-    sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink)
-    return bytes(sink.getvalue())
+    return parquet_files.encoded(pa.table(columns))

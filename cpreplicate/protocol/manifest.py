@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Member
+from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
@@ -31,16 +32,6 @@ _COLUMNS = {
     "pack": "string",
     "offset": "int64",
 }
-# What pyarrow raises for a damaged file
-DAMAGED = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    NotImplementedError,
-    ArithmeticError,
-    MemoryError,
-)
 
 
 class Entry(NamedTuple):
@@ -86,17 +77,14 @@ def writing(storage: Storage, replica: str, checkpoint: str, manifest: Manifest)
 
 def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
     """Return the manifest of a checkpoint, or None if it does not exist or is damaged."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         with storage.open(manifest_uri(replica, checkpoint)) as stream:
             data = stream.read()
     except FileNotFoundError:
         return None
     try:
-        return _decoded(parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False))
-    except DAMAGED:
+        return _decoded(parquet_files.decoded(data))
+    except parquet_files.Damaged:
         return None
 
 
@@ -107,7 +95,6 @@ def remove(storage: Storage, replica: str, checkpoint: str) -> None:
 
 def _encoded(manifest: Manifest) -> bytes:
     import pyarrow as pa
-    from pyarrow import parquet
 
     rows = [
         *((path, *entry, None, None) for path, entry in manifest.entries.items()),
@@ -126,22 +113,28 @@ def _encoded(manifest: Manifest) -> bytes:
         "metadata_length": str(manifest.metadata.length),
         "metadata_crc32c": str(manifest.metadata.crc32c),
     }
-    table = pa.table(columns).replace_schema_metadata(described)
-    sink = pa.BufferOutputStream()
-    parquet.write_table(table, sink)
-    return bytes(sink.getvalue())
+    return parquet_files.encoded(pa.table(columns).replace_schema_metadata(described))
 
 
 def _decoded(table: Any) -> Manifest:
-    columns, described = table.to_pydict(), table.schema.metadata
-    nothing = [None] * table.num_rows
-    rows = zip(*(columns.get(name, nothing) for name in _COLUMNS), strict=True)
     entries: dict[str, Entry] = {}
     members: dict[str, Member] = {}
-    for path, extent, length, crc32c, written, pack, offset in rows:
+    for path, extent, length, crc32c, written, pack, offset in zip(
+        *parquet_files.columns(table, _COLUMNS), strict=True
+    ):
         if pack is None:
             entries[path] = Entry(extent, length, crc32c, written)
         else:
             members[path] = Member(pack, offset, length, crc32c)
-    metadata = Digest(int(described[b"metadata_length"]), int(described[b"metadata_crc32c"]))
-    return Manifest(int(described[b"checkpoint_id"]), metadata, entries, members)
+    checkpoint_id, metadata = _described(table)
+    return Manifest(checkpoint_id, metadata, entries, members)
+
+
+def _described(table: Any) -> tuple[int, Digest]:
+    """Return the ID of the checkpoint and the digest of its `_metadata`, or raise `Damaged`."""
+    fields = table.schema.metadata or {}
+    try:
+        metadata = Digest(int(fields[b"metadata_length"]), int(fields[b"metadata_crc32c"]))
+        return int(fields[b"checkpoint_id"]), metadata
+    except (KeyError, ValueError) as error:
+        raise parquet_files.Damaged("the description of the checkpoint is incomplete") from error

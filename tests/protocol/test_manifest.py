@@ -1,6 +1,10 @@
-"""A manifest that is damaged vouches for nothing, whatever pyarrow raises for it."""
+"""A damaged manifest or journal vouches for nothing, whatever pyarrow makes of it."""
 
 from __future__ import annotations
+
+import random
+import struct
+import time
 
 import pyarrow as pa
 import pytest
@@ -18,13 +22,17 @@ MANIFEST = Manifest(
 COLUMNS = ["path", "extent", "length", "crc32c"]
 
 
+JOURNAL = "copied-1-a-000000.parquet"
+ROWS = 5_000_000
+
+
 @pytest.fixture
 def storage() -> MemoryStorage:
     return MemoryStorage()
 
 
 def parquet_with_dates_out_of_range() -> bytes:
-    """A file of which a damaged schema says that it holds dates: Python has none so late."""
+    """Return a file whose damaged schema has dates for which Python has no values."""
     days = pa.array([2**31 - 1], pa.int32()).view(pa.date32())
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.table(dict.fromkeys(COLUMNS, days)), sink)
@@ -62,3 +70,94 @@ def test_a_manifest_for_which_pyarrow_raises_is_none(
     manifest.write(storage, ROOT, "chk-7", MANIFEST)
     monkeypatch.setattr(parquet, "ParquetFile", fail)
     assert manifest.read(storage, ROOT, "chk-7") is None
+
+
+def parquet_of_many_rows() -> bytes:
+    """Return a small file with millions of equal rows, as a damaged footer may announce them."""
+    path = pa.DictionaryArray.from_arrays(pa.array([0] * ROWS, pa.int32()), ["shared/a"])
+    nulls = {name: pa.nulls(ROWS, pa.int64()) for name in COLUMNS[1:]}
+    described = {"checkpoint_id": "7", "metadata_length": "100", "metadata_crc32c": "1"}
+    sink = pa.BufferOutputStream()
+    table = pa.table({"path": path, **nulls}).replace_schema_metadata(described)
+    parquet.write_table(table, sink, store_schema=False)
+    return bytes(sink.getvalue())
+
+
+def test_a_file_with_more_rows_than_its_size_can_hold_is_damaged_and_not_decoded(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = parquet_of_many_rows()
+    assert len(data) < ROWS
+    storage.put(manifest.manifest_uri(ROOT, "chk-7"), lambda: [data])
+    storage.put(f"{ROOT}/.cpreplicate/{JOURNAL}", lambda: [data])
+    decoded: list[str] = []
+
+    class Watched(parquet.ParquetFile):
+        def read(self, *_: object, **__: object) -> None:
+            decoded.append("decoded")
+
+    monkeypatch.setattr(parquet, "ParquetFile", Watched)
+    assert manifest.read(storage, ROOT, "chk-7") is None
+    assert journal.read(storage, ROOT, JOURNAL).paths == frozenset()
+    assert decoded == []
+
+
+def test_a_file_that_announces_columns_larger_than_its_size_can_hold_is_damaged(
+    storage: MemoryStorage,
+) -> None:
+    sink = pa.BufferOutputStream()
+    path = ["a" * 10_000_000]
+    parquet.write_table(pa.table({"path": path}), sink, compression="zstd")
+    storage.put(f"{ROOT}/.cpreplicate/{JOURNAL}", lambda: [bytes(sink.getvalue())])
+    assert journal.read(storage, ROOT, JOURNAL).paths == frozenset()
+
+
+def test_many_paths_that_compress_well_are_within_the_bounds(storage: MemoryStorage) -> None:
+    writer = journal.JournalWriter(storage, ROOT)
+    paths = [f"shared/{'a' * 200}{number:07d}" for number in range(200_000)]
+    writer.plan(paths)
+    [part] = [status.name for status in storage.list(f"{ROOT}/.cpreplicate")]
+    assert journal.read(storage, ROOT, part).planned == frozenset(paths)
+
+
+def test_a_changed_byte_in_a_page_makes_the_whole_manifest_damaged(storage: MemoryStorage) -> None:
+    manifest.write(storage, ROOT, "chk-7", MANIFEST)
+    path = manifest.manifest_uri(ROOT, "chk-7")
+    with storage.open(path) as stream:
+        data = stream.read()
+    changed = data.replace(b"shared/a", b"shared/b", 1)
+    storage.put(path, lambda: [changed])
+    assert manifest.read(storage, ROOT, "chk-7") is None
+
+
+def test_a_manifest_of_0_2_0_without_packs_and_checksums_is_read(storage: MemoryStorage) -> None:
+    columns = {
+        "path": pa.array(["shared/a", "chk-7/b"]),
+        "extent": pa.array([90, 1]),
+        "length": pa.array([100, 1]),
+        "crc32c": pa.array([5, None], pa.uint32()),
+        "written": pa.array([True, True]),
+    }
+    described = {"checkpoint_id": "7", "metadata_length": "100", "metadata_crc32c": "1"}
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table(columns).replace_schema_metadata(described), sink)
+    storage.put(manifest.manifest_uri(ROOT, "chk-7"), lambda: [bytes(sink.getvalue())])
+    assert manifest.read(storage, ROOT, "chk-7") == MANIFEST
+
+
+def test_several_damaged_bytes_give_a_manifest_or_none_within_seconds(
+    storage: MemoryStorage,
+) -> None:
+    manifest.write(storage, ROOT, "chk-7", MANIFEST)
+    path = manifest.manifest_uri(ROOT, "chk-7")
+    with storage.open(path) as stream:
+        data = stream.read()
+    footer = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
+    for seed in range(300):
+        draw, damaged = random.Random(seed), bytearray(data)
+        for position in draw.choices(range(footer if seed % 2 else 0, len(data)), k=6):
+            damaged[position] = draw.choice([0x7F, 0xFF, draw.randrange(256)])
+        storage.put(path, lambda damaged=damaged: [bytes(damaged)])
+        began = time.monotonic()
+        manifest.read(storage, ROOT, "chk-7")
+        assert time.monotonic() - began < 10, f"seed {seed}"
