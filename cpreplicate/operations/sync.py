@@ -285,7 +285,7 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
         pending.appear()
     undeleted, warnings = _clean_up(plan, run, written.unused_packs)
     if not undeleted and not warnings:
-        _forget_journal(plan, run, journal, listed)
+        warnings = _forget_journal(plan, run, journal, listed)
     return _Done(plan, undeleted, warnings)
 
 
@@ -373,8 +373,8 @@ def _clean_up(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Carry out step 6: delete the old `_metadata` first, then files and `unused_packs`.
 
-    Returns what was put off, and warnings of what could not be deleted. Raises `Refused` if a
-    checkpoint to be withdrawn is another program's by now.
+    Returns what was put off, and warnings of what could not be deleted. Nothing that fails here is
+    an error: the checkpoint is committed.
     """
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
@@ -388,6 +388,12 @@ def _clean_up(
         warning = (
             f"{error}. {plan.checkpoint} was committed before that. Files that were to be deleted"
             " are left to `sweep`"
+        )
+        return (), (warning,)
+    except Refused as error:
+        warning = (
+            f"{error}. {plan.checkpoint} was committed before that. Old checkpoints and their files"
+            " were left as they are"
         )
         return (), (warning,)
     except OSError as error:
@@ -424,17 +430,33 @@ def _kept_beside(plan: Plan, run: Run) -> list[str]:
 
 def _forget_journal(
     plan: Plan, run: Run, journal: JournalWriter, listed: manifest.Manifest
-) -> None:
-    """Remove the journal, unless runs that died left files that only it names."""
+) -> tuple[str, ...]:
+    """Remove the journal, unless runs that died left files that only it names.
+
+    Returns a warning if these files cannot be listed. The journal stays then. It does no harm: the
+    next run that commits takes it over.
+    """
+    try:
+        is_needed = _names_left_over(plan, run, listed)
+    except (OSError, Refused) as error:
+        warning = (
+            f"{error}. {plan.checkpoint} was committed before that. Files of earlier runs were not"
+            " looked for, and the journal of this run stays until a later run removes it"
+        )
+        return (warning,)
+    if not is_needed:
+        with suppress(OSError):
+            journal.remove()
+    return ()
+
+
+def _names_left_over(plan: Plan, run: Run, listed: manifest.Manifest) -> bool:
+    """Return whether there are files of runs that died which no manifest names."""
     left = _left_over(plan, run)
     manifests = [run.vouched.manifests.get(name) for name in _kept_beside(plan, run)]
     known = set(listed.entries).union(*(kept.entries for kept in manifests if kept is not None))
     present = run.replica.present(uri.directories(left))
-    if any(is_written(path, left) and path not in known for path in present):
-        return
-    # A journal that stays does no harm: the next run that commits takes it over.
-    with suppress(OSError):
-        journal.remove()
+    return any(is_written(path, left) and path not in known for path in present)
 
 
 def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]:

@@ -46,7 +46,7 @@ from tests.support.encoder import (
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
-from tests.support.replicas import FILES, NEXT
+from tests.support.replicas import FILES, NEXT, recorded, synced
 from tests.support.tracing import Tracing
 
 FOLDERS = sorted(folder.name for folder in corpus.ROOT.iterdir())
@@ -189,6 +189,49 @@ def test_where_an_old_metadata_cannot_be_withdrawn_none_of_its_files_is_deleted(
     assert pair.verified(f"chk-{first}").restorable
     assert pair.sync(second).plan.dropped == (f"chk-{first}",)
     assert [path.name for path in pair.replica.glob("chk-*")] == [f"chk-{second}"]
+
+
+def test_a_file_where_a_directory_belongs_seen_after_the_commit_is_a_warning(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    recorded(replica, "taskowned/x")
+    source = write_checkpoint(tmp_path / "dcA", 2, NEXT)
+
+    def put_a_file(line: str) -> None:
+        if line.startswith("committed "):
+            (replica / "taskowned").write_text("another program's")
+
+    request = SyncRequest(
+        f"file:{source}", f"file:{tmp_path}/dcB", execution=ExecutionOptions(runner="inline")
+    )
+    report = sync(request, put_a_file)
+    assert report.committed
+    [warning] = report.warnings
+    assert f"{replica}/taskowned is a file where a replica has a directory" in warning
+    assert "chk-2 was committed before that" in warning
+    assert (replica / "taskowned").read_text() == "another program's"
+    assert list((replica / ".cpreplicate").glob("copied-*"))
+
+
+def test_an_old_metadata_that_another_program_replaced_after_the_commit_stays_with_a_warning(
+    tmp_path,
+):
+    replica = synced(tmp_path, {1: FILES})
+    source = write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    old = replica / "chk-1" / "_metadata"
+
+    def replace_the_old_one(line: str) -> None:
+        if line.startswith("committed "):
+            old.write_bytes(b"of a job")
+
+    request = SyncRequest(
+        f"file:{source}", f"file:{tmp_path}/dcB", execution=ExecutionOptions(runner="inline")
+    )
+    report = sync(request, replace_the_old_one)
+    assert report.committed
+    [warning] = report.warnings
+    assert f"{old} is not the one that cpreplicate wrote. Nothing was deleted" in warning
+    assert old.read_bytes() == b"of a job"
+    assert all((replica / path).exists() for path in FILES)
 
 
 def test_two_checkpoints_are_kept_when_asked_for(pair):
