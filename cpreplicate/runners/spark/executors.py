@@ -15,14 +15,12 @@ from typing import NamedTuple
 
 from cpreplicate import __version__
 from cpreplicate.storage import Sides
+from cpreplicate.storage.backends import objects
 
 _CLIENTS = {
     **dict.fromkeys(("hdfs", "viewfs"), "hdfs-native"),
     **dict.fromkeys(("webhdfs", "swebhdfs"), "requests"),
-    **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3fs"),
-    "gs": "gcsfs",
-    "abfs": "adlfs",
-    "oss": "ossfs",
+    **{scheme: objects.PACKAGES[protocol] for scheme, protocol in objects.PROTOCOLS.items()},
 }
 
 

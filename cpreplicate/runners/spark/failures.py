@@ -16,6 +16,9 @@ _REASONS = [
     re.compile(r"Job aborted due to stage failure:\s*([^\n]+)"),
     re.compile(r"([^\n]+)"),
 ]
+# A traceback of Python, in which Spark 4.1 and later wrap the exception of a worker: its frames are
+# indented, and the exception follows them.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+([^\s][^\n]*)")
 _LONGEST_REASON = 300  # characters
 
 
@@ -45,9 +48,16 @@ def is_mistake(error: Exception) -> bool:
 
 
 def reason(error: Exception | None) -> str:
-    """Return the most specific line of an exception of Spark."""
+    """Return the most specific line of an exception of Spark.
+
+    If a Python worker raised an exception, this is the last line of its last traceback.
+    """
+    text = str(error)
+    tracebacks = _TRACEBACK.findall(text)
+    if tracebacks:
+        return str(tracebacks[-1]).strip()[:_LONGEST_REASON]
     for pattern in _REASONS:
-        match = pattern.search(str(error))
+        match = pattern.search(text)
         if match is not None:
             return match[1].strip()[:_LONGEST_REASON]
     return type(error).__name__

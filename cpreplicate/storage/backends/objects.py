@@ -32,7 +32,7 @@ PROTOCOLS = {
     **dict.fromkeys(("abfs", "abfss"), "abfs"),
     "oss": "oss",
 }
-_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
 _EXCLUSIVE: dict[str, dict[str, Any]] = {  # how a put is told to fail where an object is
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
@@ -234,7 +234,7 @@ def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
         cls = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         raise UsageError(
-            f"{protocol}: needs `pip install {_PACKAGES[protocol]}`, here and on every executor"
+            f"{protocol}: needs `pip install {PACKAGES[protocol]}`, here and on every executor"
         ) from error
     given: dict[str, Any] = {
         key: value

@@ -6,6 +6,7 @@ import pytest
 
 from cpreplicate.runners.spark.executors import Differs, Needs, check, needs
 from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.backends import objects
 
 
 def test_an_executor_like_the_driver_passes():
@@ -20,6 +21,11 @@ def test_it_is_asked_for_the_clients_of_the_storages_that_the_batches_name():
     hadoop = Sides(Side(hdfs_client="hadoop"), Side(hdfs_client="hadoop"))
     assert "hdfs-native" not in dict(needs(["hdfs"], hadoop).versions)
     assert "hdfs-native" not in dict(needs(["file"], Sides()).versions)
+
+
+@pytest.mark.parametrize("scheme", objects.PROTOCOLS)
+def test_executors_must_have_the_client_of_every_object_store_that_is_supported(scheme):
+    assert objects.PACKAGES[objects.PROTOCOLS[scheme]] in dict(needs([scheme], Sides()).versions)
 
 
 @pytest.mark.parametrize("name", ["Python", "cpreplicate", "hdfs-native"])

@@ -35,6 +35,10 @@ BATCH_FAILED = of_a_worker(
     " broken"
 )
 MISTAKE = of_a_worker("TypeError: 'int' object is not iterable")
+CAUSED = of_a_worker(
+    "KeyError: 'k'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    raise\nOSError: broken'
+)
 LOST_TASK = Exception(
     f"{CALL}: org.apache.spark.SparkException: Job aborted due to stage failure: \nAborting TaskSet"
     " 1.0.\nMost recent failure:\nLost task 1.1 in stage 1.0 (TID 13) (host executor 3):"
@@ -87,6 +91,13 @@ def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
+        (MISTAKE, "TypeError: 'int' object is not iterable"),
+        (CAUSED, "OSError: broken"),
+        (
+            BATCH_FAILED,
+            "cpreplicate.runners.spark.failures.BatchFailed: 1 of 2 files, first hdfs://b/t:"
+            " OSError: broken",
+        ),
         (LOST_TASK, 'java.io.IOException: Cannot run program "./environment/bin/python"'),
         (ABORTED, "no executor came"),
         (GONE, "Answer from Java side is empty"),
