@@ -97,7 +97,7 @@ def _reached_through(disk: SimulatedDisk, storage: StorageWrapper) -> Iterator[N
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(inline, "_PAUSE", 0.0)
-        patch.setattr(retry, "_LONGEST_PAUSE", 0.0)
+        patch.setattr(retry, "PAUSES", retry.Pauses(first=0.0, longest=0.0))
         yield
 
 

@@ -257,7 +257,7 @@ class Ended(NamedTuple):
 _IMPATIENT = """
 from cpreplicate.cli import main
 from cpreplicate.storage.wrappers import retry
-retry._LONGEST_PAUSE = 0.2
+retry.PAUSES = retry.Pauses(first=0.2, longest=0.2)
 main()
 """
 

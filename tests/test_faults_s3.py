@@ -37,7 +37,7 @@ SHARED = f"/{JOB}/shared/"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(retry, "PAUSES", retry.Pauses(first=0.2, longest=0.2))
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ MAGIC = 0x4960672D
 MASTER_STATE_MAGIC = 0xC96B1696
 VERSIONS = range(2, 7)
 _DEEPEST = 16  # Flink nests a handle twice at most; a hostile file could nest it a million times
-_FLUSH = 65_536  # handles; it limits what a flush copies, and so do the bytes that they span
+# Handles between two flushes; limits what a flush copies, and so do the bytes that they span.
+FLUSH = 65_536
 _FLUSH_BYTES = 2 << 20
 _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
 _MODES = (0, 1, 2)  # split, union, broadcast
@@ -42,19 +43,22 @@ class _Shape(NamedTuple):
 _NO_FILE = _Shape(0, None, 0, 0)
 
 
-def decode(data: bytes | BinaryIO, base_uri: str, window: int = WINDOW) -> Metadata:
+def decode(
+    data: bytes | BinaryIO, base_uri: str, window: int = WINDOW, flush: int = FLUSH
+) -> Metadata:
     """Decode a `_metadata` that lies in the directory `base_uri`.
 
-    `data` is its bytes, or a seekable stream that is read through a window of `window` bytes. No
-    filesystem is accessed. Raises `MetadataError`, which names the byte offset, for anything that
-    Flink would not have written.
+    `data` is its bytes, or a seekable stream that is read through a window of `window` bytes. At
+    most `flush` handles are collected before they are moved to the result. No filesystem is
+    accessed. Raises `MetadataError`, which names the byte offset, for anything that Flink would not
+    have written.
     """
-    return _Decoder(data, base_uri, window).decode()
+    return _Decoder(data, base_uri, window, flush).decode()
 
 
 class _Decoder:
-    def __init__(self, data: bytes | BinaryIO, base_uri: str, window: int) -> None:
-        self._base_uri = base_uri
+    def __init__(self, data: bytes | BinaryIO, base_uri: str, window: int, flush: int) -> None:
+        self._base_uri, self._flush = base_uri, flush
         self._handles = Builder()
         self._in = Window(data, self._handles.flush, window)
         self._version = 0
@@ -433,7 +437,7 @@ class _Decoder:
             state << 8 | part,
             size,
         )
-        if self._handles.noted >= _FLUSH or start - self._handles.first >= _FLUSH_BYTES:
+        if self._handles.noted >= self._flush or start - self._handles.first >= _FLUSH_BYTES:
             self._handles.flush(self._in.buffer, self._in.base)
 
     def _run(

@@ -16,9 +16,8 @@ from cpreplicate.storage.retry_reports import RetryReports
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 
 T = TypeVar("T")
-# tries that a write gets, however slow: a write to a DataNode that died fails after some 15 seconds
+# Tries of a write, however slow: a write to a DataNode that died fails after some 15 seconds.
 _WRITES = 8
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 
 
 class Pauses(NamedTuple):
@@ -31,6 +30,9 @@ class Pauses(NamedTuple):
         """Return the seconds before a try, spread so that many threads do not call all at once."""
         pause = self.first * 2.0 ** min(number - 1, 10)
         return min(pause * random.uniform(0.5, 1.5), self.longest)
+
+
+PAUSES = Pauses(first=0.2, longest=5.0)  # where a wrapper is given none
 
 
 class _Health:
@@ -115,8 +117,7 @@ class Retrying(StorageWrapper):
                 if health.is_down_after_a_failure(self._seconds) or is_last:
                     raise self._unreachable(uri, error) from error
                 self._reports.report(uri, _reason(error), left)
-                pauses = self._pauses or Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
-                pause = pauses.before_try(tries)
+                pause = (self._pauses or PAUSES).before_try(tries)
                 time.sleep(min(pause, left) if left > 0 else pause)
             else:
                 health.succeeded()

@@ -88,10 +88,9 @@ def between(data, metadata):
 @pytest.mark.parametrize("version", range(2, 7))
 def test_a_stream_through_a_small_window_reads_as_the_whole(version, monkeypatch):
     monkeypatch.setattr(window, "MARGIN", 2048)
-    monkeypatch.setattr(decoder, "_FLUSH", 50)
     for seed in range(60):
         data = bytes(generate(seed, version, size=8).data)
-        through = decoder.decode(io.BytesIO(data), BASE, window=4096)
+        through = decoder.decode(io.BytesIO(data), BASE, window=4096, flush=50)
         assert list(through.handles) == rows(data)
 
 
