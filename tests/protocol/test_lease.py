@@ -40,9 +40,14 @@ def leave_behind(replica, **facts):
     return path
 
 
+def holder(replica):
+    """Return the number of the process that holds the lease."""
+    return json.loads((replica / ".cpreplicate" / "lease").read_text())["pid"]
+
+
 def test_a_lease_is_there_while_it_is_held_and_gone_afterwards(replica):
     with lease.acquire(f"file:{replica}", Side()):
-        assert json.loads((replica / ".cpreplicate" / "lease").read_text())["pid"] == os.getpid()
+        assert holder(replica) == os.getpid()
     assert list((replica / ".cpreplicate").iterdir()) == []
 
 
@@ -55,6 +60,7 @@ def test_a_lease_of_another_host_is_respected_until_it_expires(replica):
     leave_behind(replica, host="elsewhere", expires=time.time() - 1)
     with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
+        assert holder(replica) == os.getpid()
 
 
 def test_a_lease_of_a_process_that_died_on_this_host_is_taken_over(replica):
@@ -65,6 +71,7 @@ def test_a_lease_of_a_process_that_died_on_this_host_is_taken_over(replica):
     leave_behind(replica, **json.loads(process))
     with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
+        assert holder(replica) == os.getpid()
 
 
 def test_a_lease_of_a_process_that_died_is_respected_where_its_number_may_mean_another_process(
@@ -79,6 +86,7 @@ def test_a_lease_is_taken_over_from_a_process_whose_number_another_one_has_now(r
     leave_behind(replica, **{**own_process(), "start_time": 1})
     with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
+        assert holder(replica) == os.getpid()
 
 
 @pytest.fixture
@@ -183,13 +191,14 @@ def test_a_lease_is_respected_under_a_real_proc_with_hidepid():
 def test_a_lease_of_a_zombie_is_taken_over(replica):
     code = "import json, cpreplicate.protocol.processes as p; print(json.dumps(p.own_process()))"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    holder = json.loads(child.stdout.read())
+    process = json.loads(child.stdout.read())
     # it has ended, and nobody has collected it
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     os.kill(child.pid, 0)
-    leave_behind(replica, **holder)
+    leave_behind(replica, **process)
     with lease.acquire(f"file:{replica}", Side()) as hold:
         hold.check()
+        assert holder(replica) == os.getpid()
     child.communicate()
 
 

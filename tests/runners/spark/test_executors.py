@@ -10,6 +10,7 @@ from cpreplicate.storage.backends import objects
 
 
 def test_an_executor_like_the_driver_passes():
+    # the promise is that nothing is raised
     check(needs(["hdfs", "s3", "file"], Sides()))
 
 
