@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from cpreplicate.core import plan
+from cpreplicate.core.packs import Packing, is_pack
 from cpreplicate.operations import promote, relocate, sweep, sync, sync_plan
+from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
@@ -96,7 +98,11 @@ def any_stage(draw: Random) -> Stage:
 
 def sweeping(draw: Random) -> Scenario:
     """Runs died; what they left is old by now, and is deleted or moved to the trash."""
-    stage = any_stage(draw).complete().die().complete().die().complete().sync()
+    return swept(any_stage(draw).complete().die().complete().die().complete().sync(), draw)
+
+
+def swept(stage: Stage, draw: Random) -> Scenario:
+    """A sweep of a stage, 48 hours later."""
     stage.disk.clock.now += 48 * 3600.0
     request = sweep.SweepRequest(
         stage.replica,
@@ -130,6 +136,59 @@ def promoting(draw: Random) -> Scenario:
     )
 
 
+PACKING = Packing("on", 1 << 20)
+
+
+def packed(draw: Random, keep: int = 1, merged: bool = False) -> Stage:
+    """Return a job and its replica, into which some checkpoints were packed."""
+    stage = Stage(draw, keep=keep, merged=merged, packing=PACKING).complete().sync()
+    for _ in range(draw.randrange(2)):
+        stage.complete().sync()
+    return stage
+
+
+def first_packed(draw: Random) -> Scenario:
+    return Stage(draw, merged=draw.random() < 0.5, packing=PACKING).complete().sync_scenario()
+
+
+def incremental_packed(draw: Random) -> Scenario:
+    return packed(draw, merged=draw.random() < 0.5).complete().sync_scenario()
+
+
+def repacking(draw: Random) -> Scenario:
+    """Some packs are sparse by now, so that their members move."""
+    while True:
+        stage = packed(draw, keep=draw.choice([1, 2]))
+        for _ in range(3):
+            stage.complete()
+            if stage.diff().plan.repacks:
+                return stage.sync_scenario()
+            stage.sync()
+
+
+def died_packing(draw: Random) -> Scenario:
+    """A run died while it wrote packs, and the source may have completed another checkpoint."""
+    stage = packed(draw, merged=draw.random() < 0.5).complete().die()
+    if draw.random() < 0.5:
+        stage.complete()
+    return stage.sync_scenario()
+
+
+def keeping_two_packed(draw: Random) -> Scenario:
+    return packed(draw, keep=2).complete().sync().complete().sync_scenario()
+
+
+def packing_no_more(draw: Random) -> Scenario:
+    """Members stay where they are, and what is new is not packed."""
+    return packed(draw).complete().sync_scenario(packing=Packing("off", 1 << 20))
+
+
+def sweeping_packs(draw: Random) -> Scenario:
+    """Runs died; the packs that they left are old by now."""
+    stage = packed(draw, keep=draw.choice([1, 2])).complete().die().complete().die()
+    return swept(stage.complete().sync(), draw)
+
+
 KINDS = [
     first,
     incremental,
@@ -145,9 +204,18 @@ KINDS = [
     relocating,
     promoting,
 ]
+PACKED_KINDS = [
+    first_packed,
+    incremental_packed,
+    repacking,
+    died_packing,
+    keeping_two_packed,
+    packing_no_more,
+    sweeping_packs,
+]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *PACKED_KINDS])
 def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_running_again_completes(
     kind,
 ):
@@ -221,6 +289,47 @@ def extents_ignored() -> contextlib.AbstractContextManager[None]:
     return replacing(sync_plan, "copies_and_keeps", broken)
 
 
+def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
+    """A pack is deleted once the published checkpoint does not reference it any more."""
+
+    def broken(deletes):
+        def without_others(committed, replaced, needed, *rest):
+            kept = set(needed)
+            made = deletes(committed, replaced, kept, *rest)
+            packs = {path for each in committed for path in each.files if is_pack(path)}
+            return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs - kept)
+
+        return without_others
+
+    return replacing(sync_plan, "deletes", broken)
+
+
+def packs_deleted_before_commit() -> contextlib.AbstractContextManager[None]:
+    def broken(publish):
+        def delete_and_publish(made, run):
+            for action in made.deletes:
+                if is_pack(action.target):
+                    run.replica.storage.delete(run.replica.uri_of(action.target))
+            return publish(made, run)
+
+        return delete_and_publish
+
+    return replacing(sync, "publish", broken)
+
+
+def offsets_forgotten() -> contextlib.AbstractContextManager[None]:
+    """Kept members are referenced as if their packs began with them."""
+
+    def broken(members_of):
+        def at_the_beginning(vouched, present):
+            members = members_of(vouched, present)
+            return {path: member._replace(offset=0) for path, member in members.items()}
+
+        return at_the_beginning
+
+    return replacing(Vouched, "whole_members", broken)
+
+
 class Mutation(NamedTuple):
     """A broken protocol, the kind of run that shows it, and what is then found."""
 
@@ -234,6 +343,11 @@ MUTATIONS = {
     "delete before commit": Mutation(delete_before_commit, incremental, "missing: "),
     "non-atomic put": Mutation(non_atomic_put, first, "not understood: "),
     "extents ignored": Mutation(extents_ignored, grown_segments, "short: "),
+    "packs of other checkpoints deleted": Mutation(
+        packs_of_others_deleted, keeping_two_packed, "missing: "
+    ),
+    "packs deleted before commit": Mutation(packs_deleted_before_commit, repacking, "missing: "),
+    "offsets forgotten": Mutation(offsets_forgotten, packing_no_more, "other bytes: "),
 }
 
 

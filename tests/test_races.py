@@ -204,14 +204,10 @@ class ReplicaUnderWatch:
         """References have the order of the source's, so they are compared one by one."""
         job = self._stage.job
         pairs = zip(job.references[number], needs, strict=True)
-        copies = [
-            (there[f"file:{copy.path}"], job.bytes[source.path], copy.path)
-            for source, copy in pairs
-        ]
         return [
-            f"other bytes: {path}"
-            for data, original, path in copies
-            if data != original[: len(data)]
+            f"other bytes: {copy.path}"
+            for source, copy in pairs
+            if not checker.is_copy(source, copy, job.bytes[source.path], there[f"file:{copy.path}"])
         ]
 
 

@@ -164,8 +164,8 @@ class Replication(RuleBasedStateMachine):
                 for source, copy in zip(
                     job.references[number], checker.needs_of(there[path], local), strict=True
                 ):
-                    data = there[f"file:{copy.path}"]
-                    assert data == job.bytes[source.path][: len(data)]
+                    data, original = there[f"file:{copy.path}"], job.bytes[source.path]
+                    assert checker.is_copy(source, copy, original, data)
 
     @invariant()
     def the_newest_never_goes_back_and_verify_agrees(self) -> None:

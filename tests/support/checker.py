@@ -14,10 +14,20 @@ from typing import NamedTuple, TypeAlias
 
 
 class Need(NamedTuple):
-    """A file that a checkpoint needs: its absolute local path and its least length."""
+    """A file that a checkpoint needs: its absolute local path and its least length.
+
+    A segment needs the bytes from `position` to `extent`, and has the logical file id `segment`.
+    """
 
     path: str
     extent: int
+    position: int = 0
+    segment: str | None = None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it is a member of a pack."""
+        return self.segment is not None and "/packed/" in self.path
 
 
 Lookup: TypeAlias = Callable[[str], "int | None"]
@@ -57,6 +67,19 @@ def needs(metadata: Path, check_directories: bool = True) -> list[Need]:
 def needs_of(data: bytes, metadata: Path, check_directories: bool = True) -> list[Need]:
     """The same where the `_metadata` that lies at a local path has these bytes."""
     return _Reader(data, metadata.parent, check_directories).read()
+
+
+def is_copy(source: Need, copy: Need, original: bytes, data: bytes) -> bool:
+    """Whether a reference of a replica to a file of these bytes has what its source's has.
+
+    The `original` file at the source may have grown since, unless it was packed.
+    """
+    if source.segment is not None and source.position != copy.position:
+        return False
+    if copy.segment is None or source.segment is not None:
+        return data == original[: len(data)]
+    member = data[copy.position : copy.extent]
+    return len(member) >= source.extent and member == original
 
 
 def _length(path: str) -> int | None:
@@ -226,13 +249,13 @@ class _Reader:
             self.stream()
         elif kind == 15:
             start, size, _scope = self.i64(), self.i64(), self.i32()
-            self.need(self.utf(), start + size)
-            self.utf()
+            path = self.utf()
+            self.need(path, start + size, start, self.utf())
         else:
             assert kind in (0, 16), f"stream handle {kind}"
 
-    def need(self, path: str, extent: int) -> None:
+    def need(self, path: str, extent: int, position: int = 0, segment: str | None = None) -> None:
         local = (
             path.removeprefix("file:") if path.startswith("file:") else f"{self.directory}/{path}"
         )
-        self.needs.append(Need(os.path.normpath(local), extent))
+        self.needs.append(Need(os.path.normpath(local), extent, position, segment))

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from cpreplicate.core.packs import Packing
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations import verify
@@ -41,7 +42,7 @@ LATER = 2 * lease.SECONDS  # by then the lease of a run that died has expired
 UNFINISHED = re.compile(rf"/{re.escape(TEMPORARY)}[^/]*$|/\.cpreplicate/lease")
 LEFTOVER = re.compile(
     rf"(.*/)?{re.escape(TEMPORARY)}[^/]*"  # a file that was not whole
-    r"|(shared|taskowned|foreign|chk-\d+)/.*(?<!/_metadata)"  # an orphan
+    r"|(shared|taskowned|foreign|packed|chk-\d+)/.*(?<!/_metadata)"  # an orphan
     r"|\.cpreplicate/(lease.*|chk-\d+\.(parquet|json)|copied-.*)"
 )
 
@@ -212,7 +213,7 @@ class Judge:
         lacking = [
             path
             for path, data in self.complete.items()
-            if not _own(path) and there.get(path) != data
+            if not _own(path) and not _is_as(path, there.get(path), data)
         ]
         more = [path for path in there if path not in self.complete and not self._is_leftover(path)]
         return [f"not as it should be: {path}" for path in lacking] + [
@@ -224,7 +225,8 @@ class Judge:
 
     def _is_known(self, path: str, data: bytes) -> bool:
         is_own = _own(path) or TEMPORARY in path
-        return is_own or data in (self._before.get(path), self.complete.get(path))
+        known = (self._before.get(path), self.complete.get(path))
+        return is_own or any(_is_as(path, data, other) for other in known)
 
     def _committed(self, there: Mapping[str, bytes]) -> dict[int, str]:
         found = re.compile(rf"{re.escape(self.replica)}/chk-(\d+)/_metadata")
@@ -238,14 +240,11 @@ class Judge:
         """References have the order of the source's, so they are compared one by one."""
         needs = checker.needs_of(there[path], Path(path.removeprefix("file:")))
         pairs = zip(self.scenario.job.references[number], needs, strict=True)
-        copies = [
-            (there[f"file:{copy.path}"], self.scenario.job.bytes[source.path], copy)
-            for source, copy in pairs
-        ]
+        originals = self.scenario.job.bytes
         return [
             f"other bytes: {copy.path}"
-            for data, original, copy in copies
-            if data != original[: len(data)]
+            for source, copy in pairs
+            if not checker.is_copy(source, copy, originals[source.path], there[f"file:{copy.path}"])
         ]
 
     def _disagreement(
@@ -288,6 +287,29 @@ def _own(path: str) -> bool:
     return "/.cpreplicate/" in path
 
 
+def _is_as(path: str, data: bytes | None, other: bytes | None) -> bool:
+    """Whether a file is as another run leaves it, whatever the names of packs.
+
+    What a pack holds is judged by the references to it.
+    """
+    if data == other or "/packed/" in path:
+        return True
+    if data is None or other is None or not path.endswith("/_metadata"):
+        return False
+    try:
+        return _without_packs(path, data) == _without_packs(path, other)
+    except (AssertionError, LookupError, ValueError):
+        return False
+
+
+def _without_packs(path: str, data: bytes) -> list[tuple[str, int, int, str | None]]:
+    """What a `_metadata` references: packed files by their logical paths and lengths."""
+    return [
+        ("packed", need.extent - need.position, 0, need.segment) if need.is_packed else need
+        for need in checker.needs_of(data, Path(path.removeprefix("file:")))
+    ]
+
+
 def _faults(path: str, there: Mapping[str, bytes]) -> list[str]:
     def length_of(local: str) -> int | None:
         data = there.get(f"file:{local}")
@@ -305,7 +327,12 @@ class Stage:
     """
 
     def __init__(
-        self, draw: Random, keep: int = 1, foreign: bool = False, merged: bool = False
+        self,
+        draw: Random,
+        keep: int = 1,
+        foreign: bool = False,
+        merged: bool = False,
+        packing: Packing | None = None,
     ) -> None:
         self.draw = draw
         self.disk = SimulatedDisk(links=draw.random() < 0.5)
@@ -313,7 +340,11 @@ class Stage:
         self.job = SimulatedJob(self.disk, draw)
         self.last = 0
         self._kinds = {"foreign": foreign, "merged": merged}
-        self._options = {"keep": keep, "paths": draw.choice(["auto", "relative", "absolute"])}
+        self._options = {
+            "keep": keep,
+            "paths": draw.choice(["auto", "relative", "absolute"]),
+            "packing": packing or Packing("off", 1 << 20),
+        }
 
     @property
     def replica(self) -> str:
@@ -341,6 +372,11 @@ class Stage:
         with running_on(self.disk):
             sync_operation.sync(self.request(**options), silent)
         return self
+
+    def diff(self) -> sync_operation.Report:
+        """The plan of the next sync."""
+        with running_on(self.disk):
+            return sync_operation.diff(self.request())
 
     def die(self, leaving: str = "") -> Stage:
         """A sync dies at some point, or at one when a file with such a name was there.
