@@ -202,17 +202,22 @@ def _compare_content(
     manifests: Collection[Manifest],
     notify: Notify,
 ) -> tuple[dict[str, bool], tuple[str, ...]]:
-    """Return as `_compare` for files and for members of packs."""
+    """Return as `_compare` for files and for members of packs.
+
+    A pack that was copied whole, from a replica that was the source, has a CRC32C of its own.
+    """
+    crcs = _crcs(manifests)
+    packs = {path for path in checkpoint.packs if (path, present.get(path)) not in crcs}
     lengths = {
         path: present[path]
         for path in checkpoint.files
-        if path in present and path not in checkpoint.packs and content.takes(path)
+        if path in present and path not in packs and content.takes(path)
     }
-    compared, unknown = _compare(replica, lengths, _crcs(manifests), notify)
+    compared, unknown = _compare(replica, lengths, crcs, notify)
     members = {
         path: member
         for path, member in checkpoint.members.items()
-        if member.pack in present and content.takes(path)
+        if member.pack in present and member.pack in packs and content.takes(path)
     }
     if not members:
         return compared, unknown

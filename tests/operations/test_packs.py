@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -475,3 +476,30 @@ def test_random_rounds_converge(tmp_path):
             for place in job.places(int(path.parent.name[4:])).values()
         }
         assert set(job.packs) == referenced
+
+
+def test_damage_in_a_replica_of_a_packed_replica_is_detected(packed, tmp_path):
+    third = f"file:{tmp_path}/dcC"
+    sync(replace(packed.request(), source=f"file:{packed.replica}", target_root=third), silent)
+    copy = Packed(tmp_path)
+    copy.replica = tmp_path / "dcC" / JOB
+    copy.flip(1, "shared/c")
+    assert copy.verified(NOTHING).restorable
+    assert copy.verified().corrupt == (f"packed/{copy.pack.name}",)
+
+
+def test_a_packed_replica_is_a_source_like_any_other(packed, tmp_path):
+    packed.next(2, MOST)
+    third = f"file:{tmp_path}/dcC"
+    request = replace(packed.request(), source=f"file:{packed.replica}", target_root=third)
+    for packing in (OFF, ON):
+        report = sync(replace(request, packing=packing), silent)
+        assert report.committed == (packing is OFF)
+        assert sync(replace(request, packing=packing), silent).plan.empty
+    copy = Packed(tmp_path)
+    copy.replica, copy.files = tmp_path / "dcC" / JOB, packed.files
+    packed.replica.rename(tmp_path / "gone")
+    assert checker.faults(copy.replica) == []
+    verified = copy.verified()
+    assert verified.restorable
+    assert verified.uncompared == ()
