@@ -187,18 +187,22 @@ def _claim(run: Run) -> State:
 def _capped(report: Report, state: State, request: SyncRequest) -> Report:
     """Return the report. Raise `TooManyDeletes` if more is to be deleted than is allowed.
 
-    A pack counts as its members.
+    A pack counts as its members. What the new checkpoint needs is not deleted: it only moves, or is
+    copied again.
     """
+    plan = report.plan
     members: dict[str, set[str]] = {}
     for committed in state.committed:
         for path, member in committed.members.items():
             members.setdefault(member.pack, set()).add(path)
     files = {path for committed in state.committed for path in committed.files}
-    count = sum(len(members.get(path, "1")) for path in files)
-    deletes = sum(len(members.get(action.target, "1")) for action in report.plan.deletes)
+    count = sum(len(members.get(path, {path})) for path in files)
+    needed = {action.target for action in (*plan.copies, *plan.repacks, *plan.keeps)}
+    gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
+    deletes = sum(map(len, gone))
     if request.max_delete is not None and not request.max_delete.allows(deletes, count):
         raise TooManyDeletes(
-            f"{deletes} of the {count} files of {report.plan.replica} would be deleted, but"
+            f"{deletes} of the {count} files of {plan.replica} would be deleted, but"
             f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
             " If that is right, give a higher --max-delete",
             report,

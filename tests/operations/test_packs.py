@@ -503,3 +503,13 @@ def test_a_packed_replica_is_a_source_like_any_other(packed, tmp_path):
     verified = copy.verified()
     assert verified.restorable
     assert verified.uncompared == ()
+
+
+def test_members_that_move_or_are_copied_again_do_not_count_as_deleted(packed):
+    packed.write(2, FEW)
+    assert packed.sync(max_delete=Cap(5)).committed
+    packed.check()
+    for name in packed.packs:
+        (packed.replica / "packed" / name).write_bytes(b"damaged")
+    assert packed.sync(max_delete=Cap(0)).committed
+    packed.check()
