@@ -316,9 +316,11 @@ def _commit(plan: Plan, run: Run, stack: ExitStack) -> Publication | None:
 
 def _changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
     """Yield the paths that the plan writes or deletes; of packs what their paths begin with."""
-    for action in (*plan.copies, *plan.deletes):
+    for action in plan.copies:
         if action.target not in plan.packed:
             yield action.target
+    for action in plan.deletes:
+        yield action.target
     if plan.packed or plan.repacks:
         yield journal.pack_stem
 
@@ -422,7 +424,18 @@ def _left_over(plan: Plan, run: Run) -> set[str]:
     These are left by runs that died.
     """
     left = run.vouched.left_over(_kept_beside(plan, run))
-    return left - {action.target for action in plan.actions}
+    return left.difference(_named_paths(plan))
+
+
+def _named_paths(plan: Plan) -> Iterator[str]:
+    """Yield the paths of the files that the plan copies, keeps and deletes, and of kept packs."""
+    for action in (*plan.copies, *plan.keeps):
+        if action.target not in plan.packed and action.target not in plan.members:
+            yield action.target
+    for member in plan.members.values():
+        yield member.pack
+    for action in plan.deletes:
+        yield action.target
 
 
 def _kept_beside(plan: Plan, run: Run) -> list[str]:

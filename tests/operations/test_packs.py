@@ -513,3 +513,17 @@ def test_members_that_move_or_are_copied_again_do_not_count_as_deleted(packed):
         (packed.replica / "packed" / name).write_bytes(b"damaged")
     assert packed.sync(max_delete=Cap(0)).committed
     packed.check()
+
+
+def test_a_file_that_becomes_a_member_is_recorded_until_it_is_deleted(job):
+    job.sync(packing=OFF)
+    truncated = job.replica / "shared" / "a"
+    truncated.write_bytes(b"short")
+    report = job.sync(async_deletes=True)
+    assert report.plan.packed == {"shared/a"}
+    assert truncated.exists()
+    job.next(2, MOST, async_deletes=True)
+    job.next(3, {"shared/z": 3}, async_deletes=True)
+    aged(job.replica)
+    job.sweep(max_delete=Cap(1, is_share=True))
+    assert not truncated.exists()
