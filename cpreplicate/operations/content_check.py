@@ -5,7 +5,7 @@ Used for `--check-content`, and in adopted directories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,16 +22,16 @@ DIFFERS = "damaged: its content is not the recorded one"
 EQUAL = "was here before, equal to the source's"
 
 
-def without_damaged(
+def damaged(
     plan: Plan, replica: Replica, vouched: Mapping[str, Vouch], runner: Runner, notify: Notify
-) -> Plan:
-    """Read each kept file, and return the plan that copies those that differ from their record.
+) -> frozenset[str]:
+    """Read each kept file, and return the targets of those that differ from their record.
 
     Raises `CopyFailed` if one cannot be read.
     """
     kept, members = (*plan.keeps, *plan.repacks), {**plan.members, **plan.moving}
     if not kept:
-        return plan
+        return frozenset()
     notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
     reads = [_read(action, members.get(action.target), replica) for action in kept]
     outcomes = {outcome.target: outcome for outcome in runner.run(reads)}
@@ -45,15 +45,16 @@ def without_damaged(
             f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
             f" Make them readable or remove them, and run again. {some(unread)}"
         )
-    damaged = {
+    different = frozenset(
         action.target
         for action in kept
         if outcomes[replica.uri_of(action.target)].crc32c
         != (members.get(action.target) or vouched[action.target]).crc32c
-    }
-    if damaged:
-        notify(f"{len(damaged)} kept files differ from their recorded CRC32C and are copied again")
-    return _copying(plan, damaged)
+    )
+    if different:
+        count = len(different)
+        notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
+    return different
 
 
 def _read(kept: Action, member: Member | None, replica: Replica) -> Read:
@@ -63,27 +64,13 @@ def _read(kept: Action, member: Member | None, replica: Replica) -> Read:
     return Read(target, member.length, replica.uri_of(member.pack), member.offset)
 
 
-def _copying(plan: Plan, targets: set[str]) -> Plan:
-    """Return the plan that copies these kept files again, packed ones into new packs."""
-    again = tuple(
-        action._replace(action="copy", reason=DIFFERS)
-        for action in (*plan.keeps, *plan.repacks)
-        if action.target in targets
+def explained(plan: Plan, targets: Container[str]) -> Plan:
+    """Return the plan with the reason why these files are copied again."""
+    copies = tuple(
+        action._replace(reason=DIFFERS) if action.target in targets else action
+        for action in plan.copies
     )
-    return replace(
-        plan,
-        copies=plan.copies + again,
-        keeps=_without(plan.keeps, targets),
-        repacks=_without(plan.repacks, targets),
-        packed=plan.packed | (targets & (plan.members.keys() | plan.moving.keys())),
-        members={path: place for path, place in plan.members.items() if path not in targets},
-        moving={path: place for path, place in plan.moving.items() if path not in targets},
-        publish=plan.publish or bool(again),
-    )
-
-
-def _without(actions: Iterable[Action], targets: set[str]) -> tuple[Action, ...]:
-    return tuple(action for action in actions if action.target not in targets)
+    return replace(plan, copies=copies)
 
 
 class Compared(NamedTuple):

@@ -332,7 +332,8 @@ def _compare_content(plan: Plan, run: Run) -> Compared:
     """
     files = run.vouched.files
     if run.request.check_content:
-        plan = content_check.without_damaged(plan, run.replica, files, run.runner, run.notify)
+        damaged = content_check.damaged(plan, run.replica, files, run.runner, run.notify)
+        plan = _copying_again(plan, damaged, run) if damaged else plan
     if not is_adopted(run.state, run.request):
         return Compared(plan, files)
     written = run.vouched.written
@@ -340,6 +341,16 @@ def _compare_content(plan: Plan, run: Run) -> Compared:
         plan, run.replica, written, run.runner, run.request.sides, run.notify
     )
     return Compared(compared.plan, {**files, **compared.vouched})
+
+
+def _copying_again(plan: Plan, damaged: frozenset[str], run: Run) -> Plan:
+    """Return the plan that follows when these kept files are damaged.
+
+    It is made anew: a pack of which too much is damaged is not needed any more, or moves.
+    """
+    run.vouched.distrust(damaged)
+    plan = make_plan(run.source_state, run.replica, run.state, run.vouched, run.request)
+    return content_check.explained(plan, damaged)
 
 
 def publish(plan: Plan, run: Run, commit: Publication) -> None:

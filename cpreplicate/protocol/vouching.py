@@ -50,6 +50,16 @@ class Vouched:
             self.files[path] = Vouch(entry.length, entry.crc32c, entry.written)
         self.members.update(listed.members)
 
+    def distrust(self, paths: Iterable[str]) -> None:
+        """Vouch no longer for the content of these files, which are damaged.
+
+        They stay recorded as written.
+        """
+        for path in paths:
+            if path in self.files:
+                self.files[path] = self.files[path]._replace(crc32c=None)
+            self.members.pop(path, None)
+
     def whole_members(self, present: Mapping[str, int]) -> dict[str, Member]:
         """Return the packed files whose pack is present with its recorded length.
 

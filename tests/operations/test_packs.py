@@ -527,3 +527,22 @@ def test_a_file_that_becomes_a_member_is_recorded_until_it_is_deleted(job):
     aged(job.replica)
     job.sweep(max_delete=Cap(1, is_share=True))
     assert not truncated.exists()
+
+
+def test_the_damaged_pack_is_deleted_when_check_content_copied_all_its_members_again(packed):
+    damaged = packed.pack
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    assert targets(packed.sync(check_content=True).plan.copies) == set(FIRST)
+    packed.check()
+    assert not damaged.exists()
+
+
+def test_members_of_a_pack_that_is_mostly_damaged_move_in_the_same_run(packed):
+    old = packed.pack
+    for name in "abcde":
+        packed.flip(1, f"shared/{name}")
+    plan = packed.sync(check_content=True).plan
+    assert targets(plan.repacks) == {"shared/f", "shared/g", "shared/h"}
+    assert not old.exists()
+    assert packed.sync().plan.empty
+    packed.check()
