@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from cpreplicate.core.packs import is_pack, stem_of
@@ -12,7 +13,6 @@ from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.storage import FileStatus
 
 
 class Vouched:
@@ -27,7 +27,7 @@ class Vouched:
         self.files: dict[str, Vouch] = {}
         self.members: dict[str, Member] = {}
         # Where two of them list one file, the later one counts.
-        for name in sorted(_vouching(state.own), key=lambda name: _written_at(state.own[name])):
+        for name in _in_order(state):
             if name.startswith(journal.PREFIX):
                 self._add_journal(journal.read(replica.storage, replica.root, name))
             else:
@@ -104,9 +104,24 @@ def _vouching(own: Iterable[str]) -> list[str]:
     return [*of_checkpoints, *journal.names(own)]
 
 
-def _written_at(status: FileStatus) -> tuple[float, bool, str]:
-    """Return a key that sorts manifests and journals by the time at which they were written.
+def _in_order(state: State) -> list[str]:
+    """Return the names of manifests and journals, in the order in which they were written.
 
-    A manifest comes after the journal of its own run if the storage's clock is coarse.
+    A manifest comes after the journal of its own run if the storage's clock is coarse. `relocate`
+    writes manifests anew: that of a checkpoint counts as no later than those of the checkpoints
+    that were published after it.
     """
-    return status.modified, not status.name.startswith(journal.PREFIX), status.name
+    times = {name: state.own[name].modified for name in _vouching(state.own)}
+    ranks: dict[str, int] = {}
+    latest = math.inf
+    for rank, checkpoint in enumerate(state.committed):
+        name = f"{checkpoint.name}{manifest.SUFFIX}"
+        if name in times:
+            latest = times[name] = min(times[name], latest)
+            ranks[name] = -rank
+
+    def key(name: str) -> tuple[float, bool, float, str]:
+        is_manifest = not name.startswith(journal.PREFIX)
+        return times[name], is_manifest, ranks.get(name, -math.inf), name
+
+    return sorted(times, key=key)

@@ -14,7 +14,7 @@ import pytest
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.plan import Cap, Plan
 from cpreplicate.errors import CopyFailed, Refused, TooManyDeletes, UsageError
-from cpreplicate.operations import sweep
+from cpreplicate.operations import relocate, sweep
 from cpreplicate.operations.sync import Report, diff, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify
@@ -546,3 +546,16 @@ def test_members_of_a_pack_that_is_mostly_damaged_move_in_the_same_run(packed):
     assert not old.exists()
     assert packed.sync().plan.empty
     packed.check()
+
+
+def test_relocating_a_replica_that_keeps_two_leaves_nothing_to_do(tmp_path):
+    job, options = Packed(tmp_path), {"keep": 2, "packing": Packing("on", 1000)}
+    large = {"shared/large": 2000}
+    job.write(1, {**FIRST, **large})
+    job.sync(**options, paths="relative")
+    job.next(2, {**FEW, **large}, **options, paths="relative")
+    done = relocate.relocate(relocate.RelocateRequest(f"file:{job.replica}", "absolute"), silent)
+    assert [each.rewritten for each in done.checkpoints] == [True, True]
+    again = job.sync(**options, paths="absolute")
+    assert again.plan.empty
+    assert not again.committed
