@@ -152,13 +152,17 @@ def copies_and_keeps(
     for checkpoint in committed:
         holder.update(dict.fromkeys(checkpoint.members, checkpoint.name))
     copies, keeps, kept_members = [], [], {}
-    for target, (source, extent, size, _) in needed.items():
+    for target, (source, extent, size, is_segment) in needed.items():
         length, vouch = present.get(target), vouched.get(target)
         if vouch is not None and vouch.crc32c is not None and length == vouch.length >= extent:
             shared = f"shared with {holder[target]}" if target in holder else None
             reason = shared or "copied by an earlier run"
             keeps.append(new_row(Action, ("keep", source, target, length, reason)))
-        elif (member := members.get(target)) is not None and member.length >= extent:
+        elif (
+            not is_segment  # a segment of a segment cannot be spelled
+            and (member := members.get(target)) is not None
+            and member.length >= extent
+        ):
             shared = f"shared with {holder[target]}" if target in holder else None
             reason = shared or "copied by an earlier run"
             kept_members[target] = member

@@ -23,6 +23,7 @@ from cpreplicate.runners import ExecutionOptions, inline
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
 from tests.support import checker
+from tests.support.encoder import Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, pattern, write_checkpoint
 from tests.support.registry import serving
@@ -559,3 +560,16 @@ def test_relocating_a_replica_that_keeps_two_leaves_nothing_to_do(tmp_path):
     again = job.sync(**options, paths="absolute")
     assert again.plan.empty
     assert not again.committed
+
+
+def test_a_member_that_the_next_checkpoint_references_by_segments_becomes_a_file(packed):
+    root = f"file:{packed.directory}/dcA/{JOB}"
+    segment = Segment(10, 80, 1, f"{root}/shared/a", "id")
+    state = Incremental(11, 2, "backend", (0, 128), 1, None, (("a.sst", segment),), ())
+    tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 2)
+    packed.write(2, FIRST)
+    (packed.directory / "dcA" / JOB / "chk-2" / "_metadata").write_bytes(encode(tree).data)
+    packed.sync()
+    (need,) = checker.needs(packed.replica / "chk-2" / "_metadata")
+    assert (need.path, need.position) == (f"{packed.replica}/shared/a", 10)
+    assert Path(need.path).read_bytes() == pattern("shared/a", 100)
