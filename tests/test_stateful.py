@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from cpreplicate.core import plan
+from cpreplicate.core.packs import Packing
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import Refused
 from cpreplicate.operations import promote, relocate, sweep, sync_plan, unseal, verify
@@ -91,14 +92,15 @@ class Replication(RuleBasedStateMachine):
         put_off=st.booleans(),
     )
     def sync(self, keep: int, paths: PathsMode, put_off: bool) -> None:
-        report = self._run(self._sync(keep, paths, put_off))
+        request = self._sync(keep, paths, put_off)
+        report = self._run(request)
         if report is None:
             assert self.sealed
             return
         assert not self.sealed
         assert self._committed(files(self.disk.snapshot(), self.replica))[-1] == self.last
         self.newest = self.last
-        again = self._run(self._sync(keep, paths, put_off))
+        again = self._run(request)
         assert again is not None
         assert again.plan.copies == ()
         assert not again.committed
@@ -189,6 +191,7 @@ class Replication(RuleBasedStateMachine):
             paths=paths,
             keep=keep,
             async_deletes=put_off,
+            packing=Packing("on" if self.draw.random() < 0.3 else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
         )
         return lambda: sync_operation.sync(request, silent)
