@@ -126,7 +126,8 @@ def relocate_held(
     for checkpoint in reversed(changed):  # the oldest first, so that the newest has the latest time
         _keep_way_back(replica, checkpoint.name)
         _replace(replica, checkpoint.name, checkpoint.rewritten, lease)
-    for checkpoint in work:
+    # The oldest first here, too: where two manifests list a file, the one written last counts.
+    for checkpoint in reversed(work):
         _carry_manifest_over(replica, checkpoint.name)
     if wrong := [checkpoint.name for checkpoint in changed if not _is_written(replica, checkpoint)]:
         for name in wrong:

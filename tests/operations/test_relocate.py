@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from random import Random
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.support.corpus import DataCentre
 from tests.support.encoder import Empty, Nested, OperatorEntry, Subtask, Tree, encode
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths, synced
+from tests.support.staging import Stage, running_on, silent
 
 
 def run(replica, **options):
@@ -224,3 +226,17 @@ def test_empty_segments_alone_make_no_replica_mixed():
     metadata = decode(encode(tree).data, "file:/dcA/job/chk-1")
     assert metadata.file_merging
     assert choose(metadata, closure(metadata), "auto").reported == "relative"
+
+
+@pytest.mark.parametrize("is_coarse", [False, True])
+def test_after_a_relocate_of_two_checkpoints_a_merged_file_that_grew_is_not_copied_again(is_coarse):
+    stage = Stage(Random(0), keep=2, merged=True)
+    if not is_coarse:
+        stage.disk.hook = lambda *_: stage.disk.clock.pass_(0.001)
+    while stage.last < 10:  # chk-9 or less, then chk-10 or more
+        stage.complete().sync(paths="relative")
+    request = stage.request(paths="absolute")
+    with running_on(stage.disk):
+        done = relocate.relocate(RelocateRequest(stage.replica, "absolute"), silent)
+        assert [each.rewritten for each in done.checkpoints] == [True, True]
+        assert sync.sync(request, silent).plan.empty
