@@ -82,6 +82,28 @@ def test_a_packed_replica_is_restored_exactly_with_the_source_gone_and_so_is_its
     assert snapshot(source.side) == before
 
 
+UNPACKED = [
+    Case("rocksdb", "NO_CLAIM", "relative"),
+    Case("three jobs", "CLAIM", "absolute"),
+    Case("changelog", "CLAIM"),
+]
+
+
+@pytest.mark.parametrize("case", UNPACKED, ids=str)
+def test_an_unpacked_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow_up(
+    flink: Flink, sources: Sources, tmp_path: Path, case: Case
+) -> None:
+    source = sources(case.source)
+    replica = sync(source.checkpoint, tmp_path / "ckpt", *PACKED, "--paths", case.paths)
+    options = ("--unpack", "--paths", case.paths, "--output", "json")
+    unpacked = json.loads(cli("relocate", replica.parent, *options).stdout)["unpacked"]
+    assert unpacked["files"] > unpacked["packs"] > 0
+    assert not (replica.parent / "packed").exists()
+    assert not any(row.get("type") == 15 for row in flink.refs(replica))
+    with moved_away(source.side):
+        assert_restores_twice(flink, replica, at(tmp_path, source.job), case.claim_mode)
+
+
 def test_a_replica_packed_ten_times_over_is_restored_exactly(flink: Flink, tmp_path: Path) -> None:
     side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
     reports = []

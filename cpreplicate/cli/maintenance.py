@@ -101,10 +101,21 @@ def sweep(
     examples=(
         "cpreplicate relocate hdfs://dcB/flink/moved/55d1...",
         "cpreplicate relocate --paths absolute hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate relocate --unpack hdfs://dcB/flink/replicas/55d1...",
     ),
-    exit_codes={**options.REPLICA_CODES, **options.STOPPED_CODES},
+    exit_codes={
+        **options.REPLICA_CODES,
+        3: "--unpack: some packed files could not be written; no _metadata was changed",
+        **options.STOPPED_CODES,
+    },
 )
 @click.argument("replica", callback=options.location)
+@groups.basic(
+    "--unpack",
+    is_flag=True,
+    help="Write the members of all packs as files of their own, then delete the packs. Needed for"
+    " Flink 1.19 and older; see docs/packs.md.",
+)
 @options.paths
 @groups.path(
     "--root",
@@ -118,12 +129,13 @@ def sweep(
     callback=options.optional_location,
     help="Where the replica was before. Default: derived from its paths.",
 )
-@options.lock_wait
+@options.runner_options
 @storage_options.target_conf
 @storage_options.access
 @options.output_options
 def relocate(
     replica: str,
+    unpack: bool,
     paths: PathsMode,
     root: str | None,
     moved_from: str | None,
@@ -145,7 +157,9 @@ def relocate(
         root=root,
         moved_from=moved_from,
         lock_wait=lock_wait,
+        unpack=unpack,
         side=storage_of(values).target_side(),
+        execution=execution_of(values),
     )
     return change_code(show_relocation(operation.relocate(request, notify), output))
 

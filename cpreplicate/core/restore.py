@@ -88,7 +88,8 @@ def warnings(metadata: Metadata, chosen: Paths, has_packs: bool = False) -> tupl
     if has_packs and metadata.version < _FIRST_OF_FLINK_2:
         texts.append(
             f"packs with metadata v{metadata.version}: only Flink 1.20 and later can restore the"
-            " replica. Use --pack off for an older Flink"
+            " replica. For an older Flink, sync with --pack off, or run `cpreplicate relocate"
+            " --unpack` on the replica"
         )
     if chosen.mode == "relative" and metadata.changelog:
         texts.append(

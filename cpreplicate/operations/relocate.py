@@ -14,16 +14,20 @@ from typing import NamedTuple
 from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import Closure, closure
 from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.packs import is_pack
 from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
 from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations import orphans
+from cpreplicate.operations import orphans, unpack
 from cpreplicate.operations.deletion import refuse_links, some
+from cpreplicate.operations.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
 from cpreplicate.protocol import publication, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, read_metadata
+from cpreplicate.protocol.vouching import Vouched
+from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import Content
 
@@ -36,7 +40,8 @@ class RelocateRequest:
     """What to rewrite and how.
 
     `root` is where Flink will find the replica, by default where it lies. `moved_from` is where it
-    was before, by default derived from the paths themselves.
+    was before, by default derived from the paths themselves. `unpack`: write the members of packs
+    as files of their own.
     """
 
     replica: str
@@ -44,7 +49,9 @@ class RelocateRequest:
     root: str | None = None
     moved_from: str | None = None
     lock_wait: float = 0.0
+    unpack: bool = False
     side: Side = field(default=Side())
+    execution: ExecutionOptions = field(default=ExecutionOptions())
 
 
 class Relocated(NamedTuple):
@@ -61,7 +68,7 @@ class Relocated(NamedTuple):
 class Relocation:
     """The result for a replica: its checkpoints, newest first.
 
-    `moved_from` are the roots that it was moved from.
+    `moved_from` are the roots that it was moved from, `unpacked` is what became of its packs.
     """
 
     replica: str
@@ -69,11 +76,15 @@ class Relocation:
     moved_from: tuple[str, ...]
     checkpoints: tuple[Relocated, ...]
     warnings: tuple[str, ...] = ()
+    unpacked: Unpacked = field(default=Unpacked())
 
 
 @dataclass(frozen=True)
 class _Work:
-    """One checkpoint as it is, and what it is rewritten to."""
+    """One checkpoint as it is, and what it is rewritten to.
+
+    `packed` are the packed files that become plain ones. With `has_packs`, it will reference packs.
+    """
 
     name: str
     file: MetadataFile
@@ -81,9 +92,14 @@ class _Work:
     layout: _Layout
     spelling: restore.Paths
     root: str
+    packed: PackedFiles | None
+    has_packs: bool
 
     def rewritten(self) -> Iterator[bytes]:
-        rewriter = restore.path_rewriter(self.closure, self.layout, self.root, self.spelling.mode)
+        mode = self.spelling.mode
+        rewriter = restore.path_rewriter(self.closure, self.layout, self.root, mode)
+        if self.packed is not None:
+            rewriter = unpack.rewriter(rewriter, self.packed, self.name, self.root, mode)
         with ExitStack() as stack:
             yield from rewrite(self.file.open(stack), self.file.metadata, rewriter)
 
@@ -108,27 +124,52 @@ def relocate(
     """Rewrite every committed checkpoint, or those named, under the lease.
 
     Each `_metadata` is replaced atomically, after all checkpoints were found complete. The former
-    ones are kept until all are replaced and read back. Raises `Refused`, having changed nothing, if
-    a file is missing, or it is not certain where it lies.
+    ones are kept until all are replaced and read back. With `unpack`, all checkpoints are
+    rewritten. Raises `Refused`, having changed nothing, if a file is missing, or it is not certain
+    where it lies.
     """
     replica = Replica(request.replica, request.side)
-    _work(replica, names, request)
+    _prepare(replica, names, request)
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
-        return relocate_held(replica, names, request, lease)
+        return relocate_held(replica, names, request, lease, notify)
 
 
 def relocate_held(
-    replica: Replica, names: Sequence[str] | None, request: RelocateRequest, lease: Lease
+    replica: Replica,
+    names: Sequence[str] | None,
+    request: RelocateRequest,
+    lease: Lease,
+    notify: Notify = lambda _line: None,
 ) -> Relocation:
     """Rewrite checkpoints as `relocate` does, under a lease that the caller holds."""
-    work = _work(replica, names, request, is_alone=True)
+    work, unpacking = _prepare(replica, names, request, is_alone=True)
+    unpacker = Unpacker(unpacking, replica, lease) if unpacking is not None else None
+    if unpacker is not None:
+        unpacker.write(request.execution, notify)
+    changed = _rewrite_all(work, replica, lease)
+    for checkpoint in work:
+        replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
+    replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
+    unpacked = unpacker.finish() if unpacker is not None else Unpacked()
+    moved = {
+        root for checkpoint in work for root in checkpoint.layout.roots if root != replica.root
+    }
+    return Relocation(
+        replica.root,
+        request.root or replica.root,
+        tuple(sorted(moved)),
+        tuple(_relocated(checkpoint, checkpoint.name in changed) for checkpoint in work),
+        _warnings(work) + unpacked.warnings,
+        unpacked,
+    )
+
+
+def _rewrite_all(work: Sequence[_Work], replica: Replica, lease: Lease) -> list[str]:
+    """Replace each `_metadata` that changes, and read it back. Return the names of these."""
     changed = [checkpoint for checkpoint in work if not _is_written(replica, checkpoint)]
     for checkpoint in reversed(changed):  # the oldest first, so that the newest has the latest time
         _keep_way_back(replica, checkpoint.name)
         _replace(replica, checkpoint.name, checkpoint.rewritten, lease)
-    # The oldest first here, too: where two manifests list a file, the one written last counts.
-    for checkpoint in reversed(work):
-        _carry_manifest_over(replica, checkpoint.name)
     if wrong := [checkpoint.name for checkpoint in changed if not _is_written(replica, checkpoint)]:
         for name in wrong:
             _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), lease)
@@ -136,23 +177,19 @@ def relocate_held(
             f"{replica.root}: {some(wrong)} did not read back as written. The former _metadata was"
             " restored. Run again"
         )
-    for checkpoint in work:
-        replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
-    replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
-    moved = {
-        root for checkpoint in work for root in checkpoint.layout.roots if root != replica.root
-    }
-    done = tuple(_relocated(checkpoint, checkpoint in changed) for checkpoint in work)
-    return Relocation(
-        replica.root, request.root or replica.root, tuple(sorted(moved)), done, _warnings(work)
-    )
+    # The oldest first here, too: where two manifests list a file, the one written last counts.
+    for checkpoint in reversed(work):
+        _carry_manifest_over(replica, checkpoint)
+    return [checkpoint.name for checkpoint in changed]
 
 
 def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
     found = (
         warning
         for checkpoint in work
-        for warning in restore.warnings(checkpoint.file.metadata, checkpoint.spelling)
+        for warning in restore.warnings(
+            checkpoint.file.metadata, checkpoint.spelling, checkpoint.has_packs
+        )
     )
     return tuple(dict.fromkeys(found))
 
@@ -185,9 +222,10 @@ def _relocated(work: _Work, changed: bool) -> Relocated:
     )
 
 
-def _work(
+def _prepare(
     replica: Replica, names: Sequence[str] | None, request: RelocateRequest, is_alone: bool = False
-) -> list[_Work]:
+) -> tuple[list[_Work], Unpacking | None]:
+    """Return what is to be rewritten, and what is to be unpacked if that was asked for."""
     seal.refuse_sealed(replica)
     state = orphans.examine(replica, is_alone)
     if is_alone:  # else another run may be writing
@@ -197,7 +235,13 @@ def _work(
         raise NotThere(
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
-    return [_one(replica, name, request) for name in committed if names is None or name in names]
+    if request.unpack:
+        names = None
+    work = [_one(replica, name, request) for name in committed if names is None or name in names]
+    packed = {one.name: one.packed for one in work if one.packed is not None}
+    if not request.unpack:
+        return work, None
+    return work, unpack.plan(replica, Vouched(replica, state), packed)
 
 
 def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
@@ -206,13 +250,18 @@ def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
     roots = (replica.root, *_former_roots(files, replica, request))
     layout = _Layout(name, roots)
     _refuse_incomplete(files, layout, replica, name)
+    packed = unpack.packed_files(file, files, layout) if request.unpack else None
+    remaining = unpack.without_packs(files, layout, packed) if packed is not None else files
+    has_packs = packed is None and any(is_pack(layout.place(path)) for path in files.files)
     return _Work(
         name,
         file,
         files,
         layout,
-        restore.choose(file.metadata, files, request.paths),
+        restore.choose(file.metadata, remaining, request.paths, has_packs),
         request.root or replica.root,
+        packed,
+        has_packs,
     )
 
 
@@ -297,11 +346,17 @@ def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
             yield piece
 
 
-def _carry_manifest_over(replica: Replica, name: str) -> None:
-    """Have the manifest name the digest of the new `_metadata`, as it names the former one's."""
-    if replica.storage.stat(replica.uri_of(_way_back(name))) is None:
+def _carry_manifest_over(replica: Replica, work: _Work) -> None:
+    """Have the manifest name the digest of the new `_metadata`, as it names the former one's.
+
+    If packed files became plain ones, now or in a run that died, it lists them so.
+    """
+    if replica.storage.stat(replica.uri_of(_way_back(work.name))) is None:
         return
-    manifest, data = replica.manifest(name), replica.metadata_bytes(name)
-    former = digest_of(_pieces(replica, _way_back(name)))
+    manifest, data = replica.manifest(work.name), replica.metadata_bytes(work.name)
+    former = digest_of(_pieces(replica, _way_back(work.name)))
     if manifest is not None and data is not None and manifest.metadata == former != data.digest:
-        replica.write_manifest(name, manifest._replace(metadata=data.digest))
+        if manifest.members and not work.has_packs:
+            plain = work.packed.plain if work.packed is not None else frozenset[str]()
+            manifest = unpack.as_plain(manifest, plain)
+        replica.write_manifest(work.name, manifest._replace(metadata=data.digest))

@@ -10,6 +10,7 @@ from cpreplicate.core.plan import total
 from cpreplicate.operations.promote import Promotion, Starting
 from cpreplicate.operations.relocate import Relocation
 from cpreplicate.operations.sweep import Sweep
+from cpreplicate.operations.unpack import Unpacked
 from cpreplicate.output import text
 from cpreplicate.output.json import verification_object
 from cpreplicate.output.streams import printable
@@ -68,6 +69,8 @@ def relocation_text(relocation: Relocation) -> str:
     ]
     if relocation.root != relocation.replica:
         facts.append(("for Flink at", relocation.root))
+    if relocation.unpacked.files or relocation.unpacked.packs:
+        facts.append(("unpacked", _unpacked(relocation.unpacked)))
     for checkpoint in relocation.checkpoints:
         outcome = "rewritten" if checkpoint.rewritten else "left as it is"
         facts.append((checkpoint.checkpoint, f"{outcome}; {checkpoint.paths}: {checkpoint.reason}"))
@@ -81,6 +84,10 @@ def relocation_text(relocation: Relocation) -> str:
         how = f"do not restore it: {restore.reason}"
     warnings = (printable(f"warning: {warning}") for warning in relocation.warnings)
     return "\n\n".join([text.columns(facts), *warnings, how])
+
+
+def _unpacked(unpacked: Unpacked) -> str:
+    return f"{unpacked.files} files, {text.size(unpacked.bytes)}; {unpacked.packs} packs deleted"
 
 
 def relocation_json(relocation: Relocation) -> str:
@@ -103,6 +110,11 @@ def relocation_json(relocation: Relocation) -> str:
             "root": relocation.root,
             "moved_from": list(relocation.moved_from),
             "checkpoints": checkpoints,
+            "unpacked": {
+                "files": relocation.unpacked.files,
+                "bytes": relocation.unpacked.bytes,
+                "packs": relocation.unpacked.packs,
+            },
             "warnings": list(relocation.warnings),
         }
     )
