@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.closure import closure, foreign_groups
+from cpreplicate.core.closure import Closure, closure, foreign_groups
 from cpreplicate.core.metadata import Handle, Metadata
-from cpreplicate.protocol.source import find, read_metadata
+from cpreplicate.core.placement import PACKED
+from cpreplicate.core.plan import Member
+from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of
 from cpreplicate.storage import Side
 
 
@@ -33,10 +35,24 @@ class OperatorSummary:
 
 
 @dataclass(frozen=True)
+class PackSummary:
+    """The packed files of a checkpoint: how many there are, and in how many packs.
+
+    `live_bytes` are those of the packed files, `dead_bytes` the other bytes of these packs.
+    """
+
+    files: int
+    packs: int
+    live_bytes: int
+    dead_bytes: int
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What a checkpoint holds.
 
-    `bytes` is about the total size of its files. `foreign` counts files of other jobs or roots.
+    `files` counts packed files, not packs. `bytes` is about their total size. `foreign` counts
+    files of other jobs or roots. `packed` is None if there are no packs.
     """
 
     checkpoint: str
@@ -48,6 +64,7 @@ class Inspection:
     bytes: int
     inline_bytes: int
     foreign: Mapping[str, int]
+    packed: PackSummary | None = None
 
 
 class ReferenceRow(NamedTuple):
@@ -66,20 +83,63 @@ class ReferenceRow(NamedTuple):
 def inspect(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
     """Return a summary of the checkpoint at `path`. Raises `NotThere`, `MetadataError`."""
     source = find(path, side)
-    metadata = read_metadata(source.checkpoint, side).metadata
-    needed = closure(metadata, remaps)
+    file = read_metadata(source.checkpoint, side)
+    metadata, needed = file.metadata, closure(file.metadata, remaps)
     handles = [handle for handle in metadata.handles if handle.kind != "directory"]
+    packed = _Packed(file, needed, source)
     return Inspection(
         checkpoint=source.checkpoint,
         checkpoint_id=metadata.checkpoint_id,
         version=metadata.version,
-        operators=_operators(metadata, handles),
+        operators=_operators(metadata, handles, packed),
         handles=len(handles),
-        files=len(needed.files),
-        bytes=needed.bytes,
+        files=len(needed.files) - len(packed.packs) + len(packed.members),
+        bytes=_bytes(needed, packed),
         inline_bytes=metadata.inline_bytes,
         foreign=foreign_groups(needed.files, source.job_root or source.checkpoint),
+        packed=_pack_summary(packed, source, side),
     )
+
+
+class _Packed:
+    """The packed files of a checkpoint that lies in a replica.
+
+    `paths` maps the first byte of a segment in the `_metadata` to the logical path of its file.
+    `members` are the places of these files, and `packs` the URIs of their packs.
+    """
+
+    def __init__(self, file: MetadataFile, needed: Closure, source: Source) -> None:
+        self.paths: dict[int, str] = {}
+        self.members: dict[str, Member] = {}
+        packs = f"{uri.join(source.root, PACKED)}/"
+        for handle, logical_id in segments_of(file):
+            pack = needed.uri_of(handle)
+            if pack.startswith(packs):
+                self.paths[handle.start] = logical_id
+                self.members[logical_id] = Member(pack, handle.position or 0, handle.size)
+        self.packs = frozenset(member.pack for member in self.members.values())
+
+    @property
+    def live_bytes(self) -> int:
+        """The bytes of the packed files."""
+        return sum(member.length for member in self.members.values())
+
+
+def _bytes(needed: Closure, packed: _Packed) -> int:
+    plain = (file.size for file_uri, file in needed.files.items() if file_uri not in packed.packs)
+    return sum(plain) + packed.live_bytes
+
+
+def _pack_summary(packed: _Packed, source: Source, side: Side) -> PackSummary | None:
+    """Return a summary of the packs. Costs one listing if there are any."""
+    if not packed.packs:
+        return None
+    directory = uri.join(source.root, PACKED)
+    children = side.storage(directory).list(directory)
+    lengths = {uri.join(directory, child.name): child.length for child in children}
+    whole = sum(lengths.get(pack, 0) for pack in packed.packs)
+    live = packed.live_bytes
+    return PackSummary(len(packed.members), len(packed.packs), live, max(0, whole - live))
 
 
 def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
@@ -102,14 +162,16 @@ def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[R
             )
 
 
-def _operators(metadata: Metadata, handles: Sequence[Handle]) -> tuple[OperatorSummary, ...]:
+def _operators(
+    metadata: Metadata, handles: Sequence[Handle], packed: _Packed
+) -> tuple[OperatorSummary, ...]:
     bytes_of: dict[int, dict[int | None, int]] = defaultdict(lambda: defaultdict(int))
     files_of: dict[int, set[str]] = defaultdict(set)
     for handle in handles:
         if handle.operator is not None:
             bytes_of[handle.operator][handle.subtask] += handle.size
             if handle.path is not None:
-                files_of[handle.operator].add(handle.path)
+                files_of[handle.operator].add(packed.paths.get(handle.start, handle.path))
     return tuple(
         OperatorSummary(
             id=operator.id,

@@ -7,7 +7,6 @@ deleted after every `_metadata` was rewritten and read back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,7 +14,6 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.metadata import Handle, PathRewriter
 from cpreplicate.core.metadata.rewrite import Spelling, Whole
-from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.packs import is_pack, is_written
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
 from cpreplicate.core.plan import Member
@@ -27,7 +25,7 @@ from cpreplicate.protocol.journal import Copied, JournalWriter
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.manifest import Entry, Manifest
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.source import MetadataFile
+from cpreplicate.protocol.source import MetadataFile, segments_of
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome, Part, choose_runner
 from cpreplicate.runners.inline import InlineRunner
@@ -79,24 +77,13 @@ def packed_files(file: MetadataFile, files: Closure, layout: Layout) -> PackedFi
     """Return the packed files of a checkpoint. Raise `Refused` if one has no valid logical path."""
     paths: dict[int, str] = {}
     members: set[tuple[str, Member]] = set()
-    for handle, logical_id in _segments(file):
+    for handle, logical_id in segments_of(file):
         pack = layout.place(files.uri_of(handle))
         if is_pack(pack):
             paths[handle.start] = logical_id
             members.add((logical_id, Member(pack, handle.position or 0, handle.size)))
     _refuse_invalid({path for path, _ in members}, file.uri)
     return PackedFiles(paths, frozenset(members), frozenset(_plain(file, files, layout, paths)))
-
-
-def _segments(file: MetadataFile) -> Iterator[tuple[Handle, str]]:
-    """Yield each segment of a `_metadata` with its logical file id."""
-    if not file.metadata.file_merging:
-        return
-    handles = (handle for handle in file.metadata.handles if handle.kind == "segment")
-    with ExitStack() as stack:
-        rows = segments(file.open(stack), file.metadata)
-        for handle, row in zip(handles, rows, strict=True):
-            yield handle, row.logical_id
 
 
 def _plain(

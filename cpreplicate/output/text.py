@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from cpreplicate.core.plan import Action, Plan, total
-from cpreplicate.operations.inspect import Inspection, ReferenceRow
+from cpreplicate.operations.inspect import Inspection, PackSummary, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output.streams import is_terminal, printable
@@ -34,6 +34,7 @@ def inspection(result: Inspection) -> str:
         ("checkpoint", result.checkpoint),
         ("id", f"{result.checkpoint_id}, metadata v{result.version}"),
         ("state", state),
+        *(("packed", _packed(packed)) for packed in [result.packed] if packed is not None),
         *(("foreign", f"{count} files of {group}") for group, count in result.foreign.items()),
     ]
     rows = [
@@ -49,6 +50,11 @@ def inspection(result: Inspection) -> str:
     ]
     head = ("operator", "name", "subtasks / max", "files", "bytes", "largest subtask")
     return columns(facts) + "\n\n" + table(head, rows)
+
+
+def _packed(packed: PackSummary) -> str:
+    live, dead = size(packed.live_bytes), size(packed.dead_bytes)
+    return f"{packed.files} files in {packed.packs} packs; {live} live, {dead} dead"
 
 
 def references(rows: Sequence[ReferenceRow]) -> str:

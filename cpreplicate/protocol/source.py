@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.metadata import Metadata, decode
+from cpreplicate.core.metadata import Handle, Metadata, decode
+from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
 from cpreplicate.protocol.digest import Digest, digest_of
@@ -162,6 +163,17 @@ class MetadataFile:
             raise SourceMovedOn(
                 f"{self.uri} was subsumed meanwhile. Run again to take the newest checkpoint"
             ) from error
+
+
+def segments_of(file: MetadataFile) -> Iterator[tuple[Handle, str]]:
+    """Yield each segment of a `_metadata` with its logical file id."""
+    if not file.metadata.file_merging:
+        return
+    handles = (handle for handle in file.metadata.handles if handle.kind == "segment")
+    with ExitStack() as stack:
+        rows = segments(file.open(stack), file.metadata)
+        for handle, row in zip(handles, rows, strict=True):
+            yield handle, row.logical_id
 
 
 def read_metadata(checkpoint: str, side: Side) -> MetadataFile:

@@ -37,7 +37,7 @@ INLINE = ExecutionOptions(runner="inline", parallelism=1)
 
 
 def unpack(replica: Path, **options: object) -> Relocation:
-    request = RelocateRequest(f"file:{replica}", unpack=True, execution=INLINE, **options)  # type: ignore[arg-type]  # as a test gives them
+    request = RelocateRequest(f"file:{replica}", unpack=True, execution=INLINE, **options)
     return relocate.relocate(request, silent)
 
 
