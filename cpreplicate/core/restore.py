@@ -84,13 +84,7 @@ def _has_segments(metadata: Metadata, closure: Closure) -> bool:
 
 def warnings(metadata: Metadata, chosen: Paths, has_packs: bool = False) -> tuple[str, ...]:
     """Return what the operator should know about the spelling that was chosen."""
-    texts = []
-    if has_packs and metadata.version < _FIRST_OF_FLINK_2:
-        texts.append(
-            f"packs with metadata v{metadata.version}: only Flink 1.20 and later can restore the"
-            " replica. For an older Flink, sync with --pack off, or run `cpreplicate relocate"
-            " --unpack` on the replica"
-        )
+    texts = list(warnings_of_packs(metadata)) if has_packs else []
     if chosen.mode == "relative" and metadata.changelog:
         texts.append(
             "relative paths with changelog state: only CLAIM restores it, and its next checkpoints"
@@ -109,6 +103,17 @@ def warnings(metadata: Metadata, chosen: Paths, has_packs: bool = False) -> tupl
             " relocate` on it before a job is restored from it"
         )
     return tuple(texts)
+
+
+def warnings_of_packs(metadata: Metadata) -> tuple[str, ...]:
+    """Return what the operator should know about the packs of a checkpoint that has some."""
+    if metadata.version >= _FIRST_OF_FLINK_2:
+        return ()
+    return (
+        f"packs with metadata v{metadata.version}: only Flink 1.20 and later can restore the"
+        " replica. For an older Flink, sync with --pack off, or run `cpreplicate relocate"
+        " --unpack` on the replica",
+    )
 
 
 def path_rewriter(

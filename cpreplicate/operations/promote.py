@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cpreplicate.core import restore
+from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
+from cpreplicate.core.placement import PACKED
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans
@@ -54,13 +56,15 @@ class Starting:
 class Promotion:
     """A sealed replica and how a job is started from it.
 
-    `starting` is None if the replica cannot be restored; then it was left as it was.
+    `starting` is None if the replica cannot be restored; then it was left as it was. `warnings` are
+    about its packs.
     """
 
     verification: Verification
     checkpoint: str
     starting: Starting | None
     sealed: str | None
+    warnings: tuple[str, ...] = ()
 
 
 def promote(request: PromoteRequest, notify: Notify) -> Promotion:
@@ -88,7 +92,20 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             )
     metadata = read_metadata(replica.uri_of(name), replica.side).metadata
     starting = _starting(metadata, replica.uri_of(name))
-    return Promotion(verification, name, starting, seal.describe(replica))
+    sealed, warnings = seal.describe(replica), _warnings(replica, metadata)
+    return Promotion(verification, name, starting, sealed, warnings)
+
+
+def _warnings(replica: Replica, metadata: Metadata) -> tuple[str, ...]:
+    """Return what the operator must know about the packs that the checkpoint references."""
+    packs = replica.uri_of(f"{PACKED}/")
+    if not any(file_uri.startswith(packs) for file_uri in closure(metadata).files):
+        return ()
+    stay = (
+        f"Flink never deletes the packs in {packs}. After a CLAIM restore they stay when the job no"
+        f" longer needs them. Delete {replica.root} when no checkpoint of the job references it"
+    )
+    return (*restore.warnings_of_packs(metadata), stay)
 
 
 def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:

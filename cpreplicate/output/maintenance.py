@@ -136,7 +136,8 @@ def promotion_text(promotion: Promotion) -> str:
             *(f"        {line}" for line in _deployment(start)),
         ]
     )
-    return f"{verification}\n\n{how}"
+    warnings = [printable(f"warning: {warning}") for warning in promotion.warnings]
+    return "\n\n".join([verification, *warnings, how])
 
 
 def _deployment(start: Starting) -> list[str]:
@@ -165,6 +166,7 @@ def promotion_json(promotion: Promotion) -> str:
             "promoted": start is not None,
             "sealed": promotion.sealed,
             "restore": restore,
+            "warnings": list(promotion.warnings),
             "verification": verification_object(promotion.verification),
         }
     )

@@ -6,10 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
+from cpreplicate.core.packs import Packing
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations import promote, sync
 from cpreplicate.operations.promote import PromoteRequest
 from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -118,3 +120,65 @@ def test_nothing_is_written_where_no_replica_is(tmp_path):
     with pytest.raises(NotThere):
         run(tmp_path / "none")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def packed(tmp_path):
+    return synced(tmp_path, {1: FILES, 2: NEXT}, keep=2, packing=Packing("on", 700))
+
+
+def test_a_packed_replica_is_promoted_and_its_content_is_still_recorded(packed):
+    done = run(packed, content=ALL)
+    assert done.starting.restore.claim_mode == "NO_CLAIM"
+    place = f"file:{packed}/chk-2"
+    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM …"
+    data = (packed / "chk-2" / "_metadata").read_bytes()
+    assert f"file:{packed}/packed/".encode() in data
+    assert f"file:{packed}/shared/h".encode() in data  # not packed
+    verified = verify(f"file:{packed}", "chk-2", ALL, lambda _line: None, Side())
+    assert verified.restorable
+    assert verified.compared == len(NEXT)
+
+
+def test_the_advice_for_a_packed_replica_mentions_that_packs_stay_behind(packed):
+    printed = CliRunner().invoke(cli, ["promote", str(packed)]).stdout
+    stay = f"warning: Flink never deletes the packs in file:{packed}/packed/. After a CLAIM restore"
+    assert stay in printed
+    again = CliRunner().invoke(cli, ["promote", "--output", "json", str(packed)]).stdout
+    (warning,) = json.loads(again)["warnings"]
+    assert f"Delete file:{packed} when no checkpoint of the job references it" in warning
+
+
+def test_the_advice_for_a_packed_replica_of_flink_1_names_who_restores_it(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, 4)
+    request = SyncRequest(
+        f"file:{checkpoint}",
+        f"file:{tmp_path}/dcB",
+        packing=Packing("on", 700),
+        execution=ExecutionOptions(runner="inline"),
+    )
+    sync.sync(request, lambda _line: None)
+    warnings = run(tmp_path / "dcB" / JOB).warnings
+    assert "only Flink 1.20 and later can restore the replica" in warnings[0]
+
+
+def test_a_replica_without_packs_has_no_warning(replica):
+    assert run(replica).warnings == ()
+
+
+def test_a_packed_replica_is_unsealed_when_no_checkpoint_of_the_job_points_into_its_packs(
+    packed, tmp_path
+):
+    run(packed)
+    job = tmp_path / "own" / JOB
+    needing = job / "chk-3" / "_metadata"
+    needing.parent.mkdir(parents=True)
+    needing.write_bytes((packed / "chk-2" / "_metadata").read_bytes())
+    arguments = ["unseal", str(packed), "--job", str(job)]
+    refused = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    assert isinstance(refused.exception, Refused)
+    assert "packed/" in str(refused.exception)
+    write_checkpoint(tmp_path / "own", 4, {"shared/own": 10})
+    needing.unlink()
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert not (packed / ".cpreplicate" / "sealed").exists()
