@@ -145,6 +145,9 @@ class _Packer:
                 self.settle(index, failed(self.members[index], self._broken, 0.0))
             elif not self._stopped.is_set():
                 self._read_within_budget(index)
+        except BaseException:
+            self._stopped.set()  # before the writers see the end of the members
+            raise
         finally:
             self._end_if_last()
 
@@ -240,6 +243,7 @@ class _OpenPack:
         while self._first is not None or offset < self._packer.packing.pack_bytes:
             member, self._first = self._first or self._packer.ready.get(), None
             if member is None:
+                self._packer.go_on()
                 self._packer.ready.put(None)  # for the loop that looks for the next pack
                 return
             length = len(member.data)
