@@ -30,47 +30,42 @@ class Search(NamedTuple):
     allowed: Sequence[str]
     side: Side
 
-    def missing(self, places: Sequence[str]) -> list[str]:
+    def missing(self, files: Sequence[str]) -> list[str]:
         """Return those of the files that are missing.
 
         One file of each directory is checked. Only directories in which it is missing are listed.
         """
-        lost = {
-            uri.parent(each) for each in _one_of_each_directory(places) if not self._exists(each)
+        incomplete = {
+            uri.parent(file) for file in _one_of_each_directory(files) if not self._exists(file)
         }
-        if not lost:
-            return []
         present = {
             child.uri
-            for directory in lost
+            for directory in incomplete
             for child in self.side.storage(directory).list(directory)
         }
-        return [each for each in places if uri.parent(each) in lost and each not in present]
+        return [file for file in files if uri.parent(file) in incomplete and file not in present]
 
     def suggest(self, missing: Iterable[str]) -> list[uri.Remap]:
         """Return the remaps under which missing files exist.
 
         One file of each directory is checked.
         """
-        found: list[uri.Remap] = []
-        for place in _one_of_each_directory(missing):
-            recorded = self.recorded(place)
-            if not any(self._finds(each, recorded) for each in found):
-                found += next(
-                    ([each] for each in self._candidates(recorded) if self._finds(each, recorded)),
-                    [],
-                )
-        return found
+        remaps: list[uri.Remap] = []
+        for file in _one_of_each_directory(missing):
+            recorded = self.recorded(file)
+            if any(self._finds(remap, recorded) for remap in remaps):
+                continue
+            candidates = self._candidates(recorded)
+            remaps += [remap for remap in candidates if self._finds(remap, recorded)][:1]
+        return remaps
 
-    def recorded(self, place: str) -> str:
-        """Return the path that the `_metadata` records for a file that is read from `place`."""
-        for recorded, actual in self.remaps:
-            if (
-                place.startswith(actual)
-                and uri.remap(before := recorded + place[len(actual) :], self.remaps) == place
-            ):
-                return before
-        return place
+    def recorded(self, file: str) -> str:
+        """Return the path that the `_metadata` records for a file that is read from this URI."""
+        for prefix, actual in self.remaps:
+            recorded = prefix + file[len(actual) :]
+            if file.startswith(actual) and uri.remap(recorded, self.remaps) == file:
+                return recorded
+        return file
 
     def _candidates(self, recorded: str) -> Iterator[uri.Remap]:
         """Yield the remaps that may be missing.
@@ -90,28 +85,26 @@ class Search(NamedTuple):
                 yield shortest
 
     def _finds(self, remap: uri.Remap, recorded: str) -> bool:
-        place = uri.remap(recorded, [remap])
-        return (
-            place != recorded
-            and any(uri.within(place, root) for root in self.allowed)
-            and self._exists(place)
-        )
+        file = uri.remap(recorded, [remap])
+        is_allowed = any(uri.within(file, root) for root in self.allowed)
+        return file != recorded and is_allowed and self._exists(file)
 
-    def _exists(self, place: str) -> bool:
-        return self.side.storage(place).stat(place) is not None
+    def _exists(self, file: str) -> bool:
+        return self.side.storage(file).stat(file) is not None
 
 
 def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> SourceBroken:
-    """Return the error for files that are missing at the source, and descriptions of those that are
-    too short.
+    """Return the error for an incomplete source.
+
+    `missing` are the files that are missing, `short` are descriptions of those that are too short.
     """
     checkpoint = search.source.checkpoint
     if remaps := search.suggest(missing):
+        actual = " and ".join(_spelled(remap.actual) for remap in remaps)
         return Misplaced(
             f"{checkpoint}: {_count(len(missing))} missing where its _metadata records them, but"
-            f" found below {' and '.join(_spelled(each.actual) for each in remaps)}. Run again with"
-            f" {options(remaps)}{_instead(search, missing)}. Nothing was committed or deleted."
-            f" Missing: {some(missing)}"
+            f" found below {actual}. Run again with {options(remaps)}{_instead(search, missing)}."
+            f" Nothing was committed or deleted. Missing: {some(missing)}"
         )
     lacks = [f"{_count(len(missing))} missing"] if missing else []
     lacks += [f"{_count(len(short))} shorter than the checkpoint needs"] if short else []
@@ -135,16 +128,16 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
 def options(remaps: Iterable[uri.Remap]) -> str:
     """Return remaps as options of the command line."""
     return " ".join(
-        f"--remap {shlex.quote(f'{_spelled(each.recorded)}={_spelled(each.actual)}')}"
-        for each in remaps
+        f"--remap {shlex.quote(f'{_spelled(remap.recorded)}={_spelled(remap.actual)}')}"
+        for remap in remaps
     )
 
 
 def _instead(search: Search, missing: Sequence[str]) -> str:
     wrong = [
-        each
-        for each in search.remaps
-        if any(uri.remap(search.recorded(place), [each]) == place for place in missing[:1])
+        remap
+        for remap in search.remaps
+        if any(uri.remap(search.recorded(file), [remap]) == file for file in missing[:1])
     ]
     return f" instead of {options(wrong)}" if wrong else ""
 
@@ -157,18 +150,19 @@ def _spelled(prefix: str) -> str:
     return f"{prefix}/" if prefix.endswith(":") else prefix
 
 
-def _one_of_each_directory(places: Iterable[str]) -> list[str]:
-    found: dict[str, str] = {}
-    for place in places:
-        found.setdefault(uri.parent(place), place)
-    every = math.ceil(len(found) / _MOST_DIRECTORIES) or 1
-    return [found[directory] for directory in sorted(found)][::every]
+def _one_of_each_directory(files: Iterable[str]) -> list[str]:
+    """Return one file of each directory, or of some evenly chosen ones if there are many."""
+    samples: dict[str, str] = {}
+    for file in files:
+        samples.setdefault(uri.parent(file), file)
+    step = math.ceil(len(samples) / _MOST_DIRECTORIES) or 1
+    return [samples[directory] for directory in sorted(samples)][::step]
 
 
 def _shortest(remap: uri.Remap, root: str) -> uri.Remap:
     """Return a remap without the components in which both sides end.
 
-    As many are kept as it takes not to map what is read from `root`, too.
+    As many are kept as are needed not to map what is read from `root`, too.
     """
     while (
         uri.local_path(remap.recorded)
@@ -187,6 +181,6 @@ def _maps(remap: uri.Remap, root: str) -> bool:
     return remap.recorded == remap.actual or uri.remap(f"{root}/x", [remap]) != f"{root}/x"
 
 
-def _parent(place: str) -> str:
+def _parent(directory: str) -> str:
     """Return the parent directory, or the filesystem itself if there is none."""
-    return uri.parent(place) if uri.local_path(place) else place
+    return uri.parent(directory) if uri.local_path(directory) else directory

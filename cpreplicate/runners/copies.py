@@ -1,6 +1,4 @@
-"""A plan's copies, made one by one when they are looked at: as objects a million of them take 230
-MB and two seconds.
-"""
+"""The copies of a plan, created lazily: a million objects would take 230 MB and two seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ Indexes = npt.NDArray[Any]
 
 
 def sizes_of(actions: Sequence[Task]) -> Indexes:
-    """The bytes that each action moves."""
+    """Return how many bytes each action moves."""
     return (
         actions.sizes()
         if isinstance(actions, Copies)
@@ -41,11 +39,11 @@ def packed_of(actions: Sequence[Task]) -> Indexes:
 
 @dataclass(frozen=True)
 class Planned:
-    """All copies of a plan: `files` to `targets`, which are told below `root`.
+    """All copies of a plan: `files` to `targets`, which are relative to `root`.
 
-    Most files lie below `origin` as their copies below `root`. A merged file grows, so a run that
-    lost its lease must not replace a copy of it: it is told who holds it. Targets that are `packed`
-    become members of packs of which the URIs begin with `stem`.
+    Most files have the same path below `origin` as their copies below `root`. A merged file grows,
+    so a run that lost its lease must not replace a copy of it: the copy checks the `token` of the
+    lease. Targets that are `packed` become members of packs whose URIs begin with `stem`.
     """
 
     origin: str
@@ -58,30 +56,30 @@ class Planned:
 
     @cached_property
     def extents(self) -> Indexes:
-        """How long each must at least be."""
+        """The length that each file must at least have."""
         return np.fromiter((extent for _, extent, _, _ in self.files), np.int64, len(self.files))
 
     @cached_property
     def sizes(self) -> Indexes:
-        """How long each is told to be."""
+        """The length of each file according to its state handle."""
         return np.fromiter((size for _, _, size, _ in self.files), np.int64, len(self.files))
 
     @cached_property
     def is_packed(self) -> Indexes:
-        """Whether each becomes a member of a pack."""
+        """Whether each file becomes a member of a pack."""
         return np.fromiter(
             (target in self.packed for target in self.targets), np.bool_, len(self.targets)
         )
 
     @cached_property
     def rows(self) -> pa.RecordBatch:
-        """The fields of `File` and the target, a column each. The source is null where it follows
-        from the target.
+        """A table with the fields of `File` and the target.
 
-        Made in the plan's order, from which batches take theirs: to visit objects in the order of
-        batches costs thrice as much.
+        The source is null if it follows from the target. The rows are created in the order of the
+        plan, and batches take theirs: visiting the objects in the order of batches takes three
+        times as long.
         """
-        # not before: what is copied by threads, or not at all, needs none of it
+        # imported late, because the inline runner does not need it
         import pyarrow as pa
 
         origin, files = self.origin, zip(self.files, self.targets, strict=True)
@@ -103,37 +101,38 @@ class Planned:
 class Copies(Sequence[Copy]):
     """Some or all of the copies of a plan."""
 
-    def __init__(self, planned: Planned, at: Indexes | None = None) -> None:
+    def __init__(self, planned: Planned, indexes: Indexes | None = None) -> None:
         self.planned = planned
-        self._at = np.arange(len(planned.files)) if at is None else at
+        self._indexes = np.arange(len(planned.files)) if indexes is None else indexes
 
     def pick(self, indexes: Indexes) -> Copies:
-        """Some of them."""
-        return Copies(self.planned, self._at[indexes])
+        """Return the copies with these indexes."""
+        return Copies(self.planned, self._indexes[indexes])
 
     def sizes(self) -> Indexes:
-        """The bytes that each moves."""
-        sizes: Indexes = np.maximum(self.planned.extents[self._at], self.planned.sizes[self._at])
-        return sizes
+        """Return how many bytes each copy moves."""
+        extents, sizes = self.planned.extents, self.planned.sizes
+        moved: Indexes = np.maximum(extents[self._indexes], sizes[self._indexes])
+        return moved
 
     def is_packed(self) -> Indexes:
-        """Whether each becomes a member of a pack."""
-        flags: Indexes = self.planned.is_packed[self._at]
+        """Return whether each copy becomes a member of a pack."""
+        flags: Indexes = self.planned.is_packed[self._indexes]
         return flags
 
     def places(self) -> Iterator[str]:
-        """The roots, and where files are read that lie elsewhere."""
+        """Yield the roots, and the URIs of the files that are read from elsewhere."""
         yield self.planned.root
         if self.planned.origin:
             yield self.planned.origin
-        yield from self.planned.rows["source"].take(self._at).drop_null().to_pylist()
+        yield from self.planned.rows["source"].take(self._indexes).drop_null().to_pylist()
 
     def rows(self) -> pa.RecordBatch:
-        """Those of `Planned.rows`."""
-        return self.planned.rows.take(self._at)
+        """Return the rows of these copies, from `Planned.rows`."""
+        return self.planned.rows.take(self._indexes)
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._indexes)
 
     @overload
     def __getitem__(self, index: int) -> Copy: ...
@@ -142,13 +141,13 @@ class Copies(Sequence[Copy]):
     def __getitem__(self, index: int | slice) -> Copy | Copies:
         if isinstance(index, slice):
             return self.pick(np.arange(len(self))[index])
-        planned, at = self.planned, self._at[index]
-        source, extent, size, grows = planned.files[at]
+        planned, position = self.planned, self._indexes[index]
+        source, extent, size, grows = planned.files[position]
         return Copy(
             source,
-            planned.root + planned.targets[at],
+            planned.root + planned.targets[position],
             extent,
             size,
             planned.token if grows else None,
-            planned.stem if planned.targets[at] in planned.packed else None,
+            planned.stem if planned.targets[position] in planned.packed else None,
         )

@@ -1,4 +1,4 @@
-"""Threads of this process: for plans too small to be worth a JVM."""
+"""The runner that uses threads of this process, for plans too small to be worth a JVM."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from cpreplicate.storage import Sides
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _TRIES = 3
-# it does the work of so many tasks: small files wait more than they compute
+# The number of tasks whose work it does: small files wait more than they compute.
 _SLOTS = min(4, os.cpu_count() or 1)
 _PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
-_MAPPED_HERE = (
-    2  # where they hardly wait: more of them hinder each other, Python runs one at a time
-)
+# Calls of `map` at once for local files, which hardly wait. More would hinder each other.
+_MAPPED_HERE = 2
 
 
 class InlineRunner:
-    """Copies `streams` or `parallelism` files at once, by default as many as the storages like."""
+    """A runner that copies `streams` or `parallelism` files at once.
+
+    By default, the storages determine the number.
+    """
 
     name = "inline"
     is_elsewhere = False
@@ -52,9 +54,9 @@ class InlineRunner:
         level: int = 0,  # noqa: ARG002  # all are as important
         done: Done | None = None,
     ) -> list[Outcome]:
-        """Execute all.
+        """Execute all actions and return their outcomes.
 
-        What failed is tried again, except a copy whose source is missing or too short.
+        Tries again what failed, except a copy whose source is missing or too short.
         """
         self._progress.expect(len(actions), sum(map(size_of, actions)))
         outcomes = {outcome.target: outcome for outcome in self._perform(actions, done)}
@@ -71,7 +73,7 @@ class InlineRunner:
     def map(
         self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
     ) -> list[_Out]:
-        """What a function returns for each, several at once, in their order."""
+        """Return what a function returns for each item, in order; several calls run at once."""
         is_here = bool(places) and all(place.startswith("file:") for place in places)
         with ThreadPoolExecutor(
             self._streams or (_MAPPED_HERE if is_here else _MAPPED), "map"
@@ -113,7 +115,7 @@ class InlineRunner:
 
 
 class _Counter(Watcher):
-    """Counts what is done."""
+    """A watcher that counts finished work in the progress of the run."""
 
     def __init__(self, progress: Progress, done: Done | None) -> None:
         super().__init__()

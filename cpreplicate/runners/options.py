@@ -1,4 +1,4 @@
-"""What carries out copies and deletes, as it was asked for."""
+"""The options by which a run chooses and configures its runner."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DEFAULT_MASTER = "local[*,4]"
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionOptions:
-    """`runner` is `auto`, `spark` or `inline`; the rest is taken as measured or as the cluster has
-    it where it is None.
+    """The options of a runner. Those that are None have measured or the cluster's defaults.
 
-    `conf` are properties of Spark, a later one winning. `parallelism` is how many slots are to be
-    filled with batches, or files copied at once by `inline`; `streams` how many files a task copies
-    at once; `explain`: tell why it was chosen; `show` is called every second with how far it is.
+    `runner` is `auto`, `spark` or `inline`. `conf` are properties of Spark; a later one wins.
+    `parallelism` is the number of slots to fill with batches, or of files that `inline` copies at
+    once. `streams` is the number of files that a task copies at once. `explain`: report why the
+    runner was chosen. `show` is called every second with the progress.
     """
 
     runner: str = "auto"
@@ -31,9 +31,9 @@ class ExecutionOptions:
     show: ShowProgress | None = field(default=None, compare=False)
 
     def property(self, name: str) -> str | None:
-        """A property of Spark, as given."""
+        """Return a property of Spark as given, or None."""
         return dict(self.conf).get(name)
 
     def spark_master(self) -> str | None:
-        """`--master`, or that of the properties."""
+        """Return `--master`, or the master among the properties."""
         return self.master or self.property("spark.master")

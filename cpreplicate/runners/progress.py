@@ -1,4 +1,4 @@
-"""How far a run has come: counted while it runs, by whoever carries it out."""
+"""Progress of a run, counted by the runner while it runs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_WINDOW = 10.0  # seconds over which the rate is told
-_TICK = 1.0  # seconds between two looks
+_WINDOW = 10.0  # seconds over which the rate is measured
+_TICK = 1.0  # seconds between two reports
 
 
 class Snapshot(NamedTuple):
-    """At one moment: files and bytes done and to be done, bytes a second lately, and seconds left
-    (None: not known yet).
+    """The progress at one moment.
 
-    `failed` are files whose last try failed, so far; `retried` batches or files that are tried
-    again.
+    `rate` is in bytes a second, and `left` in seconds; None if it is not known yet. `failed` are
+    files whose last try so far failed, `retried` are batches or files that were tried again.
     """
 
     files: int
@@ -38,7 +37,7 @@ ShowProgress = Callable[[Snapshot, bool], None]  # the second argument: this is 
 
 @dataclass
 class _Part:
-    """What an attempt at a batch has done so far; `moved` counts also what is not finished."""
+    """What an attempt at a batch has done so far. `moved` includes bytes of unfinished files."""
 
     files: int = 0
     bytes: int = 0
@@ -47,9 +46,9 @@ class _Part:
 
 
 class Progress:
-    """Counts what is done, from any thread.
+    """A counter of finished work, for any number of threads.
 
-    A batch that is tried again begins anew, with what is kept of its earlier try.
+    A batch that is tried again starts with what its earlier attempt finished.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,7 +62,7 @@ class Progress:
         self._moved = 0
 
     def expect(self, files: int, size: int) -> None:
-        """So much more is to be done; time counts from the first of it."""
+        """Add work that is to be done. The time counts from the first call."""
         with self._lock:
             if not self._files:
                 self._began = self._clock()
@@ -72,44 +71,41 @@ class Progress:
             self._bytes += size
 
     def retry(self, batches: int = 1) -> None:
-        """So many are tried again."""
+        """Count batches or files that are tried again."""
         with self._lock:
             self._retried += batches
 
     def begin(self, part: object) -> None:
-        """An attempt at a part of the work; what an earlier one counted for it is forgotten."""
+        """Begin an attempt at a part of the work, and drop what an earlier attempt counted."""
         with self._lock:
             self._parts[part] = _Part()
 
     def add(
         self, part: object, files: int = 0, size: int = 0, moved: int = 0, failed: int = 0
     ) -> None:
-        """So much more of a part was done: files and their bytes, and bytes moved of any file."""
+        """Count finished files of a part and their bytes, and bytes moved of any file."""
         with self._lock:
-            found = self._parts.setdefault(part, _Part())
-            found.files += files
-            found.bytes += size
-            found.moved += moved
-            found.failed += failed
+            counted = self._parts.setdefault(part, _Part())
+            counted.files += files
+            counted.bytes += size
+            counted.moved += moved
+            counted.failed += failed
             self._moved += moved
 
     def end(self, part: object) -> None:
-        """Nothing more comes of it.
-
-        What it did stays, and what failed in it may yet be tried again.
-        """
+        """End a part. What it finished stays counted; what failed in it may be tried again."""
         with self._lock:
-            found = self._parts.pop(part, _Part())
-            self._finished.files += found.files
-            self._finished.bytes += found.bytes
+            counted = self._parts.pop(part, _Part())
+            self._finished.files += counted.files
+            self._finished.bytes += counted.bytes
 
     def fail(self, files: int) -> None:
-        """So many failed, and are not tried again."""
+        """Count files that failed and are not tried again."""
         with self._lock:
             self._finished.failed += files
 
     def snapshot(self) -> Snapshot:
-        """As it is now."""
+        """Return the progress at this moment."""
         with self._lock:
             now, parts = self._clock(), [self._finished, *self._parts.values()]
             self._seen.append((now, self._moved))
@@ -147,11 +143,11 @@ def showing(progress: Progress, show: ShowProgress | None) -> Iterator[None]:
         return
     ended = threading.Event()
 
-    def look() -> None:
+    def report() -> None:
         while not ended.wait(_TICK):
             show(progress.snapshot(), False)
 
-    thread = threading.Thread(target=look, name="progress", daemon=True)
+    thread = threading.Thread(target=report, name="progress", daemon=True)
     thread.start()
     try:
         yield

@@ -11,7 +11,7 @@ from cpreplicate.storage import Sides
 
 
 class SharedRunner:
-    """One job's part of a runner, at its level of importance. Who made the runner ends it."""
+    """A job's share of a runner, at its level of importance. The creator of the runner ends it."""
 
     def __init__(self, runner: Runner, level: int) -> None:
         self.name, self.reason, self.is_elsewhere = runner.name, runner.reason, runner.is_elsewhere
@@ -49,4 +49,4 @@ class SharedRunner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Others use it still."""
+        """Do nothing: other jobs still use the runner."""

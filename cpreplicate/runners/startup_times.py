@@ -1,4 +1,4 @@
-"""How long Spark took to start here, by master; remembered so that `auto` can weigh it."""
+"""Startup times of Spark on this host by master, recorded for the choice of `auto`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ DEFAULT_SECONDS = 6.6  # a local session to its first task and its end, measured
 
 
 def seconds(master: str) -> tuple[float, bool]:
-    """What the last session of this master took to start, and whether that was measured here."""
-    found = _read().get(_key(master))
-    return (float(found), True) if isinstance(found, (int, float)) else (DEFAULT_SECONDS, False)
+    """Return the last startup time of this master, and whether it was measured here."""
+    recorded = _read().get(_key(master))
+    if isinstance(recorded, (int, float)):
+        return float(recorded), True
+    return DEFAULT_SECONDS, False
 
 
 def record(master: str, took: float) -> None:
-    """Remember it.
-
-    Where the cache cannot be written, the next run knows no better than this one did.
-    """
-    place = _place()
+    """Record the startup time of a master. Do nothing if the cache cannot be written."""
+    cache = _cache()
     with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        new = place.with_suffix(f".{os.getpid()}")
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        new = cache.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps({**_read(), _key(master): round(took, 2)}))
-        new.replace(place)
+        new.replace(cache)
 
 
 def _key(master: str) -> str:
     return "local" if master.startswith("local") else master
 
 
-def _place() -> Path:
+def _cache() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
-    # never fails
     return Path(
         home or os.path.expanduser("~/.cache"),  # noqa: PTH111  # never fails
         "cpreplicate",
@@ -45,7 +43,7 @@ def _place() -> Path:
 
 def _read() -> dict[str, object]:
     try:
-        found = json.loads(_place().read_text())
+        times = json.loads(_cache().read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return times if isinstance(times, dict) else {}

@@ -98,7 +98,7 @@ class _Server:
         """Close all connections and stop."""
         self._closed = True
         with contextlib.suppress(OSError):
-            # wakes the thread that waits for a connection
+            # wake the thread that waits for a connection
             socket.create_connection(self._address, 1).close()
         self._listener.close()
         for connection in self._connections:

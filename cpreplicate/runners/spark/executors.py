@@ -1,6 +1,6 @@
-"""Whether an executor runs what the driver runs.
+"""The check that an executor runs the same versions as the driver.
 
-Asked in each Python worker before its first batch.
+Each Python worker makes it before its first batch.
 """
 
 from __future__ import annotations
@@ -25,22 +25,20 @@ _CLIENTS = {
 
 
 class Needs(NamedTuple):
-    """What the driver runs: (name, version) of Python, of cpreplicate and of the packages that
-    batches need.
+    """The versions that the driver runs, as (name, version).
+
+    They are those of Python, of cpreplicate and of the packages that batches need.
     """
 
     versions: tuple[tuple[str, str], ...]
 
 
 class Differs(Exception):
-    """Raised in a task: its executor does not run what the driver runs.
-
-    One line, for the operator.
-    """
+    """Raised in a task whose executor runs other versions than the driver. It is one line."""
 
 
 def needs(schemes: Sequence[str], sides: Sides) -> Needs:
-    """What executors are to have, for places of these schemes."""
+    """Return what executors must have to read and write URIs of these schemes."""
     native = "native" in (sides.source.hdfs_client, sides.target.hdfs_client)
     clients = {_CLIENTS[scheme] for scheme in schemes if scheme in _CLIENTS}
     packages = [
@@ -59,15 +57,9 @@ def needs(schemes: Sequence[str], sides: Sides) -> Needs:
 
 @functools.cache
 def check(wanted: Needs) -> None:
-    """Raise `Differs`, naming this host, if it has another version of anything, or lacks it."""
+    """Raise `Differs`, which names this host, if a version differs or a package is missing."""
     for name, version in wanted.versions:
-        own = (
-            _python()
-            if name == "Python"
-            else __version__
-            if name == "cpreplicate"
-            else _version(name)
-        )
+        own = _own_version(name)
         if own != version:
             raise Differs(
                 f"the executor on {socket.gethostname()} has {name} {own}, the driver {version};"
@@ -78,16 +70,22 @@ def check(wanted: Needs) -> None:
 
 @functools.cache
 def settle() -> None:
-    """After a worker's first task: spare what it has imported from the collection that PySpark's
-    daemon makes after each task.
+    """Exclude what a worker has imported from garbage collection, after its first task.
 
-    That takes 20 ms, more than a look at a job (`pyspark/daemon.py`).
+    PySpark's daemon collects after each task (`pyspark/daemon.py`), which takes 20 ms. Checking a
+    job takes less.
     """
     gc.freeze()
 
 
+def _own_version(name: str) -> str:
+    """Return the version of Python, of cpreplicate or of a package on this host."""
+    own = {"Python": _python(), "cpreplicate": __version__}
+    return own[name] if name in own else _version(name)
+
+
 def _python() -> str:
-    return ".".join(platform.python_version_tuple()[:2])  # as PySpark wants it
+    return ".".join(platform.python_version_tuple()[:2])  # the form that PySpark compares
 
 
 def _version(package: str) -> str:

@@ -32,7 +32,7 @@ class ProgressReports:
     @property
     def answers(self) -> Answers:
         """The functions that tasks call by RPC."""
-        return {"begin": self._begin, "tell": self._tell}
+        return {"begin": self._begin, "report": self._report}
 
     def expect(self, key: str, batch: Sequence[Task], done: Done | None = None) -> None:
         """Expect reports of a batch; `done` is called with each outcome that is a success."""
@@ -58,14 +58,15 @@ class ProgressReports:
                 self._progress.begin(key)
                 self._progress.add(key, len(done), sum(outcome.bytes for outcome in done.values()))
                 self._progress.retry(int(attempt > 0))
-        return encode_outcomes(IndexedOutcome(*each) for each in done.items())
+        return encode_outcomes(IndexedOutcome(*item) for item in done.items())
 
-    def _tell(self, key: str, moved: int, told: bytes) -> None:
+    def _report(self, key: str, moved: int, data: bytes) -> None:
+        """Record the bytes that a task moved, and the outcomes that it reports."""
         with self._lock:
             batch = self._batches.get(key)
             if batch is None:
-                return  # an attempt that others overtook
-            finished, reported = self._finished[key], decode_outcomes(told, batch)
+                return  # the batch was finished by another attempt
+            finished, reported = self._finished[key], decode_outcomes(data, batch)
             fresh = {
                 index: outcome
                 for index, outcome in reported
@@ -93,22 +94,20 @@ class Reporter(Watcher):
         self._client: RpcClient | None = _client(address)
         self._key, self._attempt = key, attempt
         self._lock = threading.Lock()
-        self._moved, self._told = 0, list[IndexedOutcome]()
+        self._moved, self._outcomes = 0, list[IndexedOutcome]()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._report, name="reports", daemon=True)
+        self._thread = threading.Thread(target=self._send_reports, name="reports", daemon=True)
         self.indexes: Sequence[int] = ()
 
     def begin(self, batch: Sequence[Task]) -> dict[int, Outcome] | None:
-        """Return what earlier attempts finished, None if the driver cannot be reached."""
+        """Return what earlier attempts finished, or None if the driver cannot be reached."""
         try:
             data = self._client.call("begin", self._key, self._attempt) if self._client else None
         except Transient:
             self._client = data = None
-        return (
-            None
-            if data is None
-            else {told.at: told.outcome for told in decode_outcomes(data, batch)}
-        )
+        if data is None:
+            return None
+        return {indexed.position: indexed.outcome for indexed in decode_outcomes(data, batch)}
 
     def moved(self, count: int) -> None:
         with self._lock:
@@ -117,7 +116,7 @@ class Reporter(Watcher):
 
     def done(self, index: int, outcome: Outcome) -> None:
         with self._lock:
-            self._told.append(IndexedOutcome(self.indexes[index], outcome))
+            self._outcomes.append(IndexedOutcome(self.indexes[index], outcome))
 
     def __enter__(self) -> Reporter:
         self._thread.start()
@@ -126,24 +125,24 @@ class Reporter(Watcher):
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self._tell()
+        self._send_report()
 
-    def _report(self) -> None:
+    def _send_reports(self) -> None:
         while not self._ended.wait(_SECONDS):
-            self._tell()
+            self._send_report()
 
-    def _tell(self) -> None:
+    def _send_report(self) -> None:
         with self._lock:
-            moved, told, self._moved, self._told = self._moved, self._told, 0, []
-        if self._client is None or not (moved or told):
+            moved, outcomes, self._moved, self._outcomes = self._moved, self._outcomes, 0, []
+        if self._client is None or not (moved or outcomes):
             return
         try:
-            self._client.call("tell", self._key, moved, encode_outcomes(told))
+            self._client.call("report", self._key, moved, encode_outcomes(outcomes))
         except Transient:
             self._client = None
 
 
 @functools.cache
 def _client(address: Address) -> RpcClient:
-    """One connection a process."""
+    """Return the client of this process for an address: one connection for all tasks."""
     return RpcClient(address)

@@ -1,6 +1,6 @@
-"""A Spark session: one that exists already, that of `spark-submit`, or one of our own.
+"""The Spark session of a run: an existing one, that of `spark-submit`, or a new one.
 
-Imports pyspark.
+Importing this module imports pyspark.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ LOST = (
     Py4JError,
     ConnectionError,
 )
-PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free one unless it is given
-# The JVM starts, deals batches out and ends: what it gains from its best compiler and collectors it
-# has spent on them before.
+PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free port by default
+# The JVM starts, distributes batches and ends. Its best compiler and collectors would take longer
+# to start than they save.
 _STARTS_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 _LOCAL = re.compile(r"local(\[.*\])?")
 _QUIET = """rootLogger.level = off
@@ -46,10 +46,9 @@ _ALWAYS_PRINTED = re.compile(
     r" NativeCodeLoader"
     r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|^Picked up \w+|^\s+at "
 )
-_SETTLED = (
-    0.5  # seconds without another executor after which those that are there are taken for all
-)
-_PATIENCE = 10.0  # seconds until the first one is there
+# Seconds without another executor after which the present ones are considered all.
+_SETTLED = 0.5
+_PATIENCE = 10.0  # seconds to wait for the first executor
 _POOLS = """<?xml version="1.0"?>
 <allocations>{}
 </allocations>
@@ -59,7 +58,7 @@ _POOL = """
 
 
 def refuse_without_java() -> None:
-    """Raise `CpreplicateError` where Spark cannot start."""
+    """Raise `CpreplicateError` if there is no Java for Spark."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise CpreplicateError(
             "Spark needs Java 17 or later and none was found; install it, or use --runner inline"
@@ -67,16 +66,16 @@ def refuse_without_java() -> None:
 
 
 def is_elsewhere(execution: ExecutionOptions) -> bool:
-    """Whether executors are on machines that do not notice at once when this process ends."""
+    """Return whether executors run on other machines, which do not notice at once if this ends."""
     return not _master(execution).startswith("local")
 
 
 @contextlib.contextmanager
 def session(execution: ExecutionOptions, pools: int = 0) -> Iterator[SparkContext]:
-    """A context that knows this package; one of our own ends with the block, another one stays as
-    it is.
+    """Provide a context whose executors have this package.
 
-    `pools` is how many levels of importance jobs are to have, `level-0` being the most important.
+    A new one ends with the block; an existing one stays. `pools` is the number of priority levels
+    of jobs; `level-0` is the most important.
     """
     existing = _existing()
     with contextlib.ExitStack() as resources:
@@ -89,8 +88,9 @@ def session(execution: ExecutionOptions, pools: int = 0) -> Iterator[SparkContex
 
 
 def slots(context: SparkContext, execution: ExecutionOptions) -> int:
-    """How many tasks run at once: as asked for, or as executors are there once no more of them
-    come.
+    """Return how many tasks run at once.
+
+    It is the number that was given, or that of the executors once no further ones register.
     """
     if execution.parallelism is None and not _LOCAL.fullmatch(str(context.master)):
         _wait_for_executors(context)
@@ -98,7 +98,7 @@ def slots(context: SparkContext, execution: ExecutionOptions) -> int:
 
 
 def tries(context: SparkContext) -> int:
-    """How often Spark runs a task: in local mode once, unless the master says otherwise."""
+    """Return how often Spark tries a task: in local mode once, unless the master names a number."""
     if not _LOCAL.fullmatch(str(context.master)):
         return int(context.getConf().get("spark.task.maxFailures") or TRIES)
     retries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", str(context.master))
@@ -115,7 +115,7 @@ def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[S
         )
     conf, began = _conf(execution, directory, pools), time.monotonic()
     if execution.spark_master() is not None or not _is_submitted():
-        # else the workers take whatever `python3` is
+        # otherwise the workers run whatever `python3` is
         os.environ["PYSPARK_PYTHON"] = _python(execution)
     with _java_stderr_aside(directory), _own_interrupt():
         context = _started(conf)
@@ -127,7 +127,7 @@ def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[S
 
 
 def _master(execution: ExecutionOptions) -> str:
-    """The master as far as it is known before there is a session; empty where others name it."""
+    """Return the master as far as it is known before the session; empty if others choose it."""
     return execution.spark_master() or ("" if _is_submitted() or _existing() else DEFAULT_MASTER)
 
 
@@ -136,12 +136,12 @@ def _existing() -> SparkContext | None:
 
 
 def _is_submitted() -> bool:
-    """Whether this process is the Python side of `spark-submit`, whose words win."""
+    """Return whether `spark-submit` started this process. Its options win."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _python(execution: ExecutionOptions) -> str:
-    """The Python of executors; ours, unless another was given for machines that do not have it."""
+    """Return the Python of executors: this one, unless another was given for other machines."""
     given = execution.property("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     return (
         given if given is not None and not _LOCAL.fullmatch(_master(execution)) else sys.executable
@@ -149,9 +149,9 @@ def _python(execution: ExecutionOptions) -> str:
 
 
 def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf:
-    """Ours, then what was given.
+    """Return the configuration: the defaults of cpreplicate, then the given properties.
 
-    Under `spark-submit` only what was given, and what it knows by itself.
+    Under `spark-submit`, there are no defaults of cpreplicate, but its own configuration.
     """
     conf = SparkConf()
     if not _is_submitted():
@@ -170,13 +170,13 @@ def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf
 
 _FAULTS = [
     ("spark.task.maxFailures", str(TRIES)),
-    # a machine that fails each batch quickly would get most of them
+    # otherwise a machine on which each batch fails quickly would get most of them
     (
         "spark.excludeOnFailure.enabled",
         "true",
     ),
     ("spark.excludeOnFailure.timeout", "10m"),
-    # then each batch is tried once more anywhere
+    # after that, each batch is tried once more on any machine
     (
         "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout",
         "5s",
@@ -195,7 +195,7 @@ def _quiet(directory: Path) -> list[tuple[str, str]]:
         ("spark.log.level", "OFF"),
         ("spark.ui.enabled", "false"),
         ("spark.ui.showConsoleProgress", "false"),
-        # a slow copy is not made faster by another one; --conf turns it on
+        # a second copy does not make a slow one faster; --conf turns it on
         (
             "spark.speculation",
             "false",
@@ -204,10 +204,14 @@ def _quiet(directory: Path) -> list[tuple[str, str]]:
 
 
 def _pools(directory: Path, pools: int) -> str:
-    """Pools of which an earlier one gets nearly all slots that it has tasks for."""
+    """Write the pools, and return the URI of the file.
+
+    An earlier pool gets nearly all slots that it has tasks for.
+    """
     file = directory / "pools.xml"
     levels = [
-        _POOL.format(name=f"level-{at}", weight=10 ** min(9, pools - at)) for at in range(pools)
+        _POOL.format(name=f"level-{level}", weight=10 ** min(9, pools - level))
+        for level in range(pools)
     ]
     file.write_text(_POOLS.format("".join(levels)))
     return file.as_uri()
@@ -217,16 +221,16 @@ def _started(conf: SparkConf) -> SparkContext:
     try:
         return SparkContext(conf=conf)
     except BaseException as error:
-        # asks the JVM
+        # before the JVM is stopped, because the message is there
         reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None
-        _forget_jvm()  # it may run already, for a session that will not come
+        _forget_jvm()  # a JVM may run without a session
         if reason is None:
             raise
         raise RuntimeError(reason) from None
 
 
 def _wait_for_executors(context: SparkContext) -> None:
-    """They register one after the other; batches are to be cut for all of them."""
+    """Wait until executors have registered, which they do one after the other."""
     scheduler, began = context._jsc.sc(), time.monotonic()
     seen, since = 0, began
     while True:
@@ -244,8 +248,9 @@ def _wait_for_executors(context: SparkContext) -> None:
 
 @contextlib.contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep this process's handling of Ctrl-C: pyspark's calls the JVM from within the handler,
-    which fails amid a call.
+    """Keep this process's handler of Ctrl-C.
+
+    pyspark's handler calls the JVM, which fails if it interrupts a call.
     """
     handler = signal.getsignal(signal.SIGINT)
     yield
@@ -254,19 +259,19 @@ def _own_interrupt() -> Iterator[None]:
 
 
 def _stop(context: SparkContext) -> None:
-    """Stop Spark, also where its JVM is gone, so that this process can start another session."""
+    """Stop Spark, even if its JVM is gone, so that this process can start another session."""
     with warnings.catch_warnings():
-        # how pyspark tells, at times, that its JVM is gone
+        # pyspark warns in some cases that its JVM is gone
         warnings.simplefilter("error", RuntimeWarning)
         try:
             context.stop()
         except (*LOST, RuntimeWarning):
-            context.stop()  # the first call ended at the JVM; the second tidies up on Python's side
+            context.stop()  # the first call failed at the JVM; the second cleans up in Python
             _forget_jvm()
 
 
 def _forget_jvm() -> None:
-    """Reap the JVM that is gone; else the next session would call it."""
+    """Reap the JVM that is gone, so that the next session does not call it."""
     process = getattr(SparkContext._gateway, "proc", None)
     SparkContext._gateway = SparkContext._jvm = None
     if process is not None:
@@ -277,7 +282,7 @@ def _forget_jvm() -> None:
 
 
 def _shipped(directory: Path) -> str:
-    """This package as a zip for the executors, which then need not have it installed."""
+    """Return a zip of this package, so that executors need not have it installed."""
     package = Path(cpreplicate.__file__).parent
     archive = directory / "cpreplicate.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
@@ -304,8 +309,9 @@ def _java_output(stderr: Path) -> str:
 
 @contextlib.contextmanager
 def _java_stderr_aside(directory: Path) -> Iterator[None]:
-    """Keep what the JVM says at its start (incubator modules, native libraries) from the operator,
-    unless it fails.
+    """Hide what the JVM prints at its start (incubator modules, native libraries).
+
+    If the block raises, the error contains it.
     """
     sys.stderr.flush()
     kept = os.dup(2)

@@ -1,8 +1,7 @@
-"""Batches and outcomes on their way to executors and back: as Arrow, a column a field, not object
-by object.
+"""The encoding of batches and outcomes that travel between driver and executors.
 
-Hundreds of thousands of actions then cost the driver tens of megabytes, and a task decodes its own
-batch only.
+It is Arrow's: a column for each field, instead of objects. So hundreds of thousands of actions cost
+the driver tens of megabytes, and a task decodes its own batch only.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _OUTCOMES = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-# a batch is little: threads and zstd cost more
+# a batch is small: threads and zstd would take longer
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
@@ -66,21 +65,21 @@ class _Common(NamedTuple):
 
 
 class IndexedOutcome(NamedTuple):
-    """The outcome of the action with this index in its batch."""
+    """The outcome of the action at this position of its batch."""
 
-    at: int
+    position: int
     outcome: Outcome
 
 
 def encode(batch: Sequence[Task]) -> bytes:
-    """A batch as Arrow's stream format. All growing files of a batch are held by one lease."""
+    """Return a batch in Arrow's stream format. One lease covers all growing files of a batch."""
     columns, common = _copies(batch) if isinstance(batch, Copies) else _actions(batch)
-    told = {name: text for name, text in common._asdict().items() if text}
-    return _written(columns, _ACTIONS.with_metadata(told))
+    fields = {name: text for name, text in common._asdict().items() if text}
+    return _written(columns, _ACTIONS.with_metadata(fields))
 
 
 def decode(data: bytes) -> list[Task]:
-    """The batch."""
+    """Return the actions of an encoded batch."""
     schema, rows = _rows(data)
     common = _Common(
         **{name.decode(): text.decode() for name, text in (schema.metadata or {}).items()}
@@ -88,9 +87,9 @@ def decode(data: bytes) -> list[Task]:
     return [_task(row, common, LeaseToken(common.place, common.token)) for row in rows]
 
 
-def encode_outcomes(told: Iterable[IndexedOutcome]) -> bytes:
-    """Outcomes by their index in the batch: the driver knows the rest."""
-    rows = [(index, *outcome[1:]) for index, outcome in told]
+def encode_outcomes(outcomes: Iterable[IndexedOutcome]) -> bytes:
+    """Return outcomes with their index in the batch. The driver has the actions."""
+    rows = [(index, *outcome[1:]) for index, outcome in outcomes]
     columns = list(zip(*rows, strict=True)) or [()] * len(_OUTCOMES)
     return _written(
         [pa.array(column, kind.type) for column, kind in zip(columns, _OUTCOMES, strict=True)],
@@ -99,7 +98,7 @@ def encode_outcomes(told: Iterable[IndexedOutcome]) -> bytes:
 
 
 def decode_outcomes(data: bytes, batch: Sequence[Task]) -> list[IndexedOutcome]:
-    """The outcomes of a batch."""
+    """Return the outcomes of a batch."""
     return [
         IndexedOutcome(row[0], Outcome(batch[row[0]].target, *row[1:])) for row in _rows(data)[1]
     ]

@@ -1,9 +1,8 @@
-"""`hdfs:` and `viewfs:` through Apache Hadoop's own client, in a JVM beside the process:
-`--hdfs-client hadoop`.
+"""Storage of `hdfs:` and `viewfs:` URIs through Apache Hadoop's own client, in a separate JVM.
 
-It goes on where hdfs-native fails: DataNodes that died, encryption zones, and whatever else a
-cluster asks of its clients. From one cluster to another no byte passes through Python. The
-environment (HADOOP_CONF_DIR) is not consulted.
+`--hdfs-client hadoop` selects it. It works where hdfs-native fails: with DataNodes that died, in
+encryption zones, and with whatever else a cluster requires of its clients. From one cluster to
+another, no byte passes through Python. The environment (HADOOP_CONF_DIR) is not consulted.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ _UNAUTHENTICATED = ("Client cannot authenticate", "GSS initiate failed")
 
 
 class HadoopStorage(HdfsClientStorage):
-    """One nameservice, NameNode or viewfs mount table. Durable by the replicas' acknowledgement;
-    atomic by `rename2`.
+    """One nameservice, NameNode or viewfs mount table.
 
+    A file is durable once its replicas have acknowledged it, and appears atomically by `rename2`.
     `DistributedFileSystem.rename(Path, Path, Options.Rename...)` is that call; the other `rename`
     moves into a directory.
     """
@@ -106,16 +105,16 @@ class HadoopStorage(HdfsClientStorage):
     def list(self, uri: str) -> list[FileStatus]:
         try:
             with self.translated_errors(uri) as cluster:
-                found = cluster.statuses(uri)
+                statuses = cluster.statuses(uri)
         except FileNotFoundError:
             return []
         if (
-            len(found) == 1
-            and not found[0].is_directory
-            and uris.local_path(found[0].path) == uris.local_path(uri)
+            len(statuses) == 1
+            and not statuses[0].is_directory
+            and uris.local_path(statuses[0].path) == uris.local_path(uri)
         ):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
-        return [each.of(uris.join(uri, uris.name(each.path))) for each in found]
+        return [status.of(uris.join(uri, uris.name(status.path))) for status in statuses]
 
     def write_new(self, uri: str, content: Content) -> int:
         length = 0
@@ -150,20 +149,22 @@ class HadoopStorage(HdfsClientStorage):
             return bool(cluster.call("delete", cluster.path(uri), False))
 
     def known_crc32c(self, uri: str) -> int | None:
-        """What the checksums that the DataNodes keep amount to (`CompositeCrcFileChecksum`).
+        """Return the CRC32C composed of the checksums that the DataNodes keep, or None.
 
-        The bytes are not read.
+        It is a `CompositeCrcFileChecksum`. The bytes are not read.
         """
         with self.translated_errors(uri) as cluster:
-            found = cluster.call("getFileChecksum", cluster.path(uri))
-            if found is None or cluster.jvm.call(found, "getAlgorithmName") != "COMPOSITE-CRC32C":
+            checksum = cluster.call("getFileChecksum", cluster.path(uri))
+            if checksum is None:
                 return None
-            return int.from_bytes(cluster.jvm.call(found, "getBytes"), "big")
+            if cluster.jvm.call(checksum, "getAlgorithmName") != "COMPOSITE-CRC32C":
+                return None
+            return int.from_bytes(cluster.jvm.call(checksum, "getBytes"), "big")
 
     def copy_from(
         self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
     ) -> tuple[int, int]:
-        """Within the JVM, from another cluster, whatever that one's client is configured with."""
+        """Copy a file within the JVM, even from a cluster with another configuration."""
         assert isinstance(source, HadoopStorage), source
         with self.temporary(uri) as temporary:
             length, crc = self._streamed(source, source_uri, temporary)
@@ -188,7 +189,7 @@ class HadoopStorage(HdfsClientStorage):
 
     @contextlib.contextmanager
     def opened(self, uri: str) -> Iterator[Any]:
-        """The `FSDataInputStream` of a file to be copied. Raises `SourceMissing`."""
+        """Provide the `FSDataInputStream` of a file, or raise `SourceMissing` if it is gone."""
         try:
             with self.translated_errors(uri) as cluster:
                 stream = cluster.call("open", cluster.path(uri))
@@ -201,9 +202,9 @@ class HadoopStorage(HdfsClientStorage):
 
     @contextlib.contextmanager
     def _created(self, uri: str) -> Iterator[tuple[_Cluster, Any]]:
-        """An `FSDataOutputStream`.
+        """Provide an `FSDataOutputStream`.
 
-        The file is whole when the block has ended without an exception.
+        The file is complete when the block has ended without an exception.
         """
         with self.translated_errors(uri) as cluster:
             out = cluster.create(uri, self._write)
@@ -212,15 +213,12 @@ class HadoopStorage(HdfsClientStorage):
             with self.translated_errors(uri):
                 cluster.jvm.call(out, "close")
         except BaseException:
-            cluster.close_quietly(out)  # else the client goes on renewing its lease
+            cluster.close_quietly(out)  # otherwise the client keeps renewing its lease
             raise
 
     @contextlib.contextmanager
     def translated_errors(self, uri: str) -> Iterator[_Cluster]:
-        """The cluster as it is reached now.
-
-        Turns what Java throws meanwhile into the errors of the seam.
-        """
+        """Provide the cluster, and translate exceptions of Java into those of `Storage`."""
         refuse_unusable(uri)
         jvm = jvm_launcher.jvm()
         try:
@@ -241,8 +239,8 @@ class HadoopStorage(HdfsClientStorage):
             return self._cluster
 
 
-class _Found(NamedTuple):
-    """A `FileStatus` of Java; its path is spelled with the filesystem that it lies on."""
+class _JavaStatus(NamedTuple):
+    """A `FileStatus` of Java. Its path includes the filesystem that the file lies on."""
 
     path: str
     length: int
@@ -251,14 +249,14 @@ class _Found(NamedTuple):
     permission: int
 
     def of(self, uri: str) -> FileStatus:
-        """As the seam has it, under the name that was asked for."""
+        """Return the status under the URI that was asked for."""
         return FileStatus(
             uri, uris.name(uri), self.length, self.is_directory, self.modified, self.permission
         )
 
 
 class _Cluster:
-    """A `FileSystem` of our own in a JVM, and what its calls need."""
+    """A `FileSystem` in the JVM that nothing else uses, and what its calls need."""
 
     def __init__(self, jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> None:
         self.jvm = jvm
@@ -274,33 +272,35 @@ class _Cluster:
         self._mounted: dict[str, _Cluster] = {}
 
     def call(self, method: str, *arguments: object) -> Any:
-        """A method of the `FileSystem`."""
+        """Call a method of the `FileSystem` and return its result."""
         return self.jvm.call(self._files, method, *arguments)
 
     def path(self, uri: str) -> Any:
-        """A `Path`, of three parts: one string would be taken apart again, and a colon in it mean a
-        scheme.
+        """Return a `Path`, made of three parts.
+
+        A single string would be parsed again, and a colon in it would end a scheme.
         """
         return self.jvm.new(f"{_FS}.Path", self._scheme, self._authority, uris.local_path(uri))
 
     def create(self, uri: str, write: WriteSettings) -> Any:
-        """The stream of a new file; its directories are made."""
+        """Create a file and its directories, and return its stream."""
         path = self.path(uri)
-        replication, block_size = self._defaults or self._found_defaults(path, write)
+        replication, block_size = self._defaults or self._new_file_defaults(path, write)
         return self.call(
             "create", path, self._permission, False, 4096, replication, block_size, None
         )
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> None:
-        """`rename2`.
+        """Rename a file by `rename2`.
 
-        Of a view the mount's own, as `ViewFileSystem` inherits one that is several steps.
+        In a view, call that of the mounted filesystem: `ViewFileSystem` inherits a rename of
+        several steps.
         """
         if self._scheme != "viewfs":
             self.call("rename", self.path(uri), self.path(new_uri), self._renames[replace])
             return
         mount = max(
-            (each for each in self._mounts if uris.within(uri, each)), key=len, default=None
+            (path for path in self._mounts if uris.within(uri, path)), key=len, default=None
         )
         if mount is None:
             raise OSError(
@@ -313,50 +313,50 @@ class _Cluster:
             target + uri[len(mount) :], target + new_uri[len(mount) :], replace
         )
 
-    def status(self, uri: str) -> _Found:
-        """Of one place."""
+    def status(self, uri: str) -> _JavaStatus:
+        """Return the status of a file or directory."""
         array = self.jvm.array(_WRITABLE, 1)
         array[0] = self.call("getFileStatus", self.path(uri))
         return self._carried_over(array, 1)[0]
 
-    def statuses(self, uri: str) -> list[_Found]:
-        """Of what lies in a directory, or of a file itself."""
-        found = self.call("listStatus", self.path(uri))
-        count = len(found)
+    def statuses(self, uri: str) -> list[_JavaStatus]:
+        """Return the statuses of the children of a directory, or that of a file itself."""
+        listing = self.call("listStatus", self.path(uri))
+        count = len(listing)
         array = self.jvm.array(_WRITABLE, count)
-        # py4j takes an array for its class only
-        self.jvm.static("java.lang.System", "arraycopy", found, 0, array, 0, count)
+        # py4j accepts an array only for a parameter of its class
+        self.jvm.static("java.lang.System", "arraycopy", listing, 0, array, 0, count)
         return self._carried_over(array, count)
 
-    def _carried_over(self, array: Any, count: int) -> list[_Found]:
-        """All of them in one call, as bytes.
+    def _carried_over(self, array: Any, count: int) -> list[_JavaStatus]:
+        """Return the statuses in an array by one call that transfers them as bytes.
 
-        More than they are, as `toByteArray` returns its whole buffer.
+        `toByteArray` returns its whole buffer, which is longer than they are.
         """
         data = memoryview(
             self.jvm.static("org.apache.hadoop.io.WritableUtils", "toByteArray", array)
         )
-        return list(itertools.islice(_found(data), count))
+        return list(itertools.islice(_statuses(data), count))
 
     def close_quietly(self, closeable: Any) -> None:
-        """Close what may be broken."""
+        """Close a stream that may be broken, and ignore errors."""
         with contextlib.suppress(jvm_client.Failed):
             self.jvm.call(closeable, "close")
 
-    def _found_defaults(self, path: Any, write: WriteSettings) -> tuple[int, int]:
-        """Replication and block size: as asked, else as configured, else the cluster's own.
+    def _new_file_defaults(self, path: Any, write: WriteSettings) -> tuple[int, int]:
+        """Return replication and block size: as given, else as configured, else the cluster's own.
 
-        A client asks it once.
+        A client asks the cluster once.
         """
-        found = (
+        defaults = (
             write.replication
             or self._default("dfs.replication", "getDefaultReplication", "getReplication", path),
             write.block_size
             or self._default("dfs.blocksize", "getDefaultBlockSize", "getBlockSize", path),
         )
         if self._scheme != "viewfs":
-            self._defaults = found
-        return found
+            self._defaults = defaults
+        return defaults
 
     def _default(self, option: str, configured: str, served: str, path: Any) -> int:
         if option in self._options:
@@ -376,7 +376,7 @@ class _Reader(io.RawIOBase):
     def __init__(self, storage: HadoopStorage, uri: str) -> None:
         self._storage, self._uri = storage, uri
         self._position = self._moved_to = 0
-        self._end: int | None = None  # once it was met
+        self._end: int | None = None  # once it was reached
         with storage.translated_errors(uri) as cluster:
             self._cluster = cluster
             self._stream = cluster.call("open", cluster.path(uri))
@@ -411,7 +411,7 @@ class _Reader(io.RawIOBase):
         return count
 
     def readall(self) -> bytes:
-        # the inherited one reads by 8 KiB
+        # the inherited method reads 8 KiB at a time
         return b"".join(iter(lambda: self.read(Exchange.size) or b"", b""))
 
     def close(self) -> None:
@@ -444,7 +444,7 @@ def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
         return _Cluster(jvm, filesystem, options)
     except jvm_client.Thrown as error:
         thrown = ": ".join(_thrown(jvm, error.java_exception))
-        # a host, for it has a port
+        # an authority with a port names a host, not a nameservice
         if "UnknownHostException" in thrown and ":" in uris.name(filesystem):
             raise Transient(
                 errno.EIO, f"the host name cannot be resolved: {thrown}", filesystem
@@ -456,8 +456,10 @@ def _reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> _Cluster:
 
 
 def _file_system(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Any:
-    """By `newInstance`: `get` tells those that it has made apart by name only, and two clusters may
-    have one name.
+    """Return a new `FileSystem`.
+
+    `FileSystem.get` would return an existing one of the same name, and two clusters may have one
+    name.
     """
     # without core-site.xml and hdfs-site.xml
     conf = jvm.new("org.apache.hadoop.conf.Configuration", False)
@@ -465,15 +467,15 @@ def _file_system(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Any:
         jvm.call(conf, "addResource", resource)
     for key, value in options.items():
         jvm.call(conf, "set", key, value)
-    place = jvm.static("java.net.URI", "create", filesystem)
+    uri = jvm.static("java.net.URI", "create", filesystem)
     if options.get("hadoop.security.authentication", "simple") != "simple":
         # holds for the whole JVM
         jvm.static("org.apache.hadoop.security.UserGroupInformation", "setConfiguration", conf)
     elif "hadoop.user.name" in options:
         return jvm.static(
-            f"{_FS}.FileSystem", "newInstance", place, conf, options["hadoop.user.name"]
+            f"{_FS}.FileSystem", "newInstance", uri, conf, options["hadoop.user.name"]
         )
-    return jvm.static(f"{_FS}.FileSystem", "newInstance", place, conf)
+    return jvm.static(f"{_FS}.FileSystem", "newInstance", uri, conf)
 
 
 def _rename_options(jvm: Jvm, replace: bool) -> Any:
@@ -483,59 +485,63 @@ def _rename_options(jvm: Jvm, replace: bool) -> Any:
 
 
 def _mounts(jvm: Jvm, view: Any, filesystem: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Of a `ViewFileSystem`: the place of each mount, and the one that is mounted there."""
+    """Return the mounts of a `ViewFileSystem`: the URI of each, and the mounted URI."""
     table = f"fs.viewfs.mounttable.{filesystem.partition('://')[2]}"
     root = options.get(f"{table}.linkMergeSlash") or options.get(f"{table}.linkFallback")
-    found = {filesystem: root.rstrip("/")} if root else {}
+    mounts = {filesystem: root.rstrip("/")} if root else {}
     for mount in jvm.call(view, "getMountPoints"):
-        place = jvm.call(jvm.call(jvm.call(mount, "getMountedOnPath"), "toUri"), "getPath")
+        path = jvm.call(jvm.call(jvm.call(mount, "getMountedOnPath"), "toUri"), "getPath")
         targets = jvm.call(mount, "getTargetFileSystemPaths")
         if len(targets) == 1:
-            found[filesystem + place.rstrip("/")] = targets[0].rstrip("/")
-    return found
+            mounts[filesystem + path.rstrip("/")] = targets[0].rstrip("/")
+    return mounts
 
 
-def _found(data: memoryview) -> Iterator[_Found]:
-    """From what `FileStatus.write` writes: a length in four bytes, and an
-    `FSProtos.FileStatusProto`.
+def _statuses(data: memoryview) -> Iterator[_JavaStatus]:
+    """Yield the statuses that `FileStatus.write` wrote.
+
+    Each is a length in four bytes and an `FSProtos.FileStatusProto`.
     """
-    at = 0
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 4], "big")
-        fields = _fields(data[at + 4 : at + 4 + length])
+    start = 0
+    while start < len(data):
+        length = int.from_bytes(data[start : start + 4], "big")
+        fields = _fields(data[start + 4 : start + 4 + length])
         permission = _fields(fields[4])[1] & 0o7777
-        yield _Found(
+        yield _JavaStatus(
             str(fields[2], "utf-8"),
             fields.get(3, 0),
             fields[1] == _DIRECTORY,
             fields.get(7, 0) / 1000,
             permission,
         )
-        at += 4 + length
+        start += 4 + length
 
 
 def _fields(data: memoryview) -> dict[int, Any]:
-    """The fields of a protobuf message by number, of those that are numbers or bytes the last one
-    each.
+    """Return the fields of a protobuf message by number: integers, or bytes.
+
+    Of a repeated field, the last value counts.
     """
-    found: dict[int, Any] = {}
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        value, at = _varint(data, at)
-        if key & 7 == 2:  # bytes, whose length that was
-            found[key >> 3], at = data[at : at + value], at + value
+    fields: dict[int, Any] = {}
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
+        value, position = _varint(data, position)
+        if key & 7 == 2:  # bytes, and `value` is their length
+            fields[key >> 3] = data[position : position + value]
+            position += value
         else:
-            found[key >> 3] = value
-    return found
+            fields[key >> 3] = value
+    return fields
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _varint(data: memoryview, position: int) -> tuple[int, int]:
+    """Return the integer at a position, and the position after it."""
     value = shift = 0
-    while data[at] > 0x7F:
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return value | data[at] << shift, at + 1
+    while data[position] > 0x7F:
+        value |= (data[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return value | data[position] << shift, position + 1
 
 
 def _translated(jvm: Jvm, thrown: Any, uri: str) -> OSError:
@@ -549,13 +555,13 @@ def _translated(jvm: Jvm, thrown: Any, uri: str) -> OSError:
 
 
 def _thrown(jvm: Jvm, thrown: Any) -> tuple[str, str]:
-    """Class and message, which `Throwable.toString` gives in one call.
+    """Return the class and the message of an exception, by one call of `Throwable.toString`.
 
-    Of a `RemoteException` those of the NameNode.
+    Of a `RemoteException`, return those that the NameNode sent.
     """
     match = _THROWN.fullmatch(jvm.call(thrown, "toString"))
     if match is None:
-        return "java.io.IOException", "failed without a word"
+        return "java.io.IOException", "failed without a message"
     cause = jvm.call(thrown, "getCause") if match[1].endswith(_WRAPPERS) else None
     return (
         _thrown(jvm, cause)

@@ -1,5 +1,6 @@
-"""What the exceptions of HDFS mean, whichever client met them: told apart by the Java class that
-the NameNode names.
+"""Translate the exceptions of HDFS, whichever client received them.
+
+They are distinguished by the Java class that the NameNode names.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _DIRECTORY = (
 
 
 def translated(java_class: str, message: str, uri: str) -> OSError:
-    """The `OSError` for an exception of HDFS at a place.
+    """Return the `OSError` for an exception of HDFS about a path.
 
-    `Transient` where trying again can help.
+    It is `Transient` if another try can help.
     """
     name = java_class.rpartition(".")[2]
     text = f"{_HINTS[name]}: {_line(message)}" if name in _HINTS else _line(message)
@@ -59,6 +60,6 @@ def translated(java_class: str, message: str, uri: str) -> OSError:
 
 
 def _line(message: str) -> str:
-    """What a NameNode says, without the stack that follows it."""
+    """Return the message of a NameNode without the stack trace that follows it."""
     first = message.replace("\\n", "\n").strip().partition("\n")[0].strip()
     return first.replace('\\"', '"')[:400]

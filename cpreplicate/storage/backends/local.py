@@ -1,6 +1,7 @@
-"""`file:` on `os` directly: fsspec's local filesystem has neither fsync, exclusive create nor an
-atomic rename that replaces, and its import alone costs a quarter of the time that a run with
-nothing to do may take.
+"""Storage of `file:` URIs, on `os` directly.
+
+fsspec's local filesystem has no fsync, no exclusive create and no atomic rename that replaces.
+Importing it takes a quarter of the time that a run with nothing to do may take.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ class LocalStorage(RenamingStorage):
         return True
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """Under flock(2) on its directory, which ends with the process: link(2) and unlink(2) are
-        two steps to die between.
+        """Replace the file under flock(2) on its directory, which ends with the process.
+
+        A process may die between link(2) and unlink(2), so these do not suffice.
         """
         with contextlib.suppress(FileNotFoundError), _locked(os.path.dirname(_path(uri))):
             with self.open(uri) as stream:
@@ -97,12 +99,12 @@ class LocalStorage(RenamingStorage):
         return uris.filesystem(uri) + os.path.realpath(_path(uri))
 
     def file_id(self, uri: str) -> object | None:
-        """Device and inode: the same for all links, also for a bind mount."""
+        """Return device and inode, which are the same for all links and for a bind mount."""
         try:
-            found = os.stat(_path(uri))
+            status = os.stat(_path(uri))
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def rmdir(self, uri: str) -> bool:
         try:
@@ -128,21 +130,22 @@ def _path(uri: str) -> str:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Only regular files, whatever a `_metadata` names: a pipe would block for ever, and a device
-    may have no end.
+    """Open a regular file, whatever a `_metadata` names.
+
+    A pipe would block forever, and a device may have no end.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(descriptor).st_mode
     if modes.S_ISREG(mode) or modes.S_ISDIR(mode):
-        return descriptor  # open() itself tells that it is a directory
+        return descriptor  # open() itself raises for a directory
     os.close(descriptor)
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def _make_directory(path: str) -> None:
-    """With its parents.
+    """Create a directory and its parents.
 
-    Each new name is durable too, else a power loss could take the directory with all its files.
+    Each new name is durable, too: otherwise a power loss could lose the directory with its files.
     """
     if os.path.isdir(path):
         return
@@ -153,25 +156,27 @@ def _make_directory(path: str) -> None:
     _sync_directory(parent)
 
 
-def _status(uri: str, found: os.stat_result) -> FileStatus:
-    mode = found.st_mode
+def _status(uri: str, status: os.stat_result) -> FileStatus:
+    mode = status.st_mode
     return FileStatus(
         uri,
         uris.name(uri),
-        found.st_size,
+        status.st_size,
         modes.S_ISDIR(mode),
-        found.st_mtime,
+        status.st_mtime,
         modes.S_IMODE(mode),
     )
 
 
 def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStatus]:
     for entry in entries:
-        # deleted between the listing and the look at it
+        # it may be deleted after the listing
         with contextlib.suppress(FileNotFoundError):
             leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)
-            found = entry.stat(follow_symlinks=not leads_nowhere)
-            yield _status(uris.join(uri, entry.name), found)._replace(is_link=entry.is_symlink())
+            status = _status(
+                uris.join(uri, entry.name), entry.stat(follow_symlinks=not leads_nowhere)
+            )
+            yield status._replace(is_link=entry.is_symlink())
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""Object stores through their fsspec classes: `s3:` (also recorded as `s3a:`, `s3n:`, `s3p:`),
-`gs:`, `abfs:`, `oss:`.
+"""Storage of object stores, through their fsspec classes.
 
-A put is one request, or a multipart upload that is completed at its end and aborted on error:
-nothing torn ever appears. There is no rename, so a lease is taken by conditional puts. Directories
-are prefixes: never made, never left empty.
+The schemes are `s3:` (also recorded as `s3a:`, `s3n:`, `s3p:`), `gs:`, `abfs:` and `oss:`. A put is
+one request, or a multipart upload that is completed at its end and aborted on error. So no partial
+file ever appears. There is no rename, so a lease is taken by conditional puts. Directories are
+prefixes: they are never created and never left empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, BinaryIO, cast
 
-from cpreplicate.core import uri as places
+from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.base import (
     CHUNK,
@@ -34,7 +34,7 @@ PROTOCOLS = {
 }
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
-_EXCLUSIVE: dict[str, dict[str, Any]] = {  # how a put is told to fail where an object is
+_EXCLUSIVE: dict[str, dict[str, Any]] = {  # options with which a put fails if there is an object
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
     "oss": {"headers": {"x-oss-forbid-overwrite": "true"}},
 }
@@ -63,7 +63,7 @@ _HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for
 
 
 class ObjectStorage(Storage):
-    """One bucket or container. Durable by the service's answer; atomic by its put."""
+    """One bucket or container. A put is atomic, and durable once the service has answered."""
 
     streams = 32
     has_directories = False
@@ -88,14 +88,15 @@ class ObjectStorage(Storage):
         path = _path(uri)
         try:
             with _translated_errors(uri):
-                found = self._fs.ls(path, detail=True, refresh=True)
+                objects = self._fs.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
             return []
         # some tools leave an object for a directory
-        children = [each for each in found if each["name"].rstrip("/") != path]
+        names = [entry["name"].rstrip("/") for entry in objects]
         return [
-            _status(places.join(uri, places.name(each["name"].rstrip("/"))), each)
-            for each in children
+            _status(uris.join(uri, uris.name(name)), entry)
+            for name, entry in zip(names, objects, strict=True)
+            if name != path
         ]
 
     def put(
@@ -127,7 +128,7 @@ class ObjectStorage(Storage):
         with _translated_errors(uri):
             file = self._fs.open(_path(uri), mode, block_size=_PART)
         try:
-            for chunk in chunks:  # outside: what the source says is not of this place
+            for chunk in chunks:  # outside: an error of the source must not name this file
                 with _translated_errors(uri):
                     file.write(chunk)
             length = int(file.tell())
@@ -136,8 +137,8 @@ class ObjectStorage(Storage):
             with _translated_errors(uri):
                 file.close()
         except BaseException:
-            file.closed = True  # else its destructor completes the upload
-            # the failure itself is what counts; the service expires what is left
+            file.closed = True  # otherwise its destructor completes the upload
+            # The failure itself matters more. The service expires incomplete uploads.
             with contextlib.suppress(Exception):
                 file.discard()
             raise
@@ -149,8 +150,9 @@ class ObjectStorage(Storage):
         )
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """By a put on condition that the object is still the one that was read (`If-Match`, S3
-        since November 2024).
+        """Replace the object on condition that it is still the one that was read.
+
+        S3 has had `If-Match` for puts since November 2024.
         """
         if self._protocol != "s3":
             raise Refused(
@@ -181,7 +183,7 @@ class ObjectStorage(Storage):
         return True
 
     def move(self, uri: str, new_uri: str) -> bool:
-        """By a copy within the service and a delete; a death between them leaves both."""
+        """Copy the object within the service, then delete it. A crash between them leaves both."""
         if self.stat(new_uri) is not None:
             raise FileExistsError(errno.EEXIST, "is there already", new_uri)
         try:
@@ -192,7 +194,7 @@ class ObjectStorage(Storage):
         return self.delete(uri)
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # the service's answer is durable
-        """The services do not tell whether an object was there, so it is asked for before."""
+        """Delete an object. The services do not report whether there was one, so check first."""
         status = self.stat(uri)
         if status is None:
             return False
@@ -261,7 +263,7 @@ def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
         given["client_kwargs"] = {"region_name": region}
     if "anon" in given:
         given["anon"] = str(given["anon"]).lower() == "true"
-    # the seam retries
+    # `Retrying` retries
     given["config_kwargs"] = {
         "retries": {"max_attempts": 0},
         "connect_timeout": 10,
@@ -271,24 +273,22 @@ def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(uri: str) -> str:
-    """`bucket/key`: what is literal here stays so, for no fsspec class decodes a path without a
-    scheme.
-    """
+    """Return `bucket/key`. It stays literal: no fsspec class decodes a path without a scheme."""
     refuse_unusable(uri)
     authority, _, path = uri.partition("://")[2].partition("/")
     return f"{authority.partition('@')[0]}/{path}".rstrip("/")
 
 
-def _status(uri: str, found: Mapping[str, Any]) -> FileStatus:
-    changed: Any = next((found[name] for name in _TIMES if found.get(name)), None)
+def _status(uri: str, entry: Mapping[str, Any]) -> FileStatus:
+    changed: Any = next((entry[name] for name in _TIMES if entry.get(name)), None)
     modified = changed.timestamp() if hasattr(changed, "timestamp") else 0.0
     return FileStatus(
-        uri, places.name(uri), int(found.get("size") or 0), found["type"] == "directory", modified
+        uri, uris.name(uri), int(entry.get("size") or 0), entry["type"] == "directory", modified
     )
 
 
 def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] | None]:
-    """At least the first `size` bytes, and what follows, or None where nothing does."""
+    """Return at least the first `size` bytes and the remaining chunks, or None if none remain."""
     rest, head = iter(chunks), bytearray()
     for chunk in rest:
         head += chunk

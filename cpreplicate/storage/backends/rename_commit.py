@@ -1,5 +1,6 @@
-"""What the filesystems that can rename have in common: a file is written under a temporary name,
-then renamed.
+"""The base of filesystems that can rename.
+
+A file is written under a temporary name, then renamed.
 """
 
 from __future__ import annotations
@@ -10,29 +11,29 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
-from cpreplicate.core import uri as places
+from cpreplicate.core import uri as uris
 from cpreplicate.storage.base import TEMPORARY, Attributes, Content, Storage
 
 
 class RenamingStorage(Storage):
-    """A filesystem whose rename is atomic and, as asked, replaces a file or fails where one is."""
+    """A filesystem whose atomic rename either replaces a file or fails if there is one."""
 
     @abstractmethod
     def write_new(self, uri: str, content: Content) -> int:
-        """Write a file that nobody looks for, with its directories, to its last byte.
+        """Write a whole new file under a temporary name, and create its directories.
 
         May leave a part of it on failure.
         """
 
     @abstractmethod
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
-        """Rename a file atomically; False if it is gone.
+        """Rename a file atomically, and return whether it was there.
 
-        Raises `FileExistsError` if not to `replace` one that is there.
+        Raises `FileExistsError` if the new name is taken, unless `replace`.
         """
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
-        """Give a file what another one has; nothing where the filesystem has no attributes."""
+        """Set attributes of a file. Do nothing if the filesystem has none."""
 
     def put(
         self,
@@ -64,10 +65,10 @@ class RenamingStorage(Storage):
                 return False
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """By moving it to a name made of what was seen, where it stays: no second contender can
-        move what replaced it.
+        """Move the file to a name derived from its content, then create it anew.
 
-        What turns out to be another file is put back.
+        It stays under that name, so no second contender can move what replaced it. If it turns out
+        to have another content, it is moved back.
         """
         aside = f"{uri}-{hashlib.sha256(seen).hexdigest()[:32]}"
         try:
@@ -88,12 +89,15 @@ class RenamingStorage(Storage):
 
     @contextlib.contextmanager
     def temporary(self, uri: str) -> Iterator[str]:
-        """A name beside `uri` for a file that is not whole yet; gone afterwards, unless renamed."""
-        temporary = places.join(places.parent(uri), TEMPORARY + uuid.uuid4().hex)
+        """Provide a name beside `uri` for a file that is not complete yet.
+
+        If the block raises, a file with this name is deleted.
+        """
+        temporary = uris.join(uris.parent(uri), TEMPORARY + uuid.uuid4().hex)
         try:
             yield temporary
         except BaseException:
-            # the failure itself is what counts; a sweep finds what is left
+            # The failure itself matters more. A sweep removes the file.
             with contextlib.suppress(OSError):
                 self.delete(temporary)
             raise

@@ -1,4 +1,4 @@
-"""`webhdfs:` and `swebhdfs:` over the REST protocol that Hadoop documents, by `requests`.
+"""Storage of `webhdfs:` and `swebhdfs:` URIs by Hadoop's REST protocol, through `requests`.
 
 A file costs five to seven HTTP requests. Use it for clusters that offer nothing but HTTP.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
-from cpreplicate.core import uri as places
+from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, path_of
 from cpreplicate.storage.backends.hdfs_errors import translated
@@ -77,7 +77,7 @@ class WebHdfsStorage(HdfsClientStorage):
             statuses = self._client.query("GET", "LISTSTATUS", uri)["FileStatuses"]["FileStatus"]
         except FileNotFoundError:
             return []
-        return [_status(places.join(uri, status["pathSuffix"]), status) for status in statuses]
+        return [_status(uris.join(uri, status["pathSuffix"]), status) for status in statuses]
 
     def write_new(self, uri: str, content: Content) -> int:
         body = _Body(content())
@@ -149,7 +149,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Body:
-    """The chunks of an upload. Count their bytes and keep the exception that ended them."""
+    """The chunks of an upload, with the number of their bytes and the exception that ended them."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -167,10 +167,7 @@ class _Body:
 
 
 class _Client:
-    """Send requests to one NameNode's HTTP server.
-
-    Every failure is an `OSError` that names the URI.
-    """
+    """A client of one NameNode's HTTP server. Every failure is an `OSError` that names the URI."""
 
     def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
         self._address = f"{_address(filesystem)}/webhdfs/v1"
@@ -312,5 +309,5 @@ def _kerberos(filesystem: str) -> requests.auth.AuthBase:
 def _status(uri: str, status: Mapping[str, Any]) -> FileStatus:
     modified, permission = status["modificationTime"] / 1000, int(status["permission"], 8)
     return FileStatus(
-        uri, places.name(uri), status["length"], status["type"] == "DIRECTORY", modified, permission
+        uri, uris.name(uri), status["length"], status["type"] == "DIRECTORY", modified, permission
     )

@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
 
 class Pace(Protocol):
-    """What decides how long to wait."""
+    """A rate limiter, in this process or in another one."""
 
     def reserve(self, what: str, amount: float) -> float:
         """Reserve an amount of `calls …` or `bytes`. Return the seconds to wait before using it."""

@@ -1,4 +1,4 @@
-"""Retries of what may pass by itself: lost connections, dead nodes, busy or starting servers."""
+"""Retries after failures that may pass: lost connections, dead nodes, busy or starting servers."""
 
 from __future__ import annotations
 
