@@ -220,7 +220,7 @@ class Bench:
                 shutil.rmtree(scratch)
                 if not tree.incremental:
                     self._drop(self._b, path)
-                _tell(
+                _report(
                     f"{tree.name}, {phase.name}, round {number + 1}: {competitor.name}",
                     results[competitor.name].rounds[-1],
                 )
@@ -347,7 +347,7 @@ def _incremental_targets(
     yield f"nothing to do: {ours}: under 1 s, no JVM", found, took.seconds < 1 and not took.jvm
 
 
-def _tell(what: str, took: Took) -> None:
+def _report(what: str, took: Took) -> None:
     print(
         f"{what}: {took.seconds:.2f} s, CPU {took.cpu:.1f} s, others {took.others:.0%}",
         file=sys.stderr,

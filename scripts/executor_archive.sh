@@ -1,12 +1,12 @@
 #!/bin/sh
-# Packs what Spark executors need into an archive for spark.archives: docs/clusters.md tells how it is used.
+# Packs what Spark executors need into an archive for spark.archives: docs/clusters.md describes its use.
 #
 #   sh scripts/executor_archive.sh [ARCHIVE [PACKAGE...]]        default: environment.tar.gz
 #
 # Of the environment of PYTHON (default: .venv/bin/python), which runs cpreplicate: cpreplicate, what it depends on in the
 # versions that are installed there, storages' packages included, and each PACKAGE with what it depends on. Not pyspark: Spark
 # brings its own. Nothing is downloaded. Executors need a Python of the same version, python3.N on their PATH or where
-# CPREPLICATE_PYTHON says, an operating system and a processor as here, and no packages.
+# CPREPLICATE_PYTHON names, an operating system and a processor as here, and no packages.
 set -eu
 case "${1:-}" in -*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
 python=${PYTHON:-$(dirname "$0")/../.venv/bin/python}

@@ -118,7 +118,7 @@ class Bench:
         for _ in range(rounds):
             for each in COMPETITORS:
                 if each.name not in errors:
-                    with _told(each, errors):
+                    with _collecting_errors(each, errors):
                         self._round(each, tree, source, results[each.name])
         trees.remove(source)
         return list(results.values())
@@ -160,7 +160,7 @@ class Bench:
 
 
 @contextlib.contextmanager
-def _told(competitor: Competitor, errors: dict[str, str]) -> Iterator[None]:
+def _collecting_errors(competitor: Competitor, errors: dict[str, str]) -> Iterator[None]:
     """What fails in the block becomes the competitor's error; the others go on."""
     try:
         yield
@@ -196,7 +196,7 @@ def table(chosen: list[Files], rounds: int, patience: float) -> None:
     """Measure, and print a table a tree."""
     errors: dict[str, str] = {}
     for each in COMPETITORS:
-        with _told(each, errors):
+        with _collecting_errors(each, errors):
             each.build()
     with _bench(patience) as bench:
         for tree in chosen:

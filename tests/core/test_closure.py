@@ -69,7 +69,7 @@ def test_segments_of_one_file_need_it_up_to_the_end_of_the_last():
         assert file.segment
 
 
-def test_a_changelog_file_needs_no_length_since_its_handles_tell_another():
+def test_a_changelog_file_needs_no_length_because_its_handles_record_another():
     found = closure(corpus("2.3.0-changelog", "chk-8"))
     assert {file.extent for place, file in found.files.items() if "/dstl/" in place} == {0}
     assert all(file.extent > 0 for place, file in found.files.items() if "/taskowned/" in place)

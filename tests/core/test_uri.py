@@ -48,7 +48,7 @@ def test_the_longest_remap_wins_and_whole_components_only():
     assert uri.remap("s3a://bucket/x", remaps) == "s3://bucket/x"
 
 
-def test_a_local_argument_is_told_from_the_working_directory():
+def test_a_local_argument_is_resolved_against_the_working_directory():
     assert uri.absolute("ckpt/../job", "/data") == "file:/data/job"
     assert uri.parse_remaps(["file:/srv=dcA"], "/tmp") == (Remap("file:/srv", "file:/tmp/dcA"),)
 

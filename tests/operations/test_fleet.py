@@ -46,21 +46,21 @@ def run(place, text, *words):
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
-def told(done):
+def summary(done):
     return json.loads(done.stdout)
 
 
 def statuses(done):
-    return {job["name"]: job["status"] for job in told(done)["jobs"]}
+    return {job["name"]: job["status"] for job in summary(done)["jobs"]}
 
 
 def root_of(place, more=""):
     return f'[[root]]\nsource = "{place}/dcA"\ntarget = "{place}/dcB"\n{more}\n'
 
 
-def test_auto_starts_no_spark_for_a_few_small_jobs_and_says_why(place):
+def test_auto_starts_no_spark_for_a_few_small_jobs_and_reports_why(place):
     done = run(place, root_of(place), "--explain", "--output", "json")
-    assert told(done)["runner"] == "inline"
+    assert summary(done)["runner"] == "inline"
     assert (
         "runner: inline (auto, 24 files of 24084 bytes: inline about 0 s, Spark about "
         in done.stderr
@@ -80,7 +80,7 @@ def test_every_job_under_a_root_is_replicated_and_only_what_changed_again(
     write_job(monkeypatch, place, IDS[5], 2, {"shared/0": 1005, "shared/new": 77})
     second = run(place, root_of(place), *words, "--output", "json")
     assert statuses(second) == {**dict.fromkeys(IDS, "current"), IDS[5]: "replicated"}
-    [report] = [job["report"] for job in told(second)["jobs"] if "report" in job]
+    [report] = [job["report"] for job in summary(second)["jobs"] if "report" in job]
     assert (report["copy"]["files"], report["keep"]["files"], report["delete"]["files"]) == (
         1,
         1,
@@ -94,7 +94,7 @@ def test_one_job_that_fails_fails_alone_and_its_code_is_that_of_the_run(place):
     done = run(place, root_of(place), "--runner", "inline", "--output", "json")
     assert done.returncode == 10
     assert statuses(done) == {**dict.fromkeys(IDS, "replicated"), IDS[2]: "failed"}
-    [failed] = [job for job in told(done)["jobs"] if job["status"] == "failed"]
+    [failed] = [job for job in summary(done)["jobs"] if job["status"] == "failed"]
     assert failed["exit_code"] == 10
     assert "shared/1" in failed["error"]
     assert not list((place / "dcB" / IDS[2]).glob("chk-*/_metadata"))
@@ -106,7 +106,7 @@ def test_failures_of_several_kinds_give_3(place):
     (place / "dcA" / IDS[3] / "chk-1" / "_metadata").write_bytes(b"no metadata")
     done = run(place, root_of(place), "--runner", "inline", "--output", "json")
     assert done.returncode == 3
-    assert sorted(job["exit_code"] for job in told(done)["jobs"]) == [0] * 6 + [5, 10]
+    assert sorted(job["exit_code"] for job in summary(done)["jobs"]) == [0] * 6 + [5, 10]
 
 
 def test_a_job_that_is_named_has_its_own_options_and_is_not_taken_from_the_root_again(
@@ -151,7 +151,7 @@ def test_a_replica_below_a_root_is_skipped_until_a_job_that_was_started_from_it_
     back = f'[[root]]\nsource = "{place}/dcB"\ntarget = "{place}/dcA"\n'
     before = files_below(place)
     done = run(place, back, "--runner", "inline", "--output", "json")
-    assert (done.returncode, told(done)["skipped"]) == (0, len(IDS))
+    assert (done.returncode, summary(done)["skipped"]) == (0, len(IDS))
     assert statuses(done) == dict.fromkeys(IDS, "skipped")
     assert files_below(place) == before
     promote(PromoteRequest(f"file:{place}/dcB/{IDS[0]}"), lambda _line: None)
@@ -179,10 +179,10 @@ def files_below(place):
     }
 
 
-def test_dry_run_tells_what_has_changed_and_does_nothing(place):
+def test_dry_run_reports_what_has_changed_and_does_nothing(place):
     done = run(place, root_of(place), "--dry-run", "--output", "json")
     assert set(statuses(done).values()) == {"planned"}
-    assert told(done)["jobs"][0]["looked"] == {
+    assert summary(done)["jobs"][0]["looked"] == {
         "checkpoint": "chk-1",
         "is_current": False,
         "files": 3,
@@ -300,7 +300,7 @@ BOTH = 'source = "/a"\ntarget = "/b"\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[[job]]\nsource = "/a"\n', ":1: [[job]] has no 'target'; write target = \"…\""),
         (f"[[job]]\n{BOTH}retries = 4\n", ":4: unknown key 'retries' in [[job]]; valid are "),
@@ -344,10 +344,10 @@ BOTH = 'source = "/a"\ntarget = "/b"\n'
         ("job = [1]\n", ":1: 'job' must be a table: write [[job]]"),
     ],
 )
-def test_a_configuration_that_is_not_understood_is_reported_in_one_line(place, text, said):
+def test_a_configuration_that_is_not_understood_is_reported_in_one_line(place, text, message):
     done = run(place, text)
     assert done.returncode == 2
-    assert f"{place}/fleet.toml{said}" in done.stderr.splitlines()[-1]
+    assert f"{place}/fleet.toml{message}" in done.stderr.splitlines()[-1]
     assert not (place / "dcB").exists()
 
 

@@ -50,7 +50,7 @@ def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_an_older_flink_is_told_in_its_own_words(tmp_path, version):
+def test_an_older_flink_gets_a_restore_command_that_it_understands(tmp_path, version):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, version)
     sync.sync(
         SyncRequest(
@@ -100,11 +100,11 @@ def test_promoting_again_returns_the_same(replica):
 def test_a_replica_found_wanting_is_left_as_it_was(replica):
     (replica / "shared" / "a").unlink()
     before = (replica / "chk-1" / "_metadata").read_bytes()
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli, ["promote", str(replica), "--output", "json"], standalone_mode=False
     )
-    assert told.return_value == 4
-    found = json.loads(told.stdout)
+    assert result.return_value == 4
+    found = json.loads(result.stdout)
     assert (found["promoted"], found["sealed"], found["restore"]) == (False, None, None)
     assert found["verification"]["missing"] == ["shared/a"]
     assert (replica / "chk-1" / "_metadata").read_bytes() == before

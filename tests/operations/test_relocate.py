@@ -84,7 +84,9 @@ def test_a_replica_that_was_moved_is_mended_and_still_proved_by_its_manifest(
 
 
 @pytest.mark.parametrize("name", ["shared", "chk-7"])
-def test_a_former_place_that_looks_like_a_part_of_a_replica_is_told_from_one(tmp_path, name):
+def test_a_former_root_that_looks_like_a_part_of_a_replica_is_distinguished_from_one(
+    tmp_path, name
+):
     replica = synced(tmp_path / name / "x", {1: FILES}, paths="absolute")
     moved = shutil.move(replica, tmp_path / "moved")
     assert run(moved).moved_from == (f"file:{replica}",)

@@ -79,13 +79,13 @@ def test_what_dead_runs_leave_is_removed_and_nothing_else(replica):
     assert run(replica).deletes == ()
 
 
-def test_a_dry_run_tells_the_same_and_changes_nothing(replica):
+def test_a_dry_run_reports_the_same_and_changes_nothing(replica):
     for name in LITTER:
         orphan(replica, name)
     before = paths(replica)
-    told = sweep.check(request_of(replica, max_delete=Cap(1, is_share=True)))
+    checked = sweep.check(request_of(replica, max_delete=Cap(1, is_share=True)))
     assert paths(replica) == before
-    assert told.deletes == run(replica, max_delete=Cap(1, is_share=True)).deletes
+    assert checked.deletes == run(replica, max_delete=Cap(1, is_share=True)).deletes
 
 
 def test_what_is_young_unrecorded_or_a_link_is_left_with_a_reason(replica, tmp_path):
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_cpreplicate_did_not_write_is_refused(replica, tmp_pat
     assert paths(replica) == before
 
 
-def test_more_than_half_is_refused_and_told(replica):
+def test_more_than_half_is_refused_and_reported(replica):
     for number in range(len(FILES) + 2):
         orphan(replica, f"shared/orphan-{number}")
     before = paths(replica)

@@ -146,7 +146,7 @@ def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(directory):
         (("promote", f"dcB/{JOB}"), 0),
     ],
 )
-def test_a_lost_result_gives_1_where_the_command_only_reads_and_no_other_code_says_more(
+def test_a_lost_result_gives_1_where_the_command_only_reads_and_no_other_code_is_more_specific(
     directory, words, code
 ):
     for target in ("dcB", "broken"):

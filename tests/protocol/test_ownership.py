@@ -165,7 +165,7 @@ class TestWhereFlinkKeepsAJobItself:
 
 
 def maintain(upkeep, replica):
-    silent = lambda _line: None  # noqa: E731  # said to nobody
+    silent = lambda _line: None  # noqa: E731  # prints nothing
     if upkeep == "sweep":
         return sweep.sweep(
             SweepRequest(
@@ -466,14 +466,14 @@ class TestWhatIsKept:
         files = {"dstl/log": 0}
         write_checkpoint(job / "dcA", 3, files)
         (job / "dcA" / JOB / "dstl" / "log").write_bytes(
-            b"a changelog is longer than its handle says"
+            b"a changelog is longer than its handle records"
         )
         sync(job)
         copy = next((job / "dcB" / JOB / "foreign").iterdir())
         for damaged in (b"", b"a changelog"):
             copy.write_bytes(damaged)
             sync(job)
-            assert copy.read_bytes() == b"a changelog is longer than its handle says"
+            assert copy.read_bytes() == b"a changelog is longer than its handle records"
 
     @pytest.mark.parametrize("kind", ["zero-filled", "of equal length"])
     def test_damage_of_equal_length_is_never_made_official_and_repaired_by_check_content(

@@ -27,7 +27,9 @@ def contents(replica):
 def test_a_damaged_marker_or_record_is_refused_with_nothing_changed(tmp_path, record, why, content):
     replica = synced(tmp_path, {1: FILES})
     (replica / ".cpreplicate" / record).write_bytes(content)
-    (replica / ".cpreplicate" / "chk-1.parquet").unlink()  # else it says the same as the record
+    (
+        replica / ".cpreplicate" / "chk-1.parquet"
+    ).unlink()  # otherwise it vouches for the same as the record
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     before = contents(replica)
     with pytest.raises(Refused, match=why):

@@ -1,4 +1,4 @@
-"""Which runner carries out a plan, and what it says of why."""
+"""Which runner carries out a plan, and the reason that is reported."""
 
 import json
 import pwd
@@ -43,7 +43,7 @@ def test_what_was_asked_for_is_taken():
     )
 
 
-def test_the_reason_tells_both_estimates_and_where_they_come_from():
+def test_the_reason_names_both_estimates_and_their_origin():
     reason = chosen(CLUSTER, 10, 20 << 30).reason
     assert "10 files of 21474836480 bytes" in reason
     assert (
@@ -59,7 +59,7 @@ def test_a_session_that_took_long_to_start_here_is_worth_less_from_then_on():
     assert "as measured at its last start here" in chosen(CLUSTER, 10, 4 << 30).reason
 
 
-def test_the_slots_of_a_cluster_are_told_by_its_properties():
+def test_the_slots_of_a_cluster_are_computed_from_its_properties():
     properties = (("spark.executor.instances", "10"), ("spark.executor.cores", "4"))
     assert estimate(ExecutionOptions(master="yarn", conf=properties), 1, 1).speedup == 40
     assert (

@@ -1,4 +1,4 @@
-"""How far a run is told to be."""
+"""The progress that a run reports."""
 
 import time
 
@@ -60,7 +60,7 @@ def test_no_more_is_done_than_there_was_to_do(progress):
     assert progress.snapshot().bytes == 1000
 
 
-def test_the_rate_is_that_of_the_last_ten_seconds_and_tells_the_time_left(progress, clock):
+def test_the_rate_is_that_of_the_last_ten_seconds_and_gives_the_time_left(progress, clock):
     for _ in range(30):
         clock.now += 1
         progress.add("a", moved=10)
@@ -73,7 +73,7 @@ def test_the_rate_is_that_of_the_last_ten_seconds_and_tells_the_time_left(progre
     assert now.left == pytest.approx((1000 - 500) / 20)
 
 
-def test_time_left_without_bytes_is_told_by_files(clock):
+def test_time_left_without_bytes_is_computed_from_files(clock):
     deletes = Progress(clock)
     deletes.expect(100, 0)
     assert deletes.snapshot().left is None

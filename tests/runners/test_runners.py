@@ -71,7 +71,7 @@ def runner(request):
 
 
 class TestEveryRunner:
-    def test_every_file_is_copied_read_and_deleted_and_told_as_a_row(self, runner, copies):
+    def test_every_file_is_copied_read_and_deleted_and_reported_as_a_row(self, runner, copies):
         copied = {outcome.target: outcome for outcome in runner.run(copies)}
         assert failures(copied.values()) == {}
         assert {target: row.bytes for target, row in copied.items()} == {
@@ -86,14 +86,16 @@ class TestEveryRunner:
         assert failures(deleted) == {}
         assert len(runner.run([Delete(copy.target) for copy in copies])) == FILES
 
-    def test_one_file_that_fails_is_told_and_the_others_are_copied(self, runner, copies, tmp_path):
+    def test_one_file_that_fails_is_reported_and_the_others_are_copied(
+        self, runner, copies, tmp_path
+    ):
         (tmp_path / "target" / "3" / "in the way").mkdir(parents=True)
         outcomes = runner.run(copies)
         assert list(failures(outcomes)) == [copies[3].target]
         assert "irectory" in failures(outcomes)[copies[3].target]
         assert len(list((tmp_path / "target").iterdir())) == FILES
 
-    def test_a_file_missing_at_the_source_is_told_as_such(self, runner, copies, tmp_path):
+    def test_a_file_missing_at_the_source_is_reported_as_missing(self, runner, copies, tmp_path):
         (tmp_path / "source" / "5").unlink()
         missing = [outcome.target for outcome in runner.run(copies) if outcome.missing]
         assert missing == [copies[5].target]
@@ -140,7 +142,7 @@ def test_what_is_more_important_is_given_the_next_slot(copies):
     assert meanwhile <= 4  # those whose tasks had been given out, and the one that runs
 
 
-def test_a_function_is_not_called_by_an_executor_that_runs_something_else_and_one_line_says_so(
+def test_a_function_is_not_called_by_an_executor_that_differs_which_is_reported_in_one_line(
     monkeypatch,
 ):
     monkeypatch.setattr(executors, "needs", lambda *_: executors.Needs((("cpreplicate", "0.0.1"),)))
@@ -172,14 +174,14 @@ def test_little_to_do_imports_no_pyspark():
     )
 
 
-def test_where_java_is_missing_the_error_says_so_before_anything_is_done(monkeypatch, tmp_path):
+def test_missing_java_is_reported_before_anything_is_done(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(CpreplicateError, match="Java 17"):
         SparkRunner(Sides())
 
 
-def test_spark_says_nothing_of_its_own(copies):
+def test_spark_prints_nothing_of_its_own(copies):
     code = (
         "from cpreplicate.runners.spark.runner import SparkRunner; from cpreplicate.runners import"
         " Copy, ExecutionOptions\nfrom cpreplicate.storage import Sides\nwith SparkRunner(Sides(),"
@@ -196,7 +198,7 @@ def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
     assert "Spark did not start" in refusal
     # by a JVM that runs, or by one that starts
     assert re.search("Could not parse Master URL|Master must either be", refusal)
-    assert not set("\n\t") & set(refusal), "a stack trace, or what every JVM says at its start"
+    assert not set("\n\t") & set(refusal), "a stack trace, or what every JVM prints at its start"
     assert time.monotonic() - started < 60
     with warnings.catch_warnings():
         # pyspark leaves the pipe of a JVM open that ended at its start

@@ -86,7 +86,7 @@ def test_an_error_is_one_line_and_spares_the_other_files(memory):
     assert (deleted.error, deleted.bytes, deleted.missing) == (None, 0, False)
 
 
-def test_a_failure_that_lasts_is_told_after_three_tries(memory):
+def test_a_failure_that_lasts_is_reported_after_three_tries(memory):
     tracing = Tracing(
         Faulty(memory, lambda verb, _uri: OSError(errno.EIO, "broken") if verb == "put" else None)
     )

@@ -147,7 +147,7 @@ def test_what_is_put_is_read_listed_and_deleted_under_its_literal_name(storage, 
     assert storage.stat(uri) is None
 
 
-def test_what_is_not_there_is_told_not_raised(storage, root):
+def test_what_does_not_exist_is_returned_as_absent_not_raised(storage, root):
     assert storage.stat(f"{root}/x/y") is None
     assert storage.list(f"{root}/x") == []
     assert storage.delete(f"{root}/x") is False
@@ -333,7 +333,7 @@ def test_what_a_directory_holds_is_never_deleted_with_it(place, storage, root):
     assert storage.stat(f"{root}/d/file") is not None
 
 
-def test_a_copy_tells_length_and_crc32c(place, storage, root):
+def test_a_copy_returns_length_and_crc32c(place, storage, root):
     put(storage, f"{root}/a", b"123456789")
     copied = copy_file(f"{root}/a", f"{root}/new/b", 9, place.sides)
     assert copied == (9, 0xE3069283)  # the check value of CRC-32C
@@ -351,7 +351,7 @@ def test_a_merged_file_is_copied_to_its_end(place, storage, root):
     assert copy_file(f"{root}/a", f"{root}/b", 4, place.sides).bytes == 9
 
 
-def test_a_source_that_is_missing_or_short_is_told_apart_and_publishes_nothing(
+def test_a_missing_and_a_short_source_raise_different_errors_and_publish_nothing(
     place, storage, root
 ):
     with pytest.raises(SourceMissing):
@@ -457,7 +457,7 @@ def test_an_object_is_the_same_under_every_name_that_s3_was_recorded_by(s3, sche
     assert read(side.storage(f"{scheme}://conformance"), f"{scheme}://{key}") == b"x"
 
 
-def test_what_needs_a_package_that_is_not_installed_says_which():
+def test_a_storage_whose_package_is_not_installed_raises_an_error_that_names_it():
     for place, package in (("gs://b/x", "gcsfs"), ("abfs://b/x", "adlfs"), ("oss://b/x", "ossfs")):
         with pytest.raises(UsageError, match=f"pip install {package}"):
             Side().storage(place)

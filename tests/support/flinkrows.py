@@ -25,8 +25,8 @@ PARTS = {
 PARTS |= {"KeyGroupsStateHandle": "key-groups", "KeyGroupsSavepointStateHandle": "key-groups"}
 
 
-def as_we_tell(row: dict[str, Any]) -> tuple[Any, ...]:
-    """A row of Flink's loader in the order of `as_flink_tells`."""
+def row_of_loader(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A row of Flink's loader in the order of `rows_of_metadata`."""
     state, _, role = row["kind"].removesuffix("/").partition("/")
     part = PARTS.get(role.removeprefix("chlg-mat/").split("/")[0], "")
     path = row.get("path")
@@ -43,7 +43,7 @@ def as_we_tell(row: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def as_flink_tells(metadata: Metadata) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def rows_of_metadata(metadata: Metadata) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """(handles as (operator, subtask, state, part, type, path, position, size), merge directories
     of each subtask).
     """

@@ -8,15 +8,13 @@ import pytest
 
 from cpreplicate.core.metadata import Absolute, decode, rewrite
 from tests.support.corpus import RECORDED, ROOT
-from tests.support.flinkrows import as_flink_tells, as_we_tell, same_spelling
+from tests.support.flinkrows import row_of_loader, rows_of_metadata, same_spelling
 
 REFS = sorted(ROOT.glob("*/*.refs.jsonl"))
 
 
 def metadata_of(refs: Path) -> tuple[bytes, str]:
-    """The `_metadata` whose reading by Flink a file of references tells, and the directory that it
-    was recorded in.
-    """
+    """Return the `_metadata` of which a file records what Flink reads, and its directory."""
     directory = refs.name.removesuffix(".refs.jsonl").replace("__", "/")
     place = refs.parent / directory / "_metadata"
     return place.read_bytes(), f"{RECORDED}/{refs.parent.name}/{directory}"
@@ -28,16 +26,16 @@ def test_every_handle_is_read_as_flinks_loader_reads_it(refs, stream):
     data, base = metadata_of(refs)
     *rows, summary = map(json.loads, refs.read_text().splitlines())
     metadata = decode(io.BytesIO(data) if stream else data, base)
-    found, directories = as_flink_tells(metadata)
+    found, directories = rows_of_metadata(metadata)
     assert sorted(found, key=str) == sorted(
-        map(as_we_tell, (row for row in rows if "size" in row)), key=str
+        map(row_of_loader, (row for row in rows if "size" in row)), key=str
     )
-    told = [
+    loaded = [
         (row["op"], row["subtask"], row["taskOwnedDir"], row["sharedDir"])
         for row in rows
         if "taskOwnedDir" in row
     ]
-    assert sorted(directories) == sorted(told)
+    assert sorted(directories) == sorted(loaded)
     assert (metadata.version, metadata.checkpoint_id) == (
         summary["version"],
         summary["checkpointId"],

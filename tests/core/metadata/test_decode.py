@@ -206,7 +206,7 @@ def test_legacy_state_of_version_2_is_refused_by_its_offset():
 
 
 def test_errors_name_the_offset_and_what_was_expected():
-    for data, told in [
+    for data, message in [
         (b"", "byte 0: expected 4 more bytes"),
         (b"PAR1" + bytes(90), "byte 0: expected the magic number 0x4960672d"),
         (
@@ -226,7 +226,7 @@ def test_errors_name_the_offset_and_what_was_expected():
             "byte 8: expected a checkpoint id, found -1",
         ),
     ]:
-        with pytest.raises(MetadataError, match=told):
+        with pytest.raises(MetadataError, match=message):
             decode(data, BASE)
 
 

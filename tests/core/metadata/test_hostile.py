@@ -22,10 +22,10 @@ def survives(data: bytes, stream: bool = False) -> bool:
         for handle in decode(io.BytesIO(data) if stream else data, BASE).handles:
             assert 0 <= handle.start < handle.start + handle.length <= len(data)
     except MetadataError as error:
-        told = str(error)
+        message = str(error)
     else:
         return True
-    assert "byte" in told or "version" in told
+    assert "byte" in message or "version" in message
     return False
 
 

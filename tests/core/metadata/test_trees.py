@@ -207,7 +207,7 @@ def test_one_odd_entry_anywhere_in_a_run_is_read_as_what_it_is(usual, odd, place
 
 @pytest.mark.parametrize("place", [0, 1, 64, 65, 400])
 @pytest.mark.parametrize(
-    ("usual", "odd", "told"),
+    ("usual", "odd", "expected"),
     [
         (("a", File("x", 5)), ("a", File("x", -1)), "a file's size, found -1"),
         (("a", RelativeFile("x", 5)), ("a", RelativeFile("x", -1)), "a file's size, found -1"),
@@ -225,8 +225,8 @@ def test_one_odd_entry_anywhere_in_a_run_is_read_as_what_it_is(usual, odd, place
         (("a", File("x", 5)), ("a", File("", 5)), "a path, found an empty one"),
     ],
 )
-def test_an_entry_that_is_wrong_is_an_error_wherever_it_lies_in_a_list(usual, odd, told, place):
-    with pytest.raises(MetadataError, match=f"byte \\d+: expected {told}"):
+def test_an_entry_that_is_wrong_is_an_error_wherever_it_lies_in_a_list(usual, odd, expected, place):
+    with pytest.raises(MetadataError, match=f"byte \\d+: expected {expected}"):
         decode(listed(*[usual] * place, odd, *[usual] * 100), BASE)
 
 
@@ -243,7 +243,7 @@ def test_text_that_is_not_modified_utf8_is_an_error_in_a_run_too(field, bad):
 
 
 @pytest.mark.parametrize(
-    ("subtask", "version", "told"),
+    ("subtask", "version", "expected"),
     [
         (Subtask(-5), 2, "a subtask of an operator of parallelism 1, found -5"),
         (Subtask(1), 6, "a subtask of an operator of parallelism 1, found 1"),
@@ -278,8 +278,8 @@ def test_text_that_is_not_modified_utf8_is_an_error_in_a_run_too(field, bad):
         ),
     ],
 )
-def test_values_that_flink_never_writes_are_refused_by_their_offset(subtask, version, told):
-    with pytest.raises(MetadataError, match=f"byte \\d+: expected {told}"):
+def test_values_that_flink_never_writes_are_refused_by_their_offset(subtask, version, expected):
+    with pytest.raises(MetadataError, match=f"byte \\d+: expected {expected}"):
         decode(one(subtask, version), BASE)
 
 

@@ -30,7 +30,7 @@ def test_executors_must_have_the_client_of_every_object_store_that_is_supported(
 
 
 @pytest.mark.parametrize("name", ["Python", "cpreplicate", "hdfs-native"])
-def test_another_version_is_told_in_one_line_with_the_host(name):
+def test_another_version_is_reported_in_one_line_with_the_host(name):
     with pytest.raises(
         Differs,
         match=rf"the executor on \S+ has {name} \S+, the driver 0\.0\.1; .*docs/clusters\.md",
@@ -39,6 +39,6 @@ def test_another_version_is_told_in_one_line_with_the_host(name):
     assert "\n" not in str(raised.value)
 
 
-def test_a_package_that_is_not_there_is_told():
+def test_a_package_that_is_not_installed_is_reported():
     with pytest.raises(Differs, match=r"has no-such-package \(none\)"):
         check(Needs((("no-such-package", "1"),)))

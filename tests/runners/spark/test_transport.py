@@ -83,9 +83,9 @@ def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, f
 
 @given(st.lists(OUTCOMES))
 def test_outcomes_arrive_with_the_place_of_their_action(outcomes):
-    told = [IndexedOutcome(at, outcome) for at, outcome in enumerate(outcomes)]
+    indexed = [IndexedOutcome(position, outcome) for position, outcome in enumerate(outcomes)]
     batch = [Delete("t")] * len(outcomes)
-    assert decode_outcomes(encode_outcomes(reversed(told)), batch) == told[::-1]
+    assert decode_outcomes(encode_outcomes(reversed(indexed)), batch) == indexed[::-1]
 
 
 @pytest.mark.parametrize("count", [1_000, 10_000])

@@ -70,14 +70,14 @@ def test_a_checksum_is_known_whatever_the_blocks(clusters, place, data):
         assert written.known_crc32c(uri) == google_crc32c.value(data)
 
 
-def test_the_checksum_of_an_empty_file_is_never_told_wrong(clusters, a, place):
+def test_the_checksum_of_an_empty_file_is_never_wrong(clusters, a, place):
     assert a.known_crc32c(put(a, f"{clusters.a.uri}{place}", b"")) in (
         None,
         google_crc32c.value(b""),
     )
 
 
-def test_a_checksum_of_another_kind_is_not_told(clusters, place):
+def test_a_checksum_of_another_kind_is_not_returned(clusters, place):
     other = storage(clusters.a, **{"dfs.checksum.type": "CRC32"})
     assert other.known_crc32c(put(other, f"{clusters.a.uri}{place}", BYTES)) is None
 
@@ -107,7 +107,7 @@ def test_a_copy_that_fails_publishes_nothing(clusters, a, b, place):
     assert [each.name for each in b.list(f"{clusters.b.uri}{place}")] == ["target"]
 
 
-def test_two_clusters_of_one_name_are_told_apart(clusters, place):
+def test_two_clusters_of_one_name_are_distinguished(clusters, place):
     def named(cluster):
         names = {"dfs.nameservices": "same", "dfs.ha.namenodes.same": "nn"}
         provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
@@ -198,7 +198,7 @@ def test_a_java_that_does_not_start_is_a_usage_error_with_its_output(tmp_path):
     assert re.search(r"Unrecognized option\. .* needs Java 17", message)
 
 
-def test_a_cluster_that_is_not_known_is_told_at_once():
+def test_an_unknown_cluster_is_reported_at_once():
     with pytest.raises(
         UsageError, match=r"hdfs://nowhere: .*UnknownHostException: nowhere; .*--source-conf"
     ):

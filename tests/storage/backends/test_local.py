@@ -19,7 +19,7 @@ def storage(root):
     return Side().storage(root)
 
 
-def test_a_scheme_that_is_not_served_is_told():
+def test_a_scheme_that_is_not_supported_is_a_usage_error():
     with pytest.raises(UsageError, match="hdfs"):
         Side().storage("hdfs://ns/x")
     with pytest.raises(UsageError, match="memory"):

@@ -65,7 +65,7 @@ def test_the_content_of_a_put_is_made_anew_for_each_try():
 @pytest.mark.parametrize(
     "error", [PermissionError("no"), FileNotFoundError("none"), OSError(errno.EDQUOT, "full")]
 )
-def test_what_will_not_pass_is_told_at_once(error):
+def test_an_error_that_will_not_pass_is_raised_at_once(error):
     fault = Failing(error)
     with pytest.raises(type(error)):
         storage_with(fault).stat(URI)

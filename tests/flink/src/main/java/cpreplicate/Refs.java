@@ -32,7 +32,7 @@ import org.apache.flink.runtime.state.memory.ByteStreamStateHandle;
 
 /**
  * What Flink's own loader reads in a `_metadata`: one row a state handle, in the order of the file, then a summary.
- * `refs DIRECTORY [BASE]`: BASE is where the checkpoint is said to lie, if not at DIRECTORY (Flink loads only what is there).
+ * `refs DIRECTORY [BASE]`: BASE is the directory to resolve its paths against, if not DIRECTORY (Flink loads only what is there).
  * DIRECTORY is a local path, or a URI with an authority (`hdfs://…`).
  */
 public final class Refs {
