@@ -60,7 +60,7 @@ def test_sync_prints_its_result_on_stdout_and_its_narration_on_stderr(cli):
 
 def test_sync_json_is_as_documented(cli):
     result = json.loads(cli.sync(6, "--output", "json", "--actions").stdout)
-    expected = {
+    expected: dict[str, object] = {
         "checkpoint_id": 6,
         "base_checkpoint_id": None,
         "committed": True,

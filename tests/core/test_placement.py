@@ -15,7 +15,8 @@ PLACEMENT = Placement(f"{JOB}/chk-7", JOB, "chk-7")
 NAMES = st.text(
     st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=300
 )
-PLAIN = st.from_regex(uri.plain_name.__self__, fullmatch=True) | st.sampled_from(
+PATTERN = uri.plain_name.__self__  # type: ignore[attr-defined]  # a bound method, by its type a function
+PLAIN = st.from_regex(PATTERN, fullmatch=True) | st.sampled_from(
     ["_metadata", "chk-7", "x" * 200, "x" * 201]
 )
 

@@ -112,7 +112,9 @@ def test_more_deletes_than_allowed_are_refused_with_the_plan(tmp_path, cap, allo
     with pytest.raises(TooManyDeletes, match="4 of the 9 files") as refused:
         sync_next(tmp_path, max_delete=cap)
     assert paths(replica) == before
-    assert {action.target for action in refused.value.report.plan.deletes} == set(FILES) - set(NEXT)
+    report = refused.value.report
+    assert isinstance(report, sync.Report)
+    assert {action.target for action in report.plan.deletes} == set(FILES) - set(NEXT)
 
 
 def test_deletes_that_are_put_off_leave_a_replica_without_the_old_checkpoint(tmp_path):

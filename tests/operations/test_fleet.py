@@ -204,7 +204,7 @@ def test_important_jobs_are_begun_first(place):
         )
         for number, job in enumerate(IDS)
     ]
-    order = []
+    order: list[str] = []
     fleet.replicate_fleet(
         members,
         ExecutionOptions(runner="inline"),
@@ -233,7 +233,7 @@ class Leveller(InlineRunner):
 
 
 def test_the_runner_receives_the_priority_of_each_file(place, monkeypatch):
-    levels = []
+    levels: list[tuple[str, int]] = []
     monkeypatch.setattr(fleet, "choose_runner", lambda *_: Leveller(levels))
     members = [
         Member(

@@ -141,7 +141,9 @@ def test_more_than_half_is_refused_and_reported(replica):
     with pytest.raises(TooManyDeletes, match="11 of the 21 files") as refused:
         run(replica)
     assert paths(replica) == before
-    assert len(without_journals({each.target for each in refused.value.report.deletes})) == 11
+    report = refused.value.report
+    assert isinstance(report, sweep.Sweep)
+    assert len(without_journals({action.target for action in report.deletes})) == 11
     assert (
         len(without_journals({each.target for each in run(replica, max_delete=Cap(11)).deletes}))
         == 11

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
+from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations import watch
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
@@ -74,7 +75,7 @@ def test_each_checkpoint_is_replicated_as_it_completes(tmp_path):
 
 def test_a_checkpoint_that_failed_is_superseded_by_the_newest(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
-    lines = []
+    lines: list[str] = []
 
     def notify(line):
         lines.append(line)
@@ -138,9 +139,9 @@ def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
     )
     backlog = watch.Backlog(request)
     for number, files in enumerate([NEXT, FILES], start=2):
-        backlog.add(watch.sync(request, lambda _line: None))
+        backlog.add(sync_operation.sync(request, lambda _line: None))
         write_checkpoint(tmp_path / "dcA", number, files)
-    backlog.add(watch.sync(request, lambda _line: None))
+    backlog.add(sync_operation.sync(request, lambda _line: None))
     assert "shared/a" in backlog.targets
     backlog.work_off(time.monotonic() + 60, lambda _line: None)
     assert backlog.targets == []
@@ -161,7 +162,7 @@ def test_what_no_other_checkpoint_can_mend_ends_it(tmp_path):
 
 def test_a_copy_that_failed_does_not_end_it(tmp_path, monkeypatch):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
-    real, calls = watch.sync, []
+    real, calls = sync_operation.sync, []
 
     def sync(request, notify):
         calls.append(request.source)
@@ -194,7 +195,7 @@ def starting(tmp_path, lines, rounds):
 
 
 def test_a_job_directory_that_is_not_there_is_waited_for_if_asked_and_reported_once(tmp_path):
-    lines = []
+    lines: list[str] = []
     with starting(tmp_path, lines, rounds=4):
         watch_with_wait = follow(tmp_path, 1, lines.append, wait_for_source=True)
     assert watch_with_wait[0].committed
@@ -204,7 +205,7 @@ def test_a_job_directory_that_is_not_there_is_waited_for_if_asked_and_reported_o
 
 def test_a_job_that_has_just_started_is_waited_for_and_reported_once(tmp_path):
     (tmp_path / "dcA" / JOB / "shared").mkdir(parents=True)
-    lines = []
+    lines: list[str] = []
     with starting(tmp_path, lines, rounds=4):
         assert follow(tmp_path, 1, lines.append)[0].committed
     assert (
@@ -216,7 +217,7 @@ def test_a_job_that_has_just_started_is_waited_for_and_reported_once(tmp_path):
 
 def test_a_job_directory_that_vanishes_after_a_success_does_not_end_it(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
-    lines = []
+    lines: list[str] = []
 
     def notify(line):
         lines.append(line)
@@ -236,7 +237,8 @@ def test_a_missing_remap_ends_it(tmp_path):
 
 
 def test_an_unchanged_message_is_reported_once_a_minute():
-    lines, now = [], [0.0]
+    lines: list[str] = []
+    now = [0.0]
     notify = watch.Sparing(lines.append, lambda: now[0])
     for second in range(0, 150, 10):
         now[0] = second
@@ -251,7 +253,8 @@ def test_an_unchanged_message_is_reported_once_a_minute():
 
 def test_a_failure_that_lasts_does_not_flood(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
-    lines, looks = [], []
+    lines: list[str] = []
+    looks: list[object] = []
 
     def fault(verb, uri):
         if verb == "list" and uri.endswith(f"/dcA/{JOB}") and len(looks) < 10:

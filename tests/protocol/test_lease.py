@@ -222,7 +222,8 @@ def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, 
 
 
 def test_a_run_may_wait_for_the_lease_and_reports_who_holds_it(replica):
-    lines, order = [], []
+    lines: list[str] = []
+    order: list[object] = []
 
     def hold_for_a_while(held, let_go):
         with lease.acquire(f"file:{replica}", Side()):

@@ -2,6 +2,7 @@
 
 import errno
 import threading
+from collections.abc import Generator
 
 import pytest
 from google_crc32c import value
@@ -109,6 +110,7 @@ class BreaksOnce(StorageWrapper):
         pieces = iter(content())
         for _ in range(self.good):
             next(pieces)
+        assert isinstance(pieces, Generator)
         pieces.close()
         raise Transient(errno.EIO, "the connection was lost", uri)
 

@@ -38,7 +38,7 @@ def seeds(version):
 def test_damage_of_every_kind_gives_metadata_errors_or_readings_that_can_be_used(version):
     draw, (every, own) = random.Random(version), seeds(version)
     rounds = MUTATIONS // len(VERSIONS) // len(DAMAGES)
-    accepted = Counter()
+    accepted: Counter[object] = Counter()
     for _ in range(rounds):
         for name, damaged in DAMAGES.items():
             accepted[name] += survives(damaged(draw.choice(own), draw, every))

@@ -123,7 +123,8 @@ def test_what_the_other_storage_of_a_copy_has_tried_for_its_time_is_not_tried_ag
 
 
 def test_retries_are_reported_once_when_they_begin_and_then_every_ten_seconds():
-    lines, now = [], [1000.0]
+    lines: list[str] = []
+    now = [1000.0]
     report_retries_to(lines.append)
     try:
         reports = RetryReports(clock=lambda: now[0])
@@ -138,7 +139,7 @@ def test_retries_are_reported_once_when_they_begin_and_then_every_ten_seconds():
 
 
 def test_a_retry_is_reported_to_the_callback_of_the_process():
-    lines = []
+    lines: list[str] = []
     report_retries_to(lines.append)
     try:
         storage_with(Failing(transient(), transient()), seconds=30).stat(URI)
