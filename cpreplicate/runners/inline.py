@@ -74,7 +74,7 @@ class InlineRunner:
         self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
     ) -> list[_Out]:
         """Return what a function returns for each item, in order; several calls run at once."""
-        is_here = bool(places) and all(place.startswith("file:") for place in places)
+        is_here = bool(places) and all(uri.startswith("file:") for uri in places)
         with ThreadPoolExecutor(
             self._streams or (_MAPPED_HERE if is_here else _MAPPED), "map"
         ) as pool:

@@ -125,7 +125,7 @@ class SparkRunner:
             raise CpreplicateError(failures.why_given_up(error)) from error
 
     def _needs(self, places: Iterable[str]) -> executors.Needs:
-        return executors.needs(sorted({place.partition(":")[0] for place in places}), self._sides)
+        return executors.needs(sorted({uri.partition(":")[0] for uri in places}), self._sides)
 
     def cancel(self) -> None:
         """See `Runner`."""
