@@ -54,16 +54,21 @@ def extents(members: Iterable[Member]) -> dict[str, int]:
 
 
 def to_pack(
-    copies: Iterable[Action], needed: Mapping[str, File], packing: Packing
+    copies: Iterable[Action],
+    needed: Mapping[str, File],
+    plain: Container[str],
+    packing: Packing,
 ) -> frozenset[str]:
     """Return the targets of copies that become members of packs.
 
-    Merged files grow and are few: they are copied as they are. `auto` packs only where there is
-    much to pack.
+    Merged files grow and are few: they are copied as they are. So are those that the replica had as
+    files of their own, `plain`: other checkpoints may need them, and a damaged one must not stay.
+    `auto` packs only where there is much to pack.
     """
     if packing.mode == "off":
         return frozenset()
-    small = [action.target for action in copies if action.bytes < packing.below]
+    new = (action for action in copies if action.target not in plain)
+    small = [action.target for action in new if action.bytes < packing.below]
     chosen = frozenset(target for target in small if not needed[target].segment)
     return chosen if packing.mode == "on" or len(chosen) >= _AUTO_FILES else frozenset()
 

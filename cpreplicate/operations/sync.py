@@ -271,10 +271,8 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
     run.replica.keep_unfinished()
     journal = JournalWriter(run.replica.storage, run.replica.root)
     planned = [*_changed_paths(plan, journal), *sorted(_left_over(plan, run))]
-    with journal.planning(planned) as plan_part:
-        run = replace(run, state=_claim(run))
-        plan_part.appear()
-    journal.take_over(run.vouched.journals)
+    run = replace(run, state=_claim_and_plan(run, journal, planned))
+    journal.take_over(run.vouched.journals, run.vouched.copied())
     with ExitStack() as stack:
         stack.enter_context(journal.writing())
         early = _commit(plan, run, stack) if _is_known_before_copies(plan) else None
@@ -291,6 +289,16 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
     if not undeleted and not warnings:
         warnings = _forget_journal(plan, run, journal, listed)
     return _Done(plan, undeleted, warnings)
+
+
+def _claim_and_plan(run: Run, journal: JournalWriter, paths: Sequence[str]) -> State:
+    """Claim the directory, then let the journal's plan of these paths appear, if there are any."""
+    if not paths:
+        return _claim(run)
+    with journal.planning(paths) as part:
+        state = _claim(run)
+        part.appear()
+    return state
 
 
 def _is_known_before_copies(plan: Plan) -> bool:

@@ -101,7 +101,10 @@ def make_plan(
     members = vouched.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, vouched.files, members)
     packing = _packing(source_state, request)
-    packed = packs.to_pack(split.copies, source_state.needed, packing)
+    plain = (vouched.files.keys() & present.keys()).union(
+        *(checkpoint.files for checkpoint in committed)
+    )
+    packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
     moving = packs.to_repack(split.members, present, packing)
     kept_members = {path: split.members[path] for path in split.members.keys() - moving}
     has_packs = bool(packed or split.members)

@@ -100,14 +100,13 @@ class JournalWriter:
         """Return the part with these paths while it is written; the caller lets it appear."""
         return self._pending([_Row(path) for path in paths])
 
-    def take_over(self, others: Iterable[Journal]) -> None:
-        """Record the files that journals of runs that died list as complete, and remove these.
+    def take_over(self, others: Iterable[Journal], copied: Sequence[Copied]) -> None:
+        """Record the complete files of journals of runs that died, and remove these journals.
 
-        The caller has planned their other paths.
+        `copied` are those that no other record replaces. The caller has planned their other paths.
         """
-        copied = {path: file for part in others for path, file in part.copied.items()}
         if copied:
-            self._write(list(copied.values()))
+            self._write(copied)
         for part in others:
             self._storage.delete(uri.join(uri.parent(self._stem), part.name))
 

@@ -9,7 +9,7 @@ from cpreplicate.core.packs import is_pack, stem_of
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Member, Vouch
 from cpreplicate.protocol import journal, manifest
-from cpreplicate.protocol.journal import Journal
+from cpreplicate.protocol.journal import Copied, Journal
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -49,6 +49,16 @@ class Vouched:
         for path, entry in listed.entries.items():
             self.files[path] = Vouch(entry.length, entry.crc32c, entry.written)
         self.members.update(listed.members)
+
+    def copied(self) -> list[Copied]:
+        """Return the complete files of the journals, except where another record counts by now."""
+        rows = (row for part in self.journals for row in part.copied.values())
+        return [row for row in rows if self._counts(row)]
+
+    def _counts(self, row: Copied) -> bool:
+        if row.pack is None or row.offset is None:
+            return self.files.get(row.path) == Vouch(row.length, row.crc32c, True)
+        return self.members.get(row.path) == Member(row.pack, row.offset, row.length, row.crc32c)
 
     def distrust(self, paths: Iterable[str]) -> None:
         """Vouch no longer for the content of these files, which are damaged.

@@ -27,7 +27,7 @@ from tests.support.encoder import Incremental, OperatorEntry, Segment, Subtask, 
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, pattern, write_checkpoint
 from tests.support.registry import serving
-from tests.support.replicas import DAY, aged
+from tests.support.replicas import DAY, aged, recorded
 
 ON, OFF = Packing("on", 1 << 20), Packing("off", 1 << 20)
 FIRST = {f"shared/{name}": 100 for name in "abcdefgh"}
@@ -138,6 +138,15 @@ def packed(job):
     job.check()
     assert len(job.packs) == 1
     return job
+
+
+def flip(pack, files, name):
+    """Damage a byte of a member by its content, which no other member has."""
+    content = pattern(f"shared/{name}", files[f"shared/{name}"])
+    damaged = bytes([content[0] ^ 1]) + content[1:]
+    data = pack.read_bytes()
+    assert content in data
+    pack.write_bytes(data.replace(content, damaged))
 
 
 def targets(actions):
@@ -516,18 +525,32 @@ def test_members_that_move_or_are_copied_again_do_not_count_as_deleted(packed):
     packed.check()
 
 
-def test_a_file_that_becomes_a_member_is_recorded_until_it_is_deleted(job):
+def test_a_damaged_file_is_replaced_where_it_lies_and_not_packed(job):
+    """Other checkpoints need it, and it would be taken for the complete one again."""
     job.sync(packing=OFF)
-    truncated = job.replica / "shared" / "a"
-    truncated.write_bytes(b"short")
-    report = job.sync(async_deletes=True)
-    assert report.plan.packed == {"shared/a"}
-    assert truncated.exists()
-    job.next(2, MOST, async_deletes=True)
-    job.next(3, {"shared/z": 3}, async_deletes=True)
-    aged(job.replica)
-    job.sweep(max_delete=Cap(1, is_share=True))
-    assert not truncated.exists()
+    (job.replica / "shared" / "a").write_bytes(bytes(100))
+    job.next(2, MOST, keep=2, check_content=True)
+    assert set(job.places(2)) == {"shared/x"}
+    assert job.verified().restorable
+
+
+def test_a_journal_that_is_taken_over_does_not_bring_back_a_damaged_member(job):
+    died(job)
+    for name in "ab":
+        flip(job.pack, FIRST, name)
+    orphan = job.replica / "shared" / "orphan"
+    orphan.parent.mkdir()
+    orphan.write_text("so that a journal stays after the commit")
+    recorded(job.replica, "shared/orphan")
+    job.sync(check_content=True)
+    assert job.verified().restorable
+    job.write(2, MOST)
+    died(job)
+    died(job)
+    report = job.sync()
+    assert {"shared/a", "shared/b"} <= targets(report.plan.keeps)
+    assert job.verified().restorable
+    job.check()
 
 
 def test_the_damaged_pack_is_deleted_when_check_content_copied_all_its_members_again(packed):
