@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from cpreplicate.core import plan, uri
+from cpreplicate.core.packs import Packing
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import fleet, promote, relocate, sweep, unseal, watch
 from cpreplicate.operations import sync as sync_operation
@@ -29,6 +30,7 @@ from cpreplicate.protocol.source import find
 from cpreplicate.runners import ExecutionOptions, inline
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
+from tests.support import checker
 from tests.support.cotenant import (
     FIXED,
     METADATA,
@@ -48,7 +50,7 @@ HERE, ALIAS = "file:", "viewfs:"  # two names of the same disk
 ARCHIVE = "file:/archive"
 OWN = ".cpreplicate"
 COMMITTED = re.compile(r"(.*)/chk-(\d+)/_metadata")
-REPLICA_PATH = re.compile(r"(shared|taskowned|foreign|chk-\d+)/(?!(.*/)?_metadata$).+")
+REPLICA_PATH = re.compile(r"(shared|taskowned|foreign|packed|chk-\d+)/(?!(.*/)?_metadata$).+")
 PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^/]*")
 DAYS = 3 * 24 * 3600.0
 EVERYTHING = plan.Cap(1, is_share=True)
@@ -326,6 +328,7 @@ class World:
             allow_older=self.draw.random() < 0.4,
             check_content=self.draw.random() < 0.15,
             async_deletes=self.draw.random() < 0.2,
+            packing=Packing("on" if self.draw.random() < 0.25 else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
             subsumption_wait=0.0,
         )
@@ -374,6 +377,7 @@ class World:
             f"{request.source} -> {request.target_root} keep={request.keep} paths={request.paths}"
             f" {' '.join(options)}"
         )
+        text += f" pack={request.packing.mode}"
         text += f" remap={request.remaps[0]}" if request.remaps else ""
         because = self._why_no_sync(request, here(root), replica)
         run = (
@@ -411,8 +415,9 @@ class World:
             self.layout == "flink"
             or request.target_root not in (self._target("A"), self._target("B"))
             or replica in self.broken | self.renamed
+            or any(place.startswith(f"{replica}/packed/") for place in self.hidden)
         ):
-            return False
+            return False  # the last: a damaged member cannot move to another pack
         newest = self._newest(root)
         if newest is None or not self._is_whole(newest) or replica in self.adopted:
             return False
@@ -632,7 +637,9 @@ class World:
         }[kind]
         if data == there.get(path):
             return
-        if recorded(self.disk, replica).get(path) == len(data):
+        length = recorded(self.disk, replica).get(path)
+        is_pack = path.startswith("packed/") and length is not None and length <= len(data)
+        if length == len(data) or is_pack:
             self.hidden.add(place)
         else:
             self.hidden.discard(place)
@@ -918,7 +925,9 @@ class World:
             copied = f"file:{copy.path.rpartition(ALIAS)[2]}"
             found, expected = there.get(copied), self.flink.ever[f"file:{original.path}"]
             is_whole = (
-                found is not None and len(found) >= copy.extent and expected[: len(found)] == found
+                found is not None
+                and len(found) >= copy.extent
+                and checker.is_copy(original, copy, expected, found)
             )
             is_secondhand = (
                 uri.parent(uri.parent(place)) in self.secondhand and found in self.damaged.values()
@@ -946,7 +955,8 @@ class World:
             is_foreign = (
                 place in self.flink.owned or place in self.damaged or UNFINISHED.search(place)
             )
-            if REPLICA_PATH.fullmatch(path) and not is_foreign and path not in known:
+            is_known = path in known or path.rpartition("-")[0] in known
+            if REPLICA_PATH.fullmatch(path) and not is_foreign and not is_known:
                 yield f"no record of {place}"
 
     def _judge_report(
@@ -1002,7 +1012,10 @@ def _other(side: str) -> str:
 
 
 def recorded(disk: SimulatedDisk, replica: str) -> dict[str, int | None]:
-    """What manifests and journals of a replica list, with the recorded lengths."""
+    """What manifests and journals of a replica list, with the recorded lengths.
+
+    Of a pack that only journals list, it is the end of its last member.
+    """
     found: dict[str, int | None] = {}
     storage = disk
     with quiet(disk):
@@ -1010,7 +1023,10 @@ def recorded(disk: SimulatedDisk, replica: str) -> dict[str, int | None]:
             if status.name.startswith(journal.PREFIX):
                 part = journal.read(storage, replica, status.name)
                 found.update(dict.fromkeys(part.planned - found.keys()))
-                found.update({path: each.length for path, each in part.copied.items()})
+                for each in part.copied.values():
+                    path, end = each.pack or each.path, (each.offset or 0) + each.length
+                    is_other = each.pack is None or path not in found
+                    found[path] = end if is_other else max(end, found[path] or 0)
             elif status.name.endswith(manifest.SUFFIX):
                 read = manifest.read(storage, replica, status.name.removesuffix(manifest.SUFFIX))
                 found.update(
