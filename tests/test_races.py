@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from cpreplicate.core import plan
+from cpreplicate.core.packs import Packing
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
 from cpreplicate.operations import promote, relocate, sweep
 from cpreplicate.operations import sync as sync_operation
@@ -32,8 +33,11 @@ LATER = 2 * lease.SECONDS
 COMMITTED = re.compile(r".*/chk-\d+/_metadata")
 
 
+PACKINGS = [Packing("on", 1 << 20), *[Packing("off", 1 << 20)] * 3]  # one run in four packs
+
+
 def sync(stage: Stage) -> Callable[[], object]:
-    request = stage.request()
+    request = stage.request(packing=stage.draw.choice(PACKINGS))
     return lambda: sync_operation.sync(request, silent)
 
 
@@ -59,7 +63,7 @@ def promote_it(stage: Stage) -> Callable[[], object]:
 
 
 def put_off_deletes(stage: Stage) -> Callable[[], object]:
-    request = stage.request(async_deletes=True)
+    request = stage.request(async_deletes=True, packing=stage.draw.choice(PACKINGS))
     return lambda: sync_operation.sync(request, silent)
 
 
@@ -71,7 +75,11 @@ def _set_up(number: int) -> tuple[Stage, State, float, tuple[object, ...], int]:
     """A replica in some state, by that state and its time; many races start from each."""
     draw = Random(f"stage {number}")
     stage = Stage(
-        draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.3, merged=draw.random() < 0.5
+        draw,
+        keep=draw.choice([1, 2]),
+        foreign=draw.random() < 0.3,
+        merged=draw.random() < 0.5,
+        packing=draw.choice(PACKINGS),
     )
     stage.complete().sync().complete()
     if draw.random() < 0.5:
@@ -273,7 +281,11 @@ def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads()
     for seed in range(1_000):
         draw = Random(f"churn {seed}")
         stage = Stage(
-            draw, keep=draw.choice([1, 2]), foreign=draw.random() < 0.5, merged=draw.random() < 0.5
+            draw,
+            keep=draw.choice([1, 2]),
+            foreign=draw.random() < 0.5,
+            merged=draw.random() < 0.5,
+            packing=draw.choice(PACKINGS),
         )
         stage.complete()
         if draw.random() < 0.7:

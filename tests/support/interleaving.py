@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tests.support.simulated import Moment, SimulatedDisk
 
@@ -18,6 +19,15 @@ _BLOCKED = 0.005  # real seconds; a run that takes no step for so long waits for
 
 
 Step: TypeAlias = "tuple[str, str]"
+
+
+class _Waiting(NamedTuple):
+    """A step that a thread is about to take, and what it waits for."""
+
+    step: Step
+    turn: threading.Semaphore
+
+
 Pick: TypeAlias = Callable[[Mapping[int, Step]], int]
 
 
@@ -25,7 +35,8 @@ class Interleaving:
     """Lets runs, each a call, take their steps on a disk in turns. `pick` chooses who is next among
     those who wait.
 
-    A run's own threads belong to it: one of them moves at a time, as with `parallelism=1`.
+    A run's own threads belong to it. With `parallelism=1` one of them moves at a time, except while
+    it packs: a thread reads and another writes, and their steps wait in a queue.
     """
 
     def __init__(
@@ -35,14 +46,13 @@ class Interleaving:
         self.steps: list[tuple[int, str, str]] = []
         self._disk, self._pick = disk, pick
         self._condition = threading.Condition()
-        self._waiting: dict[int, Step] = {}
+        self._waiting: dict[int, deque[_Waiting]] = {}
         self._granted: int | None = None
         self._blocked: set[int] = set()
         self._threads = [
             threading.Thread(target=self._live, args=(number, run))
             for number, run in enumerate(runs)
         ]
-        self._turns = [threading.Semaphore(0) for _ in runs]
 
     def play(self) -> None:
         """Run all to their ends; `outcomes` has what each gave or raised."""
@@ -63,16 +73,21 @@ class Interleaving:
             until = time.monotonic() + _PATIENCE
             while not self._condition.wait_for(self._nobody_moves, _BLOCKED):
                 assert time.monotonic() < until, f"a run hangs: {self.steps[-3:]}"
-                if self._disk.is_locked and self._granted is not None:
+                if self._granted in self._waiting:
+                    self._granted = None  # its step failed, and another thread of the run waits
+                elif self._disk.is_locked and self._granted is not None:
                     # until the one that takes over a lease is done
                     self._blocked.add(self._granted)
                     self._granted = None
             if not self._waiting:
                 return False
-            chosen = self._pick(self._waiting)
-            self.steps.append((chosen, *self._waiting.pop(chosen)))
+            chosen = self._pick({number: queue[0].step for number, queue in self._waiting.items()})
+            first = self._waiting[chosen].popleft()
+            if not self._waiting[chosen]:
+                del self._waiting[chosen]
+            self.steps.append((chosen, *first.step))
             self._granted = chosen
-        self._turns[chosen].release()
+        first.turn.release()
         return True
 
     def _nobody_moves(self) -> bool:
@@ -83,13 +98,24 @@ class Interleaving:
 
     def _at_a_step(self, moment: Moment, verb: str, uri: str) -> None:
         number = getattr(threading.current_thread(), "run_number", None)
-        if moment != "before" or number is None:
+        if number is None or moment == "torn":
             return
+        if moment == "after":
+            self._end_step(number)
+            return
+        waiting = _Waiting((verb, uri), threading.Semaphore(0))
         with self._condition:
             self._settle(number)
-            self._waiting[number] = (verb, uri)
+            self._waiting.setdefault(number, deque()).append(waiting)
             self._condition.notify()
-        assert self._turns[number].acquire(timeout=_PATIENCE), "never chosen"
+        assert waiting.turn.acquire(timeout=_PATIENCE), "never chosen"
+
+    def _end_step(self, number: int) -> None:
+        """Go on without the thread that took a step, if another thread of its run waits."""
+        with self._condition:
+            if number in self._waiting:
+                self._settle(number)
+                self._condition.notify()
 
     def _settle(self, number: int) -> None:
         self._blocked.discard(number)
