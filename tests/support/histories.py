@@ -180,6 +180,7 @@ class World:
         mostly with --adopt.
         """
         self.draw = draw = Random(f"cotenant {seed}")
+        self.packing = Random(f"packing {seed}")  # draws of its own, else all histories change
         self.disk = SimulatedDisk(links=draw.random() < 0.3)
         self.disk.pieces = 1
         self.flink = Flink(self.disk, draw, draw.choice([1, 1, 2]), draw.random() < 0.25)
@@ -328,7 +329,7 @@ class World:
             allow_older=self.draw.random() < 0.4,
             check_content=self.draw.random() < 0.15,
             async_deletes=self.draw.random() < 0.2,
-            packing=Packing("on" if self.draw.random() < 0.25 else "off", 1 << 20),
+            packing=Packing("on" if self.packing.random() < 0.25 else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
             subsumption_wait=0.0,
         )
