@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 import pytest
 
 from cpreplicate.core import plan
+from cpreplicate.core.packs import is_pack
 from cpreplicate.core.plan import Vouch
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
@@ -143,6 +144,24 @@ def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sync_plan, "deletes", lambda *args: deletes(*args[:4]))
 
 
+def any_pack_is_whole(patch: pytest.MonkeyPatch) -> None:
+    """Members are kept though their pack is missing or has another length."""
+    patch.setattr(Vouched, "whole_members", lambda self, _present: dict(self.members))
+
+
+def packs_of_others_are_deleted(patch: pytest.MonkeyPatch) -> None:
+    """A pack is deleted once the checkpoint that is published does not reference it."""
+    deletes = plan.deletes
+
+    def without_others(committed, replaced, needed, present, written):
+        kept = set(needed)
+        packs = {path for each in committed for path in each.files if is_pack(path)} - kept
+        made = deletes(committed, replaced, kept, present, written)
+        return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs)
+
+    patch.setattr(sync_plan, "deletes", without_others)
+
+
 class Mutant(NamedTuple):
     """A check that is left out, and what is then found."""
 
@@ -175,6 +194,8 @@ MUTANTS = {
     "what is present is done": Mutant(present_is_done, "not as at the source"),
     "adopted files are overwritten": Mutant(adopted_files_are_overwritten, "changed Flink's", True),
     "adopted files are deleted": Mutant(adopted_files_are_deleted, "changed Flink's", True),
+    "any pack is whole": Mutant(any_pack_is_whole, "not as at the source"),
+    "packs of others are deleted": Mutant(packs_of_others_are_deleted, "missing"),
     "a seal is no reason": Mutant(without(seal, "refuse_sealed"), "a sealed replica was changed"),
     "what was put off is not recorded": Mutant(
         without(Vouched, "left_over", frozenset()), "no record of"
