@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
+from cpreplicate.core.packs import Packing
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.uri import Remap
 from cpreplicate.operations import fleet
@@ -85,3 +86,36 @@ def test_options_of_the_command_line_count_where_no_table_has_them(members_of):
     (member,) = members_of(JOB + "allow-older = false\n", "--lock-wait", "9s", "--allow-older")
     assert member.request.lock_wait == 9.0
     assert member.request.allow_older
+
+
+def test_packs_are_chosen_for_each_job_root_and_by_default(members_of, tmp_path):
+    (tmp_path / "root" / ("0" * 32)).mkdir(parents=True)
+    text = f"""
+[defaults]
+target = "/b"
+pack = "auto"
+[[job]]
+source = "/a/defaults"
+[[job]]
+source = "/a/own"
+pack = "on"
+pack-below = "64KiB"
+[[root]]
+source = "{tmp_path}/root"
+pack_below = 7
+pack = "off"
+"""
+    packing = {member.name: member.request.packing for member in members_of(text)}
+    assert packing == {
+        "defaults": Packing("auto", 1 << 20),
+        "own": Packing("on", 64 << 10),
+        "0" * 32: Packing("off", 7),
+    }
+
+
+def test_an_unknown_way_to_pack_is_refused_with_its_line(tmp_path):
+    (tmp_path / "jobs.toml").write_text(f'{JOB}pack = "always"\n')
+    done = CliRunner().invoke(cli, ["fleet", str(tmp_path / "jobs.toml")])
+    assert done.exit_code == 2
+    assert "jobs.toml:4" in done.output
+    assert "'always' is not one of 'off', 'on', 'auto'" in done.output
