@@ -58,7 +58,11 @@ def refuse_same_place(
     candidates = _where_it_may_lie(replica, source_side, source) if is_new else ()
     for directory in (source, *candidates):
         lease_uri = uri.join(directory, f"{OWN}/{lease.NAME}")
-        fields = json_files.parse(json_files.read(source_side.storage(directory), lease_uri))
+        try:
+            content = json_files.read(source_side.storage(directory), lease_uri)
+        except NotADirectoryError:  # a file of the source is named like a step of the path
+            continue
+        fields = json_files.parse(content)
         if fields and fields.get("token") == token.token:
             raise Refused(
                 f"the replica {replica.root} can be read at {directory}: it is its own source, or"

@@ -199,6 +199,10 @@ class TestOneDirectoryUnderTwoNames:
         (job / "alias").symlink_to(inner.parent)
         refused(job, "would lie in its own source", lambda: sync(job, "alias", "dcB"))
 
+    def test_a_file_of_the_source_with_the_name_of_the_target_root_is_no_replica(self, job):
+        (target,) = [path.name for path in (job / "dcA" / JOB / "shared").iterdir()][:1]
+        assert sync(job, "dcA", target).committed
+
     @pytest.mark.parametrize(
         "inner", ["dcA", f"dcA/{JOB}", f"dcA/{JOB}/shared", f"dcA/{JOB}/chk-1"]
     )
