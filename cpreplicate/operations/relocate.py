@@ -26,7 +26,6 @@ from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, read_metadata
-from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import Content
@@ -241,7 +240,7 @@ def _prepare(
     packed = {one.name: one.packed for one in work if one.packed is not None}
     if not request.unpack:
         return work, None
-    return work, unpack.plan(replica, Vouched(replica, state), packed)
+    return work, unpack.plan(replica, state, packed)
 
 
 def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:

@@ -25,6 +25,7 @@ from cpreplicate.protocol.journal import Copied, JournalWriter
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.manifest import Entry, Manifest
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, segments_of
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome, Part, choose_runner
@@ -140,20 +141,27 @@ def rewriter(
     return rewrite_path
 
 
-def plan(
-    replica: Replica, vouched: Vouched, packed_by_name: Mapping[str, PackedFiles]
-) -> Unpacking:
+def plan(replica: Replica, state: State, packed_by_name: Mapping[str, PackedFiles]) -> Unpacking:
     """Return what is to be unpacked in all committed checkpoints. Change nothing.
 
     Raises `Refused` if a member cannot be checked, or if its path is taken by a file that differs
     or that cpreplicate did not record.
     """
+    vouched = Vouched(replica, state)
     checkpoints = packed_by_name.values()
-    plain = frozenset[str]().union(*(packed.plain for packed in checkpoints))
+    plain = frozenset(_of_adopted(replica, state)).union(*(one.plain for one in checkpoints))
     pairs = {pair for packed in checkpoints for pair in packed.members}
     members = _checked(replica, vouched, pairs)
     missing = _missing(replica, vouched, members, plain)
     return Unpacking(members, missing, plain, vouched, tuple(packed_by_name))
+
+
+def _of_adopted(replica: Replica, state: State) -> Iterator[str]:
+    """Yield the files and packs of adopted checkpoints, which are never changed."""
+    for name in state.adopted:
+        data = replica.metadata_bytes(name)
+        if data is not None:
+            yield from replica.committed_checkpoint(name, data).files
 
 
 def _checked(

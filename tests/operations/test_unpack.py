@@ -21,7 +21,7 @@ from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations import relocate, sync
 from cpreplicate.operations.relocate import RelocateRequest, Relocation
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.operations.verify import ALL, Verification, verify
+from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
 from cpreplicate.protocol import publication
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
@@ -210,6 +210,17 @@ def test_packs_that_cpreplicate_did_not_record_stay(replica):
     unpack(replica)
     assert own(replica) >= {"packed/of-another-program"}
     assert len(list((replica / "packed").iterdir())) == 1
+
+
+def test_packs_that_an_adopted_checkpoint_references_stay(replica, tmp_path):
+    for lost in ("replica.json", "chk-1.json", "chk-1.parquet"):
+        (replica / ".cpreplicate" / lost).unlink()
+    third = {**NEXT, "chk-3/x": 50}
+    synced(tmp_path, {3: third}, keep=2, packing=PACKED, adopt=True)
+    unpack(replica)
+    assert len(list((replica / "packed").iterdir())) == 1
+    for name in ("chk-1", "chk-2", "chk-3"):
+        assert verify(f"file:{replica}", name, NOTHING, silent, Side()).restorable, name
 
 
 def test_packed_files_beside_plain_ones_and_merged_segments_of_the_source():
