@@ -264,6 +264,9 @@ def test_a_death_between_any_two_steps_leaves_every_checkpoint_whole_and_is_resu
             relocate.relocate(request, silent)
             assert [one.restorable for one in _verified(later, stage.replica)] == [True, True]
         assert _of_replica(later, stage.replica) == end, number
+        if any("/packed/" in path for path in files(state, stage.replica)):  # else nothing to do
+            there = files(later.snapshot(), stage.replica)
+            assert not [path for path in there if "/copied-" in path], number
         with running_on(later):
             assert sync.sync(stage.request(paths="relative"), silent).plan.empty, number
 
