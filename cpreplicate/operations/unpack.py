@@ -267,7 +267,8 @@ class Unpacker:
         if not self._planned:
             return
         self._journal.plan(sorted(self._planned))
-        self._journal.take_over(self._unpacking.vouched.journals)
+        vouched = self._unpacking.vouched
+        self._journal.take_over(vouched.journals, vouched.copied())
         tasks = self._tasks()
         if not tasks:
             return
