@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.plan import Cap, Plan
@@ -596,3 +597,26 @@ def test_a_member_that_the_next_checkpoint_references_by_segments_becomes_a_file
     (need,) = checker.needs(packed.replica / "chk-2" / "_metadata")
     assert (need.path, need.position) == (f"{packed.replica}/shared/a", 10)
     assert Path(need.path).read_bytes() == pattern("shared/a", 100)
+
+
+def without_columns(path, *columns):
+    """Write a manifest or a journal as version 0.2.0 did, which knew no packs."""
+    table = parquet.read_table(path)
+    assert set(columns) <= set(table.column_names)
+    parquet.write_table(table.drop_columns(list(columns)), path)
+
+
+def test_a_manifest_of_a_version_that_knew_no_packs_is_read(job):
+    job.sync(packing=OFF)
+    without_columns(job.replica / ".cpreplicate" / "chk-1.parquet", "pack", "offset")
+    assert job.sync().plan.empty
+    job.next(2, MOST)
+    assert set(job.places(2)) == {"shared/x"}
+
+
+def test_a_journal_of_a_version_that_knew_no_packs_is_read(job):
+    died(job, packing=OFF)
+    for part in (job.replica / ".cpreplicate").glob("copied-*"):
+        without_columns(part, "pack", "offset")
+    assert job.sync().plan.copies == ()
+    job.check()
