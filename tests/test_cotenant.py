@@ -144,11 +144,6 @@ def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sync_plan, "deletes", lambda *args: deletes(*args[:4]))
 
 
-def any_pack_is_whole(patch: pytest.MonkeyPatch) -> None:
-    """Members are kept though their pack is missing or has another length."""
-    patch.setattr(Vouched, "whole_members", lambda self, _present: dict(self.members))
-
-
 def packs_of_others_are_deleted(patch: pytest.MonkeyPatch) -> None:
     """A pack is deleted once the checkpoint that is published does not reference it."""
     deletes = plan.deletes
@@ -194,7 +189,6 @@ MUTANTS = {
     "what is present is done": Mutant(present_is_done, "not as at the source"),
     "adopted files are overwritten": Mutant(adopted_files_are_overwritten, "changed Flink's", True),
     "adopted files are deleted": Mutant(adopted_files_are_deleted, "changed Flink's", True),
-    "any pack is whole": Mutant(any_pack_is_whole, "not as at the source"),
     "packs of others are deleted": Mutant(packs_of_others_are_deleted, "missing"),
     "a seal is no reason": Mutant(without(seal, "refuse_sealed"), "a sealed replica was changed"),
     "what was put off is not recorded": Mutant(

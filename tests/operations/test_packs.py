@@ -20,6 +20,7 @@ from cpreplicate.operations.sync import Report, diff, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify
 from cpreplicate.protocol.journal import JournalWriter
+from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions, inline
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
@@ -306,6 +307,13 @@ def test_the_members_of_a_pack_that_is_not_of_its_recorded_length_are_copied_aga
     packed.check()
     assert not damaged.exists()
     assert packed.verified().restorable
+
+
+def test_a_sync_that_trusts_packs_of_any_length_is_detected(packed, monkeypatch):
+    os.truncate(packed.pack, 450)
+    monkeypatch.setattr(Vouched, "whole_members", lambda self, _present: dict(self.members))
+    assert packed.sync().plan.copies == ()
+    assert checker.faults(packed.replica) != []
 
 
 def test_check_content_finds_a_damaged_member_and_copies_it_again(packed):
