@@ -264,7 +264,7 @@ def interrupted_copy(_root: Path) -> list[str]:
 
     stage.disk.hook = fail
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inline, "_PAUSE", 0.0)
+        patch.setattr(inline, "PAUSE", 0.0)
         with pytest.raises(CopyFailed):
             stage.sync()
     stage.disk.hook = lambda *_: None

@@ -96,7 +96,7 @@ def _reached_through(disk: SimulatedDisk, storage: StorageWrapper) -> Iterator[N
         serving("file", storage),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(inline, "_PAUSE", 0.0)
+        patch.setattr(inline, "PAUSE", 0.0)
         patch.setattr(retry, "PAUSES", retry.Pauses(first=0.0, longest=0.0))
         yield
 

@@ -21,7 +21,7 @@ _Out = TypeVar("_Out")
 _TRIES = 3
 # The number of tasks whose work it does: small files wait more than they compute.
 _SLOTS = min(4, os.cpu_count() or 1)
-_PAUSE = 0.2  # seconds before the second try, doubled before the next
+PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
 # Calls of `map` at once for local files, which hardly wait. More would hinder each other.
 _MAPPED_HERE = 2
@@ -64,7 +64,7 @@ class InlineRunner:
             failed = [action for action in actions if outcomes[action.target].is_worth_a_try]
             if not failed:
                 break
-            time.sleep(_PAUSE * 2 ** (again - 1))
+            time.sleep(PAUSE * 2 ** (again - 1))
             self._progress.retry(len(failed))
             outcomes.update((outcome.target, outcome) for outcome in self._perform(failed, done))
         self._progress.fail(sum(outcome.error is not None for outcome in outcomes.values()))

@@ -327,7 +327,7 @@ def test_check_content_finds_a_damaged_member_and_copies_it_again(packed):
 
 
 def test_a_damaged_member_that_moves_fails_the_sync_and_its_advice_works(packed, monkeypatch):
-    monkeypatch.setattr(inline, "_PAUSE", 0.0)
+    monkeypatch.setattr(inline, "PAUSE", 0.0)
     packed.flip(1, "shared/b")
     packed.write(2, FEW)
     with pytest.raises(CopyFailed, match="Run sync with --check-content"):
@@ -409,7 +409,7 @@ def test_a_run_that_died_is_resumed_from_its_packs(job, monkeypatch):
         Side().storage("file:/"),
         lambda verb, uri: OSError("full") if (verb, uri[-2:]) == ("open", "/h") else None,
     )
-    monkeypatch.setattr(inline, "_PAUSE", 0.0)
+    monkeypatch.setattr(inline, "PAUSE", 0.0)
     with serving("file", full), pytest.raises(CopyFailed):
         job.sync()
     assert targets(job.sync(packing=OFF).plan.copies) == {"shared/h"}

@@ -229,7 +229,7 @@ class World:
             pytest.MonkeyPatch.context() as patch,
         ):
             patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
-            patch.setattr(inline, "_PAUSE", 0.0)
+            patch.setattr(inline, "PAUSE", 0.0)
             self.model_step("")
             for _ in range(steps):
                 self.model_steps()
