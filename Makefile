@@ -43,7 +43,7 @@ check: setup ## lint, and every test that needs no server and is quick: before e
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
 test: lint maven ## lint and every test, real Spark and real Flink included
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 
 durations: ## run every test, and record the seconds by which the tests are ordered
 	$(MAKE) --no-print-directory test REPORT=.durations.xml
