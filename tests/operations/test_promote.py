@@ -61,6 +61,7 @@ def test_an_older_flink_gets_a_restore_command_that_it_understands(tmp_path, ver
         lambda _line: None,
     )
     start = run(tmp_path / "dcB" / JOB).starting
+    assert start.checkpoint == f"file:{tmp_path}/dcB/{JOB}/chk-1"
     if version == 4:
         assert start.rest["restoreMode"] == "NO_CLAIM"
         assert start.configuration == {"execution.savepoint-restore-mode": "NO_CLAIM"}

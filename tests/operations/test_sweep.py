@@ -15,6 +15,8 @@ from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
+from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support import checker
 from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint
@@ -291,3 +293,42 @@ def test_the_runner_asked_for_removes(replica):
     )
     assert done.runner == "inline"
     assert not (replica / "shared" / "orphan").exists()
+
+
+def test_directories_that_held_only_orphans_are_removed_and_those_of_every_replica_stay(replica):
+    orphan(replica, "shared/sub/deep/orphan")
+    orphan(replica, "chk-7/orphan")
+    orphan(replica, "taskowned/orphan")
+    run(replica, max_delete=Cap(1, is_share=True))
+    assert not (replica / "shared" / "sub").exists()
+    assert not (replica / "chk-7").exists()
+    assert (replica / "taskowned").is_dir()
+
+
+def test_each_orphan_has_its_reason(replica):
+    orphan(replica, "shared/orphan")
+    orphan(replica, "shared/.cpreplicate-tmp-1")
+    orphan(replica, ".cpreplicate/chk-7.parquet")
+    found = sweep.check(request_of(replica)).found
+    reasons = {action.target: action.reason for action in found.orphans}
+    assert reasons["shared/orphan"] == "no committed checkpoint references it"
+    assert reasons["shared/.cpreplicate-tmp-1"] == "half-written, left by a run that died"
+    assert reasons[".cpreplicate/chk-7.parquet"] == "manifest of a checkpoint that is not committed"
+
+
+class Timeless(StorageWrapper):
+    """A storage that does not know when an orphan was modified."""
+
+    def list(self, uri):
+        return [
+            status._replace(modified=0.0) if status.name == "orphan" else status
+            for status in super().list(uri)
+        ]
+
+
+def test_an_orphan_of_unknown_age_is_left_with_a_reason(replica):
+    orphan(replica, "shared/orphan")
+    with serving("file", Timeless(LocalStorage())):
+        found = sweep.check(request_of(replica)).found
+    assert found.left["shared/orphan"] == "its age is not known"
+    assert "shared/orphan" not in {action.target for action in found.orphans}

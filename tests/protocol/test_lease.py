@@ -17,6 +17,7 @@ from cpreplicate.errors import LeaseHeld
 from cpreplicate.protocol import json_files, lease
 from cpreplicate.protocol.processes import own_process
 from cpreplicate.storage import Side
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 
@@ -333,3 +334,39 @@ def test_a_damaged_lease_is_respected_and_reported(replica, text):
     leave_behind(replica).write_text(text)
     with pytest.raises(LeaseHeld, match="lease is"), lease.acquire(f"file:{replica}", Side()):
         pass
+
+
+def test_a_lease_that_was_removed_meanwhile_is_reported_as_gone_and_a_damaged_one_as_damaged(
+    replica,
+):
+    path = replica / ".cpreplicate" / "lease"
+    with lease.acquire(f"file:{replica}", Side()) as token:
+        text = path.read_text()
+        path.unlink()
+        with pytest.raises(LeaseHeld, match=r"lease is gone: another run removed it\. Run again"):
+            token.check()
+        path.write_text("nonsense")
+        with pytest.raises(LeaseHeld, match=r"lease is damaged\. Remove it once you are sure"):
+            token.check()
+        path.write_text(text)
+
+
+class GoneWhenItIsRead(StorageWrapper):
+    """A lease of another run is there at the first attempt to create ours, and gone after that."""
+
+    attempts = 0
+
+    def create_exclusive(self, uri, data):
+        self.attempts += 1
+        return self.attempts > 1 and super().create_exclusive(uri, data)
+
+
+def test_a_lease_that_is_given_back_while_it_is_examined_is_created_at_once():
+    storage = GoneWhenItIsRead(MemoryStorage())
+    with serving("memory", storage), lease.acquire("memory:/replica", Side()):
+        with storage.open("memory:/replica/.cpreplicate/lease") as stream:
+            taken = json.loads(stream.read())
+        assert taken["pid"] == os.getpid()
+        assert taken["expires"] > time.time()
+    assert storage.attempts == 2
+    assert storage.stat("memory:/replica/.cpreplicate/lease") is None

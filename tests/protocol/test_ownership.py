@@ -678,3 +678,16 @@ def test_a_promoted_checkpoint_whose_record_was_lost_stays_the_newest(job):
     (job / "dcB" / JOB / ".cpreplicate" / "chk-2.json").unlink()
     assert maintain("promote", job / "dcB" / JOB).checkpoint == "chk-2"
     assert verify(f"file:{job}/dcB/{JOB}", None, ALL, lambda _line: None, Side()).checkpoint_id == 2
+
+
+def test_an_unknown_checkpoint_in_an_adopted_replica_may_be_adopted_in_another_it_must_go(job):
+    write_checkpoint(job / "dcB", 90, FILES)
+    sync(job, adopt=True)
+    write_checkpoint(job / "dcB", 91, NEXT)
+    refused(job, "Accept the checkpoint with `sync --adopt`: it is then never changed")
+
+
+def test_an_unknown_checkpoint_in_a_replica_that_was_not_adopted_must_be_moved_out(job):
+    sync(job)
+    write_checkpoint(job / "dcB", 91, NEXT)
+    refused(job, "to keep using the replica, move chk-91 out of it")

@@ -1,0 +1,57 @@
+"""A seal records by whom, when and for which checkpoint, and is respected even if it is damaged."""
+
+import json
+
+import pytest
+
+from cpreplicate.errors import Refused
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.storage import Side
+
+
+@pytest.fixture
+def replica(tmp_path):
+    return Replica(f"file:{tmp_path}/job's", Side())
+
+
+def content(replica):
+    with replica.storage.open(seal.seal_uri(replica)) as stream:
+        return json.loads(stream.read())
+
+
+def test_a_seal_is_read_as_it_was_written(replica):
+    assert not seal.is_sealed(replica)
+    assert seal.read(replica) is None
+    assert seal.describe(replica) is None
+    seal.seal(replica, "chk-7")
+    assert seal.is_sealed(replica)
+    fields, status = content(replica), replica.storage.stat(seal.seal_uri(replica))
+    assert seal.read(replica) == ("chk-7", status.modified)
+    described = seal.describe(replica)
+    assert described.startswith(f"by {fields['owner']}@{fields['host']} at ")
+    assert described.endswith(" for chk-7")
+
+
+def test_a_seal_is_renewed_for_another_checkpoint(replica):
+    seal.seal(replica, "chk-7")
+    seal.seal(replica, "chk-8")
+    assert seal.read(replica).checkpoint == "chk-8"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nonsense"])
+def test_a_damaged_seal_seals(replica, text):
+    replica.storage.put(seal.seal_uri(replica), lambda: [text.encode()])
+    assert seal.is_sealed(replica)
+    assert seal.read(replica).checkpoint == "unknown"
+    with pytest.raises(Refused, match="is sealed by unknown@unknown"):
+        seal.refuse_sealed(replica)
+
+
+def test_the_refusal_names_the_command_that_removes_the_seal(replica):
+    seal.refuse_sealed(replica)
+    seal.seal(replica, "chk-7")
+    with pytest.raises(
+        Refused, match=r"Nothing was done\. .*`cpreplicate unseal 'file:.*--job DIR`"
+    ):
+        seal.refuse_sealed(replica)
