@@ -70,8 +70,7 @@ def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
     if plan.repacks:
         count = len(plan.repacks)
         run.notify(f"moving {count} packed files, {total(plan.repacks)} bytes, into new packs")
-        moves = repacks(plan, run.replica, journal.pack_stem)
-        outcomes += _run_tasks(plan, moves, run, journal)
+        outcomes += _move_members(plan, run, journal)
     if not outcomes:
         return NOTHING
     run.lease.check()  # else another run may have replaced these files since
@@ -84,10 +83,39 @@ def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
     return Written(files, members, lengths, unused)
 
 
+def _move_members(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
+    """Move members of sparse packs into new ones; copy the damaged ones from the source instead."""
+    moves = repacks(plan, run.replica, journal.pack_stem)
+    results = run.runner.run(moves, done=lambda outcome: _record(outcome, run.replica, journal))
+    damaged = {outcome.target for outcome in results if outcome.damaged}
+    if not damaged:
+        return _without_failures(plan, moves, results, run)
+    run.notify(f"{len(damaged)} packed files are damaged and are copied from the source again")
+    again = [_from_source(move, run) for move in moves if move.target in damaged]
+    moved = [move for move in moves if move.target not in damaged]
+    whole = [outcome for outcome in results if outcome.target not in damaged]
+    return [
+        *_without_failures(plan, moved, whole, run),
+        *_run_tasks(plan, again, run, journal),
+    ]
+
+
+def _from_source(move: Copy, run: Run) -> Copy:
+    file = run.source_state.needed[uri.below(move.target, run.replica.root) or ""]
+    return move._replace(source=file.uri, extent=file.extent, size=file.size, part=None)
+
+
 def _run_tasks(
     plan: Plan, tasks: Sequence[Copy], run: Run, journal: JournalWriter
 ) -> list[Outcome]:
     outcomes = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+    return _without_failures(plan, tasks, outcomes, run)
+
+
+def _without_failures(
+    plan: Plan, tasks: Sequence[Copy], outcomes: list[Outcome], run: Run
+) -> list[Outcome]:
+    """Return the outcomes; raise if a task failed."""
     _raise_if_incomplete(tasks, outcomes, run.source_state, run.request)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(tasks):

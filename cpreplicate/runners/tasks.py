@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.storage import ShortSource, SourceMissing
+from cpreplicate.storage import Damaged, ShortSource, SourceMissing
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 SMALL = 4 << 20
@@ -75,8 +75,9 @@ class Outcome(NamedTuple):
     """The result of one action.
 
     A packed file lies at `offset` of `pack`. `missing`: the file to be copied is not at the source.
-    `short`: it is there, and shorter than its extent. `late`: the action was not begun in time. No
-    other try ends better than one of these.
+    `short`: it is there, and shorter than its extent. `late`: the action was not begun in time.
+    `damaged`: the member of a pack that is to be copied is. No other try ends better than one of
+    these.
     """
 
     target: str
@@ -89,11 +90,13 @@ class Outcome(NamedTuple):
     short: bool = False
     pack: str | None = None
     offset: int = 0
+    damaged: bool = False
 
     @property
     def is_worth_a_try(self) -> bool:
         """Whether another try may succeed."""
-        return self.error is not None and not (self.missing or self.short or self.late)
+        is_final = self.missing or self.short or self.late or self.damaged
+        return self.error is not None and not is_final
 
 
 def size_of(action: Task) -> int:
@@ -137,4 +140,5 @@ def failed(task: Task, error: Exception, seconds: float) -> Outcome:
         missing=isinstance(error, SourceMissing),
         late=isinstance(error, Late),
         short=isinstance(error, ShortSource),
+        damaged=isinstance(error, Damaged),
     )

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.plan import Cap, Plan
-from cpreplicate.errors import CopyFailed, Refused, TooManyDeletes, UsageError
+from cpreplicate.errors import CopyFailed, Refused, SourceBroken, TooManyDeletes, UsageError
 from cpreplicate.operations import relocate, sweep
 from cpreplicate.operations.sync import Report, diff, sync
 from cpreplicate.operations.sync_plan import SyncRequest
@@ -326,18 +326,23 @@ def test_check_content_finds_a_damaged_member_and_copies_it_again(packed):
     assert packed.sync(check_content=True).plan.empty
 
 
-def test_a_damaged_member_that_moves_fails_the_sync_and_its_advice_works(packed, monkeypatch):
+def test_a_damaged_member_that_moves_is_copied_from_the_source_instead(packed):
+    packed.flip(1, "shared/b")
+    report = packed.next(2, FEW)
+    assert "shared/b" in targets(report.repacks)
+    packed.check()
+    assert packed.verified().restorable
+
+
+def test_a_damaged_member_that_the_source_lacks_fails_the_sync(packed, monkeypatch):
     monkeypatch.setattr(inline, "PAUSE", 0.0)
     packed.flip(1, "shared/b")
     packed.write(2, FEW)
-    with pytest.raises(CopyFailed, match="Run sync with --check-content"):
+    (packed.directory / "dcA" / JOB / "shared" / "b").unlink()
+    with pytest.raises(SourceBroken):
         packed.sync()
     assert not (packed.replica / "chk-2" / "_metadata").exists()
     assert len(packed.places(1)) == 8
-    report = packed.sync(check_content=True)
-    assert {"shared/b"} == targets(report.plan.copies)
-    packed.check()
-    assert packed.verified().restorable
 
 
 def test_verify_names_the_pack_that_is_missing_short_or_longer(packed):

@@ -44,6 +44,7 @@ _OUTCOMES = pa.schema(
         ("short", pa.bool_()),
         ("pack", pa.string()),
         ("offset", pa.int64()),
+        ("damaged", pa.bool_()),
     ]
 )
 # a batch is small: threads and zstd would take longer

@@ -47,6 +47,7 @@ OUTCOMES = st.builds(
     st.booleans(),
     st.none() | TEXT,
     NUMBER,
+    st.booleans(),
 )
 
 
