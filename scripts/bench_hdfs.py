@@ -226,6 +226,25 @@ class Bench:
                 )
         return list(results.values())
 
+    def breakdown(self) -> str:
+        """Return a table of the calls of a sync that changes one file of twenty."""
+        source, target = f"{self._a.uri}/one", f"{self._b.uri}/one"
+        sizes = {f"shared/{number:06d}": 64 << 10 for number in range(20)}
+        changed = {**dict(list(sizes.items())[1:]), "shared/changed": 64 << 10}
+        words = ("--runner", "inline")
+        trees.write_checkpoint(source, 1, sizes)
+        run(_cpreplicate(Place(source, target, 1, sizes, self._directory), words), _SECONDS)
+        trees.write_checkpoint(source, 2, changed, present=sizes)
+        with self._a.counted() as at_source, self._b.counted() as at_target:
+            run(_cpreplicate(Place(source, target, 2, changed, self._directory), words), _SECONDS)
+        self._drop(self._a, "/one")
+        self._drop(self._b, "/one")
+        names = sorted({*at_source, *at_target}, key=lambda name: -at_target[name])
+        rows = [f"| {name} | {at_source[name]} | {at_target[name]} |" for name in names]
+        total = f"| together | {sum(at_source.values())} | {sum(at_target.values())} |"
+        head = "### calls of a sync that changes one file of twenty\n\n| call | source | target |"
+        return "\n".join([f"\n{head}", "| --- | --- | --- |", *rows, total])
+
     def _measured(self, competitor: Competitor, place: Place) -> tuple[Took, tuple[int, int]]:
         command = competitor.command(place)
         os.sync()  # nobody pays for what another one has written
@@ -447,6 +466,7 @@ def main() -> None:
             }
             show(tree, phases)
             found += targets(tree.name, phases)
+        print(bench.breakdown(), flush=True)
     show_targets(found)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1))
