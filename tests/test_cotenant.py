@@ -29,7 +29,7 @@ from cpreplicate.operations.content_check import Compared
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import ownership, publication, same_place, seal, source
 from cpreplicate.protocol.journal import JournalWriter
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.source import Source, completed_names
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions, inline
@@ -99,12 +99,11 @@ def without(owner: object, name: str, instead: object = None) -> Mutate:
 
 
 def publish_replaces(patch: pytest.MonkeyPatch) -> None:
-    publish = Replica.publish
-    patch.setattr(
-        Replica,
-        "publish",
-        lambda self, name, content, check, replace: publish(self, name, content, check, True),  # noqa: ARG005
-    )
+    class Replacing(PendingPut):
+        def __init__(self, storage, uri, content, replace=True):  # noqa: ARG002  # left out
+            super().__init__(storage, uri, content)
+
+    patch.setattr(publication, "PendingPut", Replacing)
 
 
 def sweep_takes_everything(patch: pytest.MonkeyPatch) -> None:

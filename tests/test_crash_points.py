@@ -306,11 +306,11 @@ def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
 
 def packs_deleted_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(made, run):
+        def delete_and_publish(made, run, commit):
             for action in made.deletes:
                 if is_pack(action.target):
                     run.replica.storage.delete(run.replica.uri_of(action.target))
-            return publish(made, run)
+            return publish(made, run, commit)
 
         return delete_and_publish
 
