@@ -110,10 +110,9 @@ def repacks(
 ) -> tuple[Action, ...]:
     """Return the rows of a plan for the members that move to a new pack."""
     return tuple(
-        Action(
-            "repack", keep.source, keep.target, keep.bytes,
-            f"less than half of {members[keep.target].pack} is still needed",
+        keep._replace(
+            action="repack", reason=f"less than half of {members[keep.target].pack} is still needed"
         )
         for keep in keeps
         if keep.target in moving
-    )  # fmt: skip
+    )

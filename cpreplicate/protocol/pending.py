@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from cpreplicate.storage import Storage
 from cpreplicate.storage.base import Content
+from cpreplicate.storage.cancellation import cancellable
 
 
 def _no_check() -> None:
@@ -59,17 +60,17 @@ class PendingPut:
 
     def close(self) -> None:
         """Remove what was written, unless the file appeared."""
-        if not self._may_appear.is_set():
-            self._is_cancelled = True
-            self._may_appear.set()
+        self._is_cancelled = True
+        self._may_appear.set()
         if self._thread is not None:
             self._thread.join()
 
     def _put(self) -> None:
         try:
-            self._storage.put(
-                self._uri, self._content, lambda _length: self._wait(), None, self._replace
-            )
+            with cancellable(self._raise_if_cancelled):  # else retries outlast an interrupt
+                self._storage.put(
+                    self._uri, self._content, lambda _length: self._wait(), None, self._replace
+                )
         except _Cancelled:
             pass
         except BaseException as error:  # noqa: BLE001  # raised by `appear`, in the caller's thread
@@ -77,9 +78,12 @@ class PendingPut:
 
     def _wait(self) -> None:
         self._may_appear.wait()
+        self._raise_if_cancelled()
+        self._check()
+
+    def _raise_if_cancelled(self) -> None:
         if self._is_cancelled:
             raise _Cancelled
-        self._check()
 
 
 class _Cancelled(Exception):

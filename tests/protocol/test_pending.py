@@ -2,12 +2,15 @@
 
 import errno
 import threading
+import time
 
 import pytest
 
 from cpreplicate.protocol.pending import PendingPut
+from cpreplicate.storage import Transient
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.base import TEMPORARY
+from cpreplicate.storage.wrappers.retry import Retrying
 from tests.support.faults import Faulty
 
 
@@ -89,3 +92,26 @@ def test_without_replace_it_raises_where_a_file_is_and_keeps_that(storage, direc
         pending.appear()
     assert (directory / "f").read_bytes() == b"of another program"
     assert not [name for name in names(directory) if name.startswith(TEMPORARY)]
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_it_gives_up_a_storage_that_is_down_once_the_block_ends(directory, is_released):
+    tried = threading.Event()
+
+    def down(verb, _uri):
+        if verb == "put":
+            tried.set()
+            return Transient(errno.EIO, "down")
+        return None
+
+    storage = Retrying(Faulty(SlowlyClosing(), down), 3600)
+    began = time.monotonic()
+    with PendingPut(storage, f"file:{directory}/f", lambda: [b"data"]) as pending:
+        assert tried.wait(10)
+        if is_released:
+            interrupt = threading.Timer(0.2, pending.close)
+            interrupt.start()
+            pending.appear()
+            interrupt.join()
+    assert time.monotonic() - began < 30
+    assert names(directory) == []
