@@ -14,7 +14,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,22 +41,28 @@ class Source:
         return self.run.newest
 
 
+Maker = Callable[[Flink, Path], Source]
+
+
 class Sources:
     """Jobs of data centre A, each run once and only ever read."""
 
-    def __init__(self, flink: Flink, directory: Path) -> None:
+    def __init__(
+        self, flink: Flink, directory: Path, makers: Mapping[str, Maker] | None = None
+    ) -> None:
         self._flink = flink
         self._directory = directory
+        self._makers = makers or MAKERS
         self._made: dict[str, Source] = {}
 
     def __call__(self, name: str) -> Source:
         if name not in self._made:
             side = self._directory / name / "a"
-            self._made[name] = MAKERS[name](self._flink, side)
+            self._made[name] = self._makers[name](self._flink, side)
         return self._made[name]
 
 
-def one_job(job: Job) -> Callable[[Flink, Path], Source]:
+def one_job(job: Job) -> Maker:
     def make(flink: Flink, side: Path) -> Source:
         here = replace(job, changelog=side / "dstl") if job.changelog else job
         run = flink.run(side / "ckpt", here)
@@ -78,7 +84,7 @@ def three_jobs(flink: Flink, side: Path) -> Source:
     return Source(side, run, Job())
 
 
-MAKERS: dict[str, Callable[[Flink, Path], Source]] = {
+MAKERS: dict[str, Maker] = {
     "rocksdb": one_job(Job()),
     "hashmap": one_job(Job(backend="hashmap")),
     "three jobs": three_jobs,
@@ -344,10 +350,12 @@ class TestTheHarness:
         assert "FileNotFoundException" in (found.failure or "")
 
 
-def assert_restores_twice(flink: Flink, replica: Path, job: Job, claim_mode: ClaimMode) -> None:
-    """The job goes on from the replica for two checkpoints, and from the newest of these again."""
+def assert_restores_twice(
+    flink: Flink, replica: Path, job: Job, claim_mode: ClaimMode, checkpoints: int = 2
+) -> None:
+    """The job goes on from the replica for some checkpoints, and from the newest of these again."""
     root = replica.parent.parent
-    first = flink.run(root, job, restore=replica, claim_mode=claim_mode, checkpoints=2)
+    first = flink.run(root, job, restore=replica, claim_mode=claim_mode, checkpoints=checkpoints)
     assert first.exact, first.failure
     second = flink.run(root, job, restore=first.newest, claim_mode=claim_mode, checkpoints=1)
     assert second.exact, second.failure

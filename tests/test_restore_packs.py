@@ -12,11 +12,15 @@ import pytest
 
 from tests.support.flink import ClaimMode, Flink, Job
 from tests.test_restore import (
+    MAKERS,
+    Maker,
+    Source,
     Sources,
     assert_restores_twice,
     at,
     cli,
     moved_away,
+    one_job,
     run_sync,
     snapshot,
     sync,
@@ -25,11 +29,35 @@ from tests.test_restore import (
 pytestmark = pytest.mark.xdist_group("flink")
 
 PACKED = ("--pack", "on", "--pack-below", "1GiB")
+FOLLOW_UPS = 3  # checkpoints between the two restores: by then Flink has subsumed the first ones
+
+
+class SavepointSource(Source):
+    """A job of which the savepoint is replicated that it took last."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.run.savepoint
+
+
+def native_savepoint(flink: Flink, side: Path) -> Source:
+    run = flink.run(side / "ckpt", checkpoints=2, savepoint=side / "savepoints")
+    assert run.failure is None
+    return SavepointSource(side, run, Job())
+
+
+PACKED_MAKERS: dict[str, Maker] = {
+    **MAKERS,
+    "native savepoint": native_savepoint,
+    "forst": one_job(Job(backend="forst")),
+    "forst disaggregated": one_job(Job(backend="forst", disaggregated=True)),
+}
 
 
 @pytest.fixture(scope="module")
 def sources(flink: Flink, tmp_path_factory: pytest.TempPathFactory) -> Sources:
-    return Sources(flink, tmp_path_factory.mktemp(f"packed-{flink.version}"))
+    directory = tmp_path_factory.mktemp(f"packed-{flink.version}")
+    return Sources(flink, directory, PACKED_MAKERS)
 
 
 @dataclass(frozen=True)
@@ -58,6 +86,9 @@ CASES = [
     Case("three jobs", "NO_CLAIM"),
     Case("three jobs", "CLAIM", "absolute"),
     Case("file merging", "NO_CLAIM"),
+    Case("file merging", "CLAIM", "absolute", file_merging=True),
+    Case("native savepoint", "NO_CLAIM"),
+    Case("native savepoint", "CLAIM", "absolute"),
     Case("unaligned", "NO_CLAIM", parallelism=1),
     Case("unaligned", "CLAIM", "absolute"),
     Case("changelog", "CLAIM"),
@@ -66,6 +97,46 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_packed_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow_up(
+    flink: Flink, sources: Sources, tmp_path: Path, case: Case
+) -> None:
+    assert_packed_replica_is_restored(flink, sources, tmp_path, case)
+
+
+# Flink 1 has no ForSt. Of 2.0.1 and 2.1.1, no artifact of it is published.
+FORST_CASES = [
+    Case("forst", "NO_CLAIM"),
+    Case("forst", "CLAIM", "absolute"),
+    Case("forst disaggregated", "NO_CLAIM"),
+    Case("forst disaggregated", "CLAIM", "absolute"),
+]
+
+
+@pytest.mark.parametrize("flink", ["2"], ids=["flink-2.3"], indirect=True)
+@pytest.mark.parametrize("case", FORST_CASES, ids=str)
+def test_a_packed_replica_of_a_forst_job_is_restored_exactly(
+    flink: Flink, sources: Sources, tmp_path: Path, case: Case
+) -> None:
+    assert_packed_replica_is_restored(flink, sources, tmp_path, case)
+
+
+# Each writes its own checkpoints: 2.0 has version 5 of `_metadata` and cannot read that of 2.3.
+EARLIER_CASES = [
+    Case("rocksdb", "NO_CLAIM"),
+    Case("rocksdb", "CLAIM", "absolute"),
+    Case("hashmap", "NO_CLAIM"),
+    Case("changelog", "CLAIM"),
+]
+
+
+@pytest.mark.parametrize("flink", ["2.0", "2.1"], ids=["flink-2.0", "flink-2.1"], indirect=True)
+@pytest.mark.parametrize("case", EARLIER_CASES, ids=str)
+def test_a_packed_replica_is_restored_exactly_by_the_releases_of_flink_2_before(
+    flink: Flink, sources: Sources, tmp_path: Path, case: Case
+) -> None:
+    assert_packed_replica_is_restored(flink, sources, tmp_path, case)
+
+
+def assert_packed_replica_is_restored(
     flink: Flink, sources: Sources, tmp_path: Path, case: Case
 ) -> None:
     source = sources(case.source)
@@ -78,7 +149,7 @@ def test_a_packed_replica_is_restored_exactly_with_the_source_gone_and_so_is_its
         at(tmp_path, source.job), parallelism=case.parallelism, file_merging=case.file_merging
     )
     with moved_away(source.side):
-        assert_restores_twice(flink, replica, job, case.claim_mode)
+        assert_restores_twice(flink, replica, job, case.claim_mode, FOLLOW_UPS)
     assert snapshot(source.side) == before
 
 
@@ -101,7 +172,7 @@ def test_an_unpacked_replica_is_restored_exactly_with_the_source_gone_and_so_is_
     assert not (replica.parent / "packed").exists()
     assert not any(row.get("type") == 15 for row in flink.refs(replica))
     with moved_away(source.side):
-        assert_restores_twice(flink, replica, at(tmp_path, source.job), case.claim_mode)
+        assert_restores_twice(flink, replica, at(tmp_path, source.job), case.claim_mode, FOLLOW_UPS)
 
 
 def test_a_replica_packed_ten_times_over_is_restored_exactly(flink: Flink, tmp_path: Path) -> None:
@@ -121,4 +192,4 @@ def test_a_replica_packed_ten_times_over_is_restored_exactly(flink: Flink, tmp_p
     verified = cli("verify", replica.parent, "--content", "--output", "json")
     assert json.loads(verified.stdout)["restorable"] is True
     with moved_away(side):
-        assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
+        assert_restores_twice(flink, replica, Job(), "NO_CLAIM", FOLLOW_UPS)

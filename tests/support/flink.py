@@ -29,8 +29,8 @@ import pytest
 from tests.support import building
 
 PROJECT = Path(__file__).resolve().parent.parent / "flink"
-VERSIONS: dict[str, str] = {"1": "1.20.5", "2": "2.3.0"}
-Version = Literal["1", "2"]
+VERSIONS: dict[str, str] = {"1": "1.20.5", "2.0": "2.0.1", "2.1": "2.1.1", "2": "2.3.0"}
+Version = Literal["1", "2.0", "2.1", "2"]
 ClaimMode = Literal["NO_CLAIM", "CLAIM", "LEGACY"]
 Event = dict[str, Any]
 Place = Path | str
@@ -57,6 +57,7 @@ class Job:
     unaligned: bool = False
     file_merging: bool = False
     file_merging_across: bool = False
+    disaggregated: bool = False  # ForSt works on files in the checkpoint directory
     changelog: Place | None = None  # the base path of the changelog's own files
     job_id: str | None = (
         None  # fixed, as in application mode with high availability; else a new one at each start
@@ -68,6 +69,7 @@ class Job:
             "--unaligned": self.unaligned,
             "--file-merging": self.file_merging,
             "--file-merging-across": self.file_merging_across,
+            "--disaggregated": self.disaggregated,
         }
         words = [
             "--backend",
@@ -492,6 +494,6 @@ def _state_row(row: Mapping[str, Any]) -> Event:
 
 @pytest.fixture(scope="session", params=["1", "2"], ids=["flink-1.20", "flink-2.3"])
 def flink(request: pytest.FixtureRequest) -> Iterator[Flink]:
-    """Each supported Flink; all tests share its JVM."""
+    """Each supported line of Flink, or the one that a test names; all tests share its JVM."""
     with Flink(request.param) as started:
         yield started

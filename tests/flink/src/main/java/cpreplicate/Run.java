@@ -15,6 +15,8 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.execution.SavepointFormatType;
+import org.apache.flink.runtime.execution.ExecutionState;
+import org.apache.flink.runtime.executiongraph.AccessExecutionVertex;
 import org.apache.flink.runtime.jobgraph.JobGraph;
 import org.apache.flink.runtime.jobmaster.JobResult;
 import org.apache.flink.runtime.minicluster.MiniCluster;
@@ -60,6 +62,7 @@ final class Run {
                 proveRestored();
             }
             awaitFirstRecords();
+            await("every task to run", this::everyoneRuns);
             checkpoints(options.number("checkpoint-count", 0));
             if (options.get("until-gone") != null) {
                 checkpointsUntilGone(Path.of(options.get("until-gone")));
@@ -122,6 +125,16 @@ final class Run {
     private void awaitFirstRecords() throws Exception {
         long wanted = options.get("restore") != null ? workload.keys : (Workload.SPLITS + 1L) * workload.keys;
         await("records", () -> ledger.records() >= wanted);
+    }
+
+    /** A subtask reports its state while it is being initialised; only one that runs takes checkpoints. */
+    private boolean everyoneRuns() {
+        for (AccessExecutionVertex vertex : cluster.getExecutionGraph(job).join().getAllExecutionVertices()) {
+            if (vertex.getExecutionState() != ExecutionState.RUNNING) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private void checkpoints(int count) throws Exception {
@@ -247,6 +260,9 @@ final class Run {
     private void backend(Configuration configuration) {
         set(configuration, "state.backend.type", options.get("backend", "rocksdb"));
         set(configuration, "execution.checkpointing.incremental", "true");
+        if (options.flag("disaggregated")) { // else operators like ours, with synchronous state, have it locally
+            set(configuration, "state.backend.forst.sync.enforce-local", "false");
+        }
         if (options.flag("file-merging") || options.flag("file-merging-across")) {
             set(configuration, "execution.checkpointing.file-merging.enabled", "true");
             set(configuration, "execution.checkpointing.file-merging.across-checkpoint-boundary",
