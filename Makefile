@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or slow)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven demo lint quick-tests check test durations coverage mutation cotenant fuzz
-.PHONY: bench bench-hdfs bench-wan bench-scale bench-fleet try-kubernetes clean
+.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet try-kubernetes clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, second
 
 bench-wan: setup maven ## the share of an emulated long-distance link that is used
 	$(BIN)/python scripts/bench_wan.py
+
+bench-packs: setup maven ## the memory of tasks that pack small files
+	$(BIN)/python scripts/bench_packs.py
 
 bench-scale: setup maven ## 1 to 8 executors over an emulated network, a plan of 10 TB, and peers
 	$(BIN)/python scripts/bench_scale.py

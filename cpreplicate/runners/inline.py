@@ -21,6 +21,9 @@ _Out = TypeVar("_Out")
 _TRIES = 3
 # The number of tasks whose work it does: small files wait more than they compute.
 _SLOTS = min(4, os.cpu_count() or 1)
+# Packs written at once, whatever the cores: over a long-distance link a stream waits for its window
+# and for the pipeline of each block.
+_PACK_WRITERS = 4
 PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
 # Calls of `map` at once for local files, which hardly wait. More would hinder each other.
@@ -86,7 +89,7 @@ class InlineRunner:
         if self._is_cancelled:
             raise Stopped
         try:
-            return perform(actions, self._sides, self._streams, _SLOTS, counter)
+            return perform(actions, self._sides, self._streams, _SLOTS, counter, _PACK_WRITERS)
         finally:
             self._active.discard(counter)
             self._progress.end(counter)

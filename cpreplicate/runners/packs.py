@@ -20,7 +20,10 @@ from cpreplicate.runners.tasks import PACK_BYTES, Copy, Outcome, failed, size_of
 from cpreplicate.storage import Sides, Whole, read_part, read_whole
 from cpreplicate.storage.cancellation import cancellable
 
-READ_AHEAD = 48 << 20  # bytes of members that were read and not yet written
+# Bytes of members that are being read or were read, and not yet written. A process needs up to four
+# times as much for them (the pieces of a file, the file, buffers of the client), and should not
+# exceed 256 MiB: `make bench-packs`.
+READ_AHEAD = 16 << 20
 _Moved = Callable[[int], None]
 
 

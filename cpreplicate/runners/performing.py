@@ -49,8 +49,11 @@ def perform(
     streams: int | None = None,
     slots: int = 1,
     watcher: Watcher | None = None,
+    pack_writers: int = 1,
 ) -> list[Outcome]:
     """Execute a batch, `streams` files at once; the default follows from its storages and `slots`.
+
+    Of large packs, at most `pack_writers` are written at once.
 
     Each failure becomes the outcome of its file; outcomes are in the order of the batch.
     """
@@ -74,7 +77,7 @@ def perform(
 
     members, units = _units(batch)
     _run_in_pools(run, _queues(batch, units, streams, many, closers), watcher.stop)
-    outcomes.update(_pack(members, sides, watcher, streams or many, slots))
+    outcomes.update(_pack(members, sides, watcher, streams or many, pack_writers))
     return [outcomes[index] for index in range(len(batch))]
 
 
@@ -97,10 +100,10 @@ def _units(batch: Sequence[Task]) -> tuple[dict[int, Copy], list[Unit]]:
 
 
 def _pack(
-    members: Mapping[int, Copy], sides: Sides, watcher: Watcher, readers: int, slots: int
+    members: Mapping[int, Copy], sides: Sides, watcher: Watcher, readers: int, most: int
 ) -> dict[int, Outcome]:
     total = sum(map(size_of, members.values()))
-    writers = min(slots, 1 + total // _PACK_WORTH)
+    writers = min(most, 1 + total // _PACK_WORTH)
     return write_packs(members, sides, watcher.moved, watcher.done, Packing(readers, writers))
 
 

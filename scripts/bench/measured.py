@@ -32,7 +32,8 @@ class Took(NamedTuple):
     several times.
 
     `cpu` is its own, in seconds; `others` the share of the machine that neither it nor the servers
-    used, but somebody did.
+    used, but somebody did. `own_peak` is that of the command's first process alone, `worker_peak`
+    that of the largest Python process below it, both as the kernel recorded them.
     """
 
     seconds: float
@@ -41,6 +42,8 @@ class Took(NamedTuple):
     others: float
     jvm: bool
     output: str
+    own_peak: int = 0
+    worker_peak: int = 0
 
 
 def run(command: Sequence[str], timeout: float, servers: Iterable[int] = ()) -> Took:
@@ -77,6 +80,8 @@ def run(command: Sequence[str], timeout: float, servers: Iterable[int] = ()) -> 
             max(0.0, foreign / seconds / _CORES),
             watch.jvm,
             out.read(),
+            watch.own_peak,
+            watch.worker_peak,
         )
 
 
@@ -112,7 +117,7 @@ class _Watch:
     """Looks at a process and its descendants until stopped."""
 
     def __init__(self, pid: int) -> None:
-        self.peak = 0
+        self.peak = self.own_peak = self.worker_peak = 0
         self.jvm = False
         self._pid = pid
         self._cpu: dict[int, float] = {}
@@ -133,9 +138,15 @@ class _Watch:
         while not self._done.wait(_EVERY):
             pids = _tree(self._pid)
             self.peak = max(self.peak, sum(map(_resident, pids)))
-            self.jvm = self.jvm or any(
-                _text(Path(f"/proc/{pid}/comm")).strip() == "java" for pid in pids
-            )
+            commands = {pid: _text(Path(f"/proc/{pid}/comm")).strip() for pid in pids}
+            self.jvm = self.jvm or "java" in commands.values()
+            self.own_peak = max(self.own_peak, _most_resident(self._pid))
+            workers = [
+                pid
+                for pid, command in commands.items()
+                if pid != self._pid and command.startswith("python")
+            ]
+            self.worker_peak = max([self.worker_peak, *map(_most_resident, workers)])
             self._cpu.update({pid: seconds for pid in pids if (seconds := _cpu([pid]))})
 
 
@@ -156,6 +167,14 @@ def _tree(pid: int) -> list[int]:
 def _resident(pid: int) -> int:
     fields = _text(Path(f"/proc/{pid}/statm")).split()
     return int(fields[1]) * _PAGE if fields else 0
+
+
+def _most_resident(pid: int) -> int:
+    """Return the most memory that a process ever had, in bytes."""
+    for line in _text(Path(f"/proc/{pid}/status")).splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return 0
 
 
 def _cpu(pids: Iterable[int]) -> float:
