@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.packs import Packing, write_packs
@@ -38,9 +39,22 @@ from cpreplicate.storage.working import working
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
 # docs/performance.md
 _LARGE_STREAMS = 8
+# large files beside these that may wait for their close; each still holds some MiB to be sent
+_LARGE_CLOSERS = 8
 _PACK_WORTH = 16 << 20  # bytes that are worth one more pack written at the same time
 Unit = Sequence[int]
 """Tasks that run one after the other, by their index in the batch."""
+
+
+class _Queue(NamedTuple):
+    """The units of one pool of threads, of which `streams` work at once.
+
+    `closers` are threads beside them: so many may wait for the close of their file.
+    """
+
+    units: list[Unit]
+    streams: int
+    closers: int
 
 
 def perform(
@@ -65,9 +79,8 @@ def perform(
     storages = _storages(batch[0], sides)
     many = slots * max(storage.streams for storage in storages)
     closers = slots * max(storage.closers for storage in storages)
-    permits = threading.Semaphore(streams or many + _LARGE_STREAMS)
 
-    def run(unit: Unit) -> None:
+    def run(unit: Unit, permits: threading.Semaphore) -> None:
         watcher.moved(0)
         with cancellable(lambda: watcher.moved(0)), working(permits):
             results = _attempt_unit([batch[index] for index in unit], sides, watcher.moved)
@@ -109,22 +122,25 @@ def _pack(
 
 def _queues(
     batch: Sequence[Task], units: Sequence[Unit], streams: int | None, many: int, closers: int
-) -> list[tuple[list[Unit], int]]:
-    """Return the units of each pool and its number of threads."""
+) -> list[_Queue]:
+    """Split the units into those of large and of small files; one pool if `streams` is given."""
 
     def size(unit: Unit) -> int:
         return sum(size_of(batch[index]) for index in unit)
 
     if streams:  # so many were asked for, and no more
-        return [(sorted(units, key=size, reverse=True), streams)]
+        return [_Queue(sorted(units, key=size, reverse=True), streams, 0)]
     large = [unit for unit in units if size(unit) > SMALL]
     small = [unit for unit in units if size(unit) <= SMALL]
-    return [(large, min(many, _LARGE_STREAMS)), (small, many + closers)]
+    return [
+        _Queue(large, min(many, _LARGE_STREAMS), min(closers, _LARGE_CLOSERS)),
+        _Queue(small, many, closers),
+    ]
 
 
 def _run_in_pools(
-    run: Callable[[Unit], None],
-    queues: Sequence[tuple[list[Unit], int]],
+    run: Callable[[Unit, threading.Semaphore], None],
+    queues: Sequence[_Queue],
     stop: Callable[[], None],
 ) -> None:
     """Run all queues.
@@ -133,11 +149,12 @@ def _run_in_pools(
     """
     with ExitStack() as pools:
         waiting: list[Future[None]] = []
-        for units, threads in queues:
+        for units, streams, closers in queues:
             if units:
-                pool = ThreadPoolExecutor(threads, "copy")
+                pool = ThreadPoolExecutor(streams + closers, "copy")
                 pools.callback(pool.shutdown, cancel_futures=True)
-                waiting += [pool.submit(run, unit) for unit in units]
+                permits = threading.Semaphore(streams)
+                waiting += [pool.submit(run, unit, permits) for unit in units]
         try:
             for future in waiting:
                 future.result()

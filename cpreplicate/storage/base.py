@@ -86,7 +86,7 @@ class Storage(ABC):
     """
 
     closes_slowly = False  # whether the close of a file waits for more than its bytes
-    closers = 0  # threads beside these `streams` that may wait for the close of a small file
+    closers = 0  # threads beside these `streams` that may wait for the close of a file
     streams = 8  # small files that are worth having in flight at once from one process
     copies_its_own = False  # whether `copy_from` works between two storages of this class
     has_directories = True  # whether a directory may be there with nothing in it

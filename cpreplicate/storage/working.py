@@ -1,7 +1,7 @@
 """Threads that work and threads that wait: of many threads only some read and write at once.
 
-Closing a file on HDFS often waits half a second, and costs nothing meanwhile. So a batch of small
-files has many threads, and a permit for each of the few that may work. A thread that waits for a
+Closing a file on HDFS often waits half a second, and costs nothing meanwhile. So a batch has more
+threads than files that it copies at once, and a permit for each of those. A thread that waits for a
 close gives its permit to another one.
 """
 

@@ -10,6 +10,7 @@ from cpreplicate.runners import Copy, Delete, Stopped
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.performing import perform
 from cpreplicate.storage import Side, Sides, Transient
+from cpreplicate.storage.working import waiting
 from cpreplicate.storage.wrappers.limits import Limited, new_limits
 from cpreplicate.storage.wrappers.retry import Retrying
 from tests.support.faults import Faulty
@@ -122,3 +123,29 @@ def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
     memory.put = slow
     perform([Copy(SOURCE, f"{TARGET}{n}", 9) for n in range(12)], Sides(), streams=4)
     assert most == 4
+
+
+def test_while_large_files_wait_for_their_close_others_are_copied(memory):
+    memory.closers = 8
+    lock, copying, most = threading.Lock(), 0, 0
+    all_are_closing = threading.Barrier(16, timeout=20)
+    plain = Side().storage(SOURCE).put
+
+    def closing_slowly(*words):
+        nonlocal copying, most
+        with lock:
+            copying += 1
+            most = max(most, copying)
+        time.sleep(0.05)
+        with lock:
+            copying -= 1
+        waiting()
+        all_are_closing.wait()
+        return plain(*words)
+
+    memory.put = closing_slowly
+    large = 64 << 20
+    copies = [Copy(SOURCE, f"{TARGET}{number}", 9, large) for number in range(16)]
+    outcomes = perform(copies, Sides())
+    assert [outcome.error for outcome in outcomes] == [None] * 16
+    assert most == 8

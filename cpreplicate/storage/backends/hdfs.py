@@ -7,12 +7,12 @@ needed to reach a cluster is in its options.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
 import re
 from collections.abc import Iterator, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
@@ -77,19 +77,19 @@ class HdfsStorage(HdfsClientStorage):
         self._client = _client(filesystem, options)
 
     def open(self, uri: str) -> BinaryIO:
-        with _translated_errors(uri):
+        with _TranslatedErrors(uri):
             return cast(BinaryIO, _Stream(_Reader(self._client.read(path_of(uri)), uri), CHUNK))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
-            with _translated_errors(uri):
+            with _TranslatedErrors(uri):
                 return _status(uri, self._client.get_file_info(path_of(uri)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def list(self, uri: str) -> list[FileStatus]:
         try:
-            with _translated_errors(uri):
+            with _TranslatedErrors(uri):
                 statuses = list(self._client.list_status(path_of(uri)))
         except FileNotFoundError:
             return []
@@ -106,27 +106,28 @@ class HdfsStorage(HdfsClientStorage):
             create_parent=True,
         )
         length, chunks = 0, content()  # first: a source that is not there costs no call here
-        with _translated_errors(uri):
+        errors = _TranslatedErrors(uri)
+        with errors:
             writer = self._client.create(path_of(uri), options)
         for chunk in chunks:  # outside: an error of the source must not name this file
-            with _translated_errors(uri):
+            with errors:
                 length += writer.write(chunk)
         waiting()  # for the NameNode to know of the last block
-        with _translated_errors(uri):
+        with errors:
             writer.close()
         return length
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
         refuse_unusable(new_uri)
         try:
-            with _translated_errors(new_uri):
+            with _TranslatedErrors(new_uri):
                 self._client.rename(path_of(uri), path_of(new_uri), overwrite=replace)
         except FileNotFoundError:
             return False
         return True
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
-        with _translated_errors(uri):
+        with _TranslatedErrors(uri):
             if attributes.permission is not None:
                 self._client.set_permission(path_of(uri), attributes.permission)
             self._client.set_times(
@@ -134,7 +135,7 @@ class HdfsStorage(HdfsClientStorage):
             )
 
     def delete_path(self, uri: str) -> bool:
-        with _translated_errors(uri):
+        with _TranslatedErrors(uri):
             return self._client.delete(path_of(uri), recursive=False)
 
 
@@ -177,7 +178,7 @@ class _Reader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._rest:
-            with _translated_errors(self._uri):
+            with _TranslatedErrors(self._uri):
                 self._rest = memoryview(self._next_chunk())
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
@@ -187,13 +188,10 @@ class _Reader(io.RawIOBase):
 
     def pieces(self) -> Iterator[bytes]:
         """Yield what the DataNodes send, as it arrives."""
-        while True:
-            with _translated_errors(self._uri):
-                piece = self._next_chunk()
-            if not piece:
-                return
-            self._position += len(piece)
-            yield piece
+        with _TranslatedErrors(self._uri):
+            while piece := self._next_chunk():
+                self._position += len(piece)
+                yield piece
 
     def _next_chunk(self) -> bytes:
         if self._position >= len(self._file):
@@ -231,23 +229,41 @@ def _status(uri: str, status: Any) -> FileStatus:
     return FileStatus(uri, uris.name(uri), status.length, status.isdir, modified, permission)
 
 
-@contextlib.contextmanager
-def _translated_errors(uri: str) -> Iterator[None]:
-    """Translate the exceptions of hdfs-native into those of `Storage`."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError, IsADirectoryError) as error:
-        raise type(error)(error.errno or errno.ENOENT, str(error), uri) from error
-    except NotImplementedError as error:  # as for a file in an encryption zone
-        raise OSError(
+class _TranslatedErrors:
+    """A context that translates the exceptions of hdfs-native into those of `Storage`.
+
+    It can be entered again. A generator as context would cost some percent of the CPU of a copy,
+    because each packet of 64 KiB enters one.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        translated = _translated_error(error, self._uri) if error is not None else None
+        if translated is not None:
+            raise translated from error
+
+
+def _translated_error(error: BaseException, uri: str) -> OSError | None:
+    """Return what is raised in place of an exception; None if it is raised as it is."""
+    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
+        return type(error)(error.errno or errno.ENOENT, str(error), uri)
+    if isinstance(error, NotImplementedError):  # as for a file in an encryption zone
+        return OSError(
             errno.ENOTSUP, f"hdfs-native cannot do this ({error}). Use --hdfs-client hadoop", uri
-        ) from error
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise Transient(errno.EIO, str(error), uri) from error
-    except RuntimeError as error:
-        raise _translated(str(error), uri) from error
+        )
+    if isinstance(error, OSError):
+        return None if error.filename is not None else Transient(errno.EIO, str(error), uri)
+    return _translated(str(error), uri) if isinstance(error, RuntimeError) else None
 
 
 def _translated(text: str, uri: str) -> OSError:
