@@ -204,25 +204,31 @@ class Builder:
         self._runs = array("q")
         self.noted = 0
         counts = runs[:, 1]
-        run = np.repeat(np.arange(len(runs)), counts)
-        nth = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = runs[run, 0] + nth * runs[run, 2]
+
+        def repeated(values: Column, name: str) -> Column:
+            """Return a value of each run for each of its handles."""
+            column: Column = np.repeat(values.astype(_DTYPES[name]), counts)
+            return column
+
+        count = int(counts.sum())
+        nth = np.arange(count) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(runs[:, 0], counts) + nth * np.repeat(runs[:, 2], counts)
         rows = {
-            "operator": runs[run, 6],
-            "subtask": runs[run, 7],
-            "state": runs[run, 8] >> 8,
-            "part": runs[run, 8] & 255,
-            "kind": runs[run, 3],
-            "size": runs[run, 9],
-            "position": np.full(len(run), -1),
+            "operator": repeated(runs[:, 6], "operator"),
+            "subtask": repeated(runs[:, 7], "subtask"),
+            "state": repeated(runs[:, 8] >> 8, "state"),
+            "part": repeated(runs[:, 8] & 255, "part"),
+            "kind": repeated(runs[:, 3], "kind"),
+            "size": repeated(runs[:, 9], "size"),
+            "position": np.full(count, -1),
             "start": starts + base,
-            "length": runs[run, 5],
-            "path_start": np.full(len(run), -1),
-            "path_length": runs[run, 4],
+            "length": repeated(runs[:, 5], "length"),
+            "path_start": np.full(count, -1),
+            "path_length": repeated(runs[:, 4], "path_length"),
         }
         self._read_fields(buffer, base, starts, rows)
         for name, values in rows.items():
-            self._chunks[name].append(values.astype(_DTYPES[name]))
+            self._chunks[name].append(values)
 
     def build(self) -> Handles:
         """Return the columns. They are made one by one, so that only one is in memory twice."""
@@ -234,7 +240,8 @@ class Builder:
     def _read_fields(
         self, buffer: bytes, base: int, starts: Column, rows: dict[str, Column]
     ) -> None:
-        for chosen in _alike(rows["kind"] << 16 | rows["path_length"]):
+        shapes = rows["kind"].astype(np.int64) << 16 | rows["path_length"]
+        for chosen in _alike(shapes):
             kind, path_length = int(rows["kind"][chosen[0]]), int(rows["path_length"][chosen[0]])
             if kind in (INLINE, EMPTY):
                 continue

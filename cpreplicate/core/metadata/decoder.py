@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 from cpreplicate.core.metadata import model, mutf8
 from cpreplicate.core.metadata.columns import Builder
 from cpreplicate.core.metadata.model import Metadata, Operator
-from cpreplicate.core.metadata.runs import uniform
+from cpreplicate.core.metadata.runs import Entry, entry_of, uniform
 from cpreplicate.core.metadata.window import WINDOW, Window
 from cpreplicate.errors import MetadataError
 
@@ -26,6 +26,11 @@ _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
 _MODES = (0, 1, 2)  # split, union, broadcast
 _FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16
 _KIND = {_FILE: model.FILE, _RELATIVE: model.RELATIVE, _SEGMENT: model.SEGMENT}
+# What most subtasks lack: two operator states (counts), a raw keyed state (a type) and two lists of
+# channels (counts), private files (a count).
+_NO_OPERATOR_STATES, _NO_RAW_KEYED_NOR_CHANNELS, _NO_FILES = bytes(8), bytes(9), bytes(4)
+# The three kinds of lists whose entries hold a handle each.
+_LOCAL_FILES, _CHANGELOG_FILES, _CHANNELS = range(3)
 
 
 class _Shape(NamedTuple):
@@ -65,6 +70,7 @@ class _Decoder:
         self._operator = self._subtask = -1
         self._inline_bytes = 0
         self._changelog = self._file_merging = False
+        self._last_entries: dict[int, Entry | None] = {}
 
     def decode(self) -> Metadata:
         self._in.ahead()
@@ -184,10 +190,13 @@ class _Decoder:
             if window.i32() != 0:
                 window.position -= 4
                 window.fail("no legacy operator state (Flink before 1.3 wrote it)")
-        for state in (model.OPERATOR, model.OPERATOR_RAW):
-            if window.i32() != 0:
-                self._operator_state(state)
+        if not window.absent(_NO_OPERATOR_STATES):
+            for state in (model.OPERATOR, model.OPERATOR_RAW):
+                if window.i32() != 0:
+                    self._operator_state(state)
         self._keyed(model.KEYED, 0)
+        if self._version >= 3 and window.absent(_NO_RAW_KEYED_NOR_CHANNELS):
+            return
         self._keyed(model.KEYED_RAW, 0)
         if self._version >= 3:
             self._channels(model.CHANNEL_IN, (1, 3))
@@ -251,13 +260,14 @@ class _Decoder:
 
     def _incremental(self, state: int, kind: int, depth: int) -> None:
         window = self._in
-        window.i64()
+        window.skip(8)
         window.utf("a backend's id")
         window.key_groups()
         window.skip(8 if kind == 11 else 0)  # bytes that this checkpoint added: a metric
         self._stream(state, model.META, depth + 1)
         for part in (model.SHARED, model.PRIVATE):
-            self._local_files(state, part, depth + 1)
+            if not window.absent(_NO_FILES):
+                self._local_files(state, part, depth + 1)
         if kind == 11:
             window.ahead()
             window.utf("a state handle id")
@@ -269,13 +279,15 @@ class _Decoder:
         left = window.count("files", 3)
         while left:
             window.ahead()
+            if run := self._run(_LOCAL_FILES, left, state, part):
+                left -= run
+                continue
             entry, base = window.position, window.base
             name = len(window.utf("the name of a local file"))
             shape = self._stream(state, part, depth)
             left -= 1
-            if left and shape.kind is not None and window.base == base:
-                prefix, names = shape.start - entry, range(2, 2 + name)
-                left -= self._run(shape, prefix, (0, 1), names, left, state, part)
+            if window.base == base:
+                self._remember(_LOCAL_FILES, entry, shape, (0, 1), 2 + name)
 
     def _changelog_handle(self, state: int, kind: int, depth: int) -> None:
         self._changelog = True
@@ -311,12 +323,15 @@ class _Decoder:
         left = window.count("changelog files", 9)
         while left:
             window.ahead()
-            base = window.base
-            window.i64()
+            if run := self._run(_CHANGELOG_FILES, left, state, model.DELTA):
+                left -= run
+                continue
+            entry, base = window.position, window.base
+            window.skip(8)
             shape = self._stream(state, model.DELTA, depth + 1)
             left -= 1
-            if left and shape.kind is not None and window.base == base:
-                left -= self._run(shape, 8, (), range(0), left, state, model.DELTA)
+            if window.base == base:
+                self._remember(_CHANGELOG_FILES, entry, shape, (), 0)
         window.ahead()
         window.skip(16)
         window.utf("a state handle id")
@@ -329,23 +344,25 @@ class _Decoder:
         left = window.count("channel states", 17)
         while left:
             window.ahead()
+            if run := self._run(_CHANNELS, left, state, model.WHOLE):
+                left -= run
+                continue
+            left -= 1
             entry, base = window.position, window.base
             if self._version >= 6:
                 what = f"a channel state handle of type {tags[0]} or {tags[1]}"
                 if window.one_of(tags, what) == tags[1]:
                     self._merged_channel(state)
-                    left -= 1
                     continue
             window.skip(12)
             counted = window.position - entry
             window.skip(8 * window.count("offsets", 8))
             window.natural("a size of channel state")
             shape = self._stream(state, model.WHOLE)
-            left -= 1
-            if left and shape.kind is not None and window.base == base:
-                prefix = shape.start - entry
-                head = (*range(counted - 12), *range(counted, counted + 4), prefix - 8)
-                left -= self._run(shape, prefix, head, range(0), left, state, model.WHOLE)
+            if window.base == base:
+                size = shape.start - entry - 8
+                head = (*range(counted - 12), *range(counted, counted + 4), size)
+                self._remember(_CHANNELS, entry, shape, head, 0)
 
     def _merged_channel(self, state: int) -> None:
         self._in.skip(4)
@@ -440,42 +457,37 @@ class _Decoder:
         if self._handles.noted >= self._flush or start - self._handles.first >= _FLUSH_BYTES:
             self._handles.flush(self._in.buffer, self._in.base)
 
-    def _run(
-        self,
-        shape: _Shape,
-        prefix: int,
-        head: tuple[int, ...],
-        text_offsets: range,
-        left: int,
-        state: int,
-        part: int,
-    ) -> int:
-        """Note the entries that follow in the buffer with the structure of the one just read.
+    def _remember(
+        self, list_kind: int, start: int, shape: _Shape, head: tuple[int, ...], text_end: int
+    ) -> None:
+        """Keep the structure of the entry that was just read: those that follow often have it."""
+        entry = None
+        if shape.kind is not None:
+            sample = self._in.buffer[start : self._in.position]
+            handle = (shape.start - start, shape.kind, shape.path_length, shape.length)
+            entry = entry_of(sample, head, text_end, handle)
+        self._last_entries[list_kind] = entry
 
-        Return how many they are.
+    def _run(self, list_kind: int, left: int, state: int, part: int) -> int:
+        """Note the next entries that have the structure of the one that was read last.
+
+        It may have been in another list of this kind. Return how many they are.
         """
-        window = self._in
-        entry, stride = shape.start - prefix, window.position - shape.start + prefix
-        assert shape.kind is not None
-        most = min(left, _FLUSH_BYTES // stride)
-        count = uniform(
-            window.buffer,
-            entry,
-            stride,
-            (head, text_offsets),
-            (prefix, shape.kind, shape.path_length),
-            most,
-        )
+        entry, window = self._last_entries.get(list_kind), self._in
+        if entry is None:
+            return 0
+        most = min(left, _FLUSH_BYTES // entry.stride)
+        count = uniform(window.buffer, window.position, entry, most)
         if count:
             self._note(
-                shape.start + stride,
+                window.position + entry.handle_start,
                 count,
-                stride,
-                _KIND[shape.kind],
-                shape.path_length,
-                shape.length,
+                entry.stride,
+                _KIND[entry.kind],
+                entry.path_length,
+                entry.length,
                 state,
                 part,
             )
-            window.position += count * stride
+            window.position += count * entry.stride
         return count

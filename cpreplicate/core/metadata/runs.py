@@ -8,6 +8,7 @@ entries is a slice with a stride, which is compared in C.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 # entries in a block; blocks grow, so that lists without runs are hardly read twice
 _FIRST_BLOCK, _GROWTH, _MOST = 64, 4, 65_536
@@ -15,30 +16,53 @@ _FIRST_BLOCK, _GROWTH, _MOST = 64, 4, 65_536
 _LONGEST_TEXT = 64
 
 
-def uniform(
-    buffer: bytes,
-    entry: int,
-    stride: int,
-    text: tuple[tuple[int, ...], range],
-    handle: tuple[int, int, int],
-    left: int,
-) -> int:
-    """Return how many entries behind the one at `entry` have its structure, at most `left`.
+class Entry(NamedTuple):
+    """The structure of an entry, by which the entries that follow it are recognised.
 
-    Each entry has `stride` bytes. `text` is (offsets of structure before the handle, offsets that
-    must be ASCII), and `handle` is (offset of its type, type, length of its path). All offsets
-    count from the beginning of the entry. Paths are not checked here.
+    `structure` are the offsets of the bytes that must equal those of `sample`, `text` those of the
+    bytes that must be ASCII. The entry's handle begins at `handle_start`; it has a type, a path of
+    `path_length` bytes and `length` bytes in all. Offsets count from the beginning of the entry.
     """
-    structure, text_offsets = _structure(stride, text[0], text[1].stop, handle)
-    if len(text_offsets) > _LONGEST_TEXT:
-        return 0
-    room = min(left, (len(buffer) - entry) // stride - 1, _MOST)
+
+    sample: bytes
+    structure: tuple[int, ...]
+    text: tuple[int, ...]
+    handle_start: int
+    kind: int
+    path_length: int
+    length: int
+
+    @property
+    def stride(self) -> int:
+        """The number of bytes of an entry."""
+        return len(self.sample)
+
+
+def entry_of(
+    sample: bytes, head: tuple[int, ...], text_end: int, handle: tuple[int, int, int, int]
+) -> Entry | None:
+    """Return the structure of an entry, None if its texts are too long to be checked by columns.
+
+    `head` are the offsets of structure before the handle. Bytes from 2 to `text_end` are a text.
+    `handle` is (offset, type, length of its path, length).
+    """
+    structure, text = _structure(len(sample), head, text_end, handle[:3])
+    return Entry(sample, structure, text, *handle) if len(text) <= _LONGEST_TEXT else None
+
+
+def uniform(buffer: bytes, start: int, entry: Entry, left: int) -> int:
+    """Return how many entries from `start` on have the structure of `entry`, at most `left`.
+
+    Their paths are not checked here.
+    """
+    stride = len(entry.sample)
+    room = min(left, (len(buffer) - start) // stride, _MOST)
     alike, block = 0, _FIRST_BLOCK
     while alike < room:
         count = min(block, room - alike)
-        first = entry + (alike + 1) * stride
-        same = _same(buffer, entry, first, stride, structure, count)
-        if text_offsets and same and not _ascii(buffer, first, stride, text_offsets, same):
+        first = start + alike * stride
+        same = _same(buffer, first, entry, count)
+        if same and entry.text and not _ascii(buffer, first, stride, entry.text, same):
             return alike
         alike += same
         if same < count:
@@ -65,16 +89,18 @@ def _structure(
     return (*head, *fixed), (*name, *range(logical + 2, stride))
 
 
-def _same(
-    buffer: bytes, entry: int, first: int, stride: int, structure: tuple[int, ...], count: int
-) -> int:
-    for offset in structure:
-        column = buffer[first + offset : first + (count - 1) * stride + offset + 1 : stride]
-        expected = buffer[entry + offset : entry + offset + 1]
+def _same(buffer: bytes, first: int, entry: Entry, count: int) -> int:
+    sample = entry.sample
+    stride = len(sample)
+    last = first + (count - 1) * stride + 1
+    for offset in entry.structure:
+        column = buffer[first + offset : last + offset : stride]
+        expected = sample[offset : offset + 1]
         if column != expected * count:
             count = len(column) - len(column.lstrip(expected))
             if not count:
                 break
+            last = first + (count - 1) * stride + 1
     return count
 
 

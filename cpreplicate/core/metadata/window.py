@@ -14,6 +14,7 @@ from cpreplicate.core.metadata import mutf8
 from cpreplicate.errors import MetadataError
 
 _I32 = struct.Struct(">i").unpack_from
+_TWO_I32 = struct.Struct(">ii").unpack_from
 _I64 = struct.Struct(">q").unpack_from
 _U16 = struct.Struct(">H").unpack_from
 WINDOW = 16 << 20  # bytes
@@ -58,6 +59,7 @@ class Window:
             self._stream = data
             self.length = data.seek(0, 2)
         self._safe = self.length if self._stream is None else -1
+        self._end = len(self.buffer)
 
     def ahead(self) -> None:
         """Fill the buffer to at least `MARGIN` bytes, or all that are left.
@@ -83,24 +85,26 @@ class Window:
 
     def u8(self) -> int:
         """Read an unsigned byte."""
-        if self.position >= len(self.buffer):
+        if self.position >= self._end:
             self._more(1)
         self.position += 1
         return self.buffer[self.position - 1]
 
     def i32(self) -> int:
         """Read a signed 32-bit number."""
-        if self.position + 4 > len(self.buffer):
+        if self.position + 4 > self._end:
             self._more(4)
+        number: int = _I32(self.buffer, self.position)[0]
         self.position += 4
-        return int(_I32(self.buffer, self.position - 4)[0])
+        return number
 
     def i64(self) -> int:
         """Read a signed 64-bit number."""
-        if self.position + 8 > len(self.buffer):
+        if self.position + 8 > self._end:
             self._more(8)
+        number: int = _I64(self.buffer, self.position)[0]
         self.position += 8
-        return int(_I64(self.buffer, self.position - 8)[0])
+        return number
 
     def natural(self, what: str) -> int:
         """Read a 64-bit number that is not negative."""
@@ -120,19 +124,19 @@ class Window:
 
     def utf(self, what: str) -> bytes:
         """Read a text in modified UTF-8 behind its length. It is checked but not decoded."""
-        if self.position + 2 > len(self.buffer):
+        if self.position + 2 > self._end:
             self._more(2)
         count = _U16(self.buffer, self.position)[0]
-        if self.position + 2 + count > len(self.buffer):
+        if self.position + 2 + count > self._end:
             self._more(2 + count)
-        self.position += 2 + count
-        data = self.buffer[self.position - count : self.position]
+        end = self.position + 2 + count
+        data = self.buffer[self.position + 2 : end]
         if not data.isascii():
             try:
                 mutf8.decode(data)
             except ValueError:
-                self.position -= 2 + count
                 self.fail(f"{what} in modified UTF-8")
+        self.position = end
         return data
 
     def path(self, what: str) -> int:
@@ -153,8 +157,13 @@ class Window:
 
     def key_groups(self) -> None:
         """Read a range of key groups: the first one and their number."""
-        self.natural32("a key group")
-        self.natural32("a number of key groups")
+        if self.position + 8 > self._end:
+            self._more(8)
+        if min(_TWO_I32(self.buffer, self.position)) >= 0:
+            self.position += 8
+        else:
+            self.natural32("a key group")
+            self.natural32("a number of key groups")
 
     def count(self, what: str, least: int) -> int:
         """Read the number of entries that follow, each at least `least` bytes long.
@@ -162,17 +171,27 @@ class Window:
         Raises `MetadataError` if so many cannot fit.
         """
         count = self.i32()
-        if count < 0 or count * least > self.length - self.base - self.position:
+        if count and not 0 < count * least <= self.left:
             self.position -= 4
             self.fail(f"a number of {what} that fits the {self.left} bytes left, found {count}")
         return count
 
+    def absent(self, zeros: bytes) -> bool:
+        """Skip these zeros, the types and counts of states that are absent, if they come next.
+
+        One comparison takes the place of several fields.
+        """
+        if not self.buffer.startswith(zeros, self.position):
+            return False
+        self.position += len(zeros)
+        return True
+
     def skip(self, count: int) -> None:
         """Skip bytes without reading them."""
-        if count > self.left:
-            self.fail(f"{count} bytes, but the file ends after {self.left}")
-        if self.position + count <= len(self.buffer):
+        if self.position + count <= self._end:
             self.position += count
+        elif count > self.left:
+            self.fail(f"{count} bytes, but the file ends after {self.left}")
         else:
             self._load(self.offset + count)
 
@@ -187,7 +206,7 @@ class Window:
         self.buffer = b""
         self._stream.seek(offset)
         self.buffer = read_fully(self._stream, self._size)
-        self.base, self.position = offset, 0
+        self.base, self.position, self._end = offset, 0, len(self.buffer)
         is_last = offset + len(self.buffer) >= self.length
         self._safe = len(self.buffer) if is_last else len(self.buffer) - MARGIN
         if not is_last and len(self.buffer) < self._size:
