@@ -1,10 +1,10 @@
 """How copying scales with executors, and beside other tools that copy in parallel: `make
 bench-scale`.
 
-Prints tables of docs/performance.md: 1 to 8 executors with a line of their own each on this machine
-(`scripts/bench/scaling.py`), the batches of a plan of 10 TB on up to 200 executors, simulated
-(`planned.py`), and cpreplicate, DistCp's dynamic strategy and spark-distcp over the same trees
-(`competing.py`).
+Prints tables of docs/performance.md: 1 to 16 executors with a line of their own each on this
+machine (`scripts/bench/scaling.py`), what a copy costs (`costs.py`), the batches of a plan of 10 TB
+on up to 200 executors, simulated with these costs (`planned.py`), and cpreplicate, DistCp's dynamic
+strategy and spark-distcp over the same trees (`competing.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.bench import competing, planned, scaling
+from scripts.bench import competing, costs, planned, scaling
 from scripts.bench.measured import end_tidily
 from scripts.bench_hdfs import show_targets
 
-_PARTS = ("scaling", "plan", "others")
+_PARTS = ("scaling", "costs", "plan", "others")
 
 
 def arguments() -> argparse.Namespace:
@@ -35,7 +35,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--parts", default=",".join(_PARTS), help="which, separated by commas; default: %(default)s"
     )
-    parser.add_argument("--rounds", type=int, help="of the others; default: 2, with --quick 1")
+    parser.add_argument(
+        "--executors",
+        default=",".join(map(str, scaling.EXECUTORS)),
+        help="how many of them, separated by commas, the first to compare with; default:"
+        " %(default)s",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="of costs and others; default: 2, with --quick 1"
+    )
     parser.add_argument(
         "--patience",
         type=float,
@@ -51,20 +59,17 @@ def main() -> None:
     end_tidily()
     options = arguments()
     parts = options.parts.split(",")
+    rounds = options.rounds or (1 if options.quick else 2)
     if "scaling" in parts:
-        show_targets(
-            list(
-                scaling.targets(
-                    scaling.table(
-                        scaling.QUICK if options.quick else scaling.FULL, options.patience
-                    )
-                )
-            )
-        )
+        work = scaling.QUICK if options.quick else scaling.FULL
+        numbers = [int(number) for number in options.executors.split(",")]
+        show_targets(list(scaling.targets(scaling.table(work, numbers, options.patience))))
+    model = planned.MODEL
+    if "costs" in parts:
+        model = costs.measured(rounds, options.patience)
     if "plan" in parts:
-        planned.table(planned.plan(planned.FILES // (10 if options.quick else 1)), planned.MODEL)
+        planned.table(planned.plan(planned.FILES // (10 if options.quick else 1)), model)
     if "others" in parts:
-        rounds = options.rounds or (1 if options.quick else 2)
         competing.table(
             competing.QUICK if options.quick else competing.FULL, rounds, options.patience
         )

@@ -28,15 +28,21 @@ _SKEW = 1.5
 _SEED = 7
 
 
+# Files that a task copies at once, and those that may wait for their close beside them, as in
+# `runners/performing.py`.
+SMALL_CLOSERS, LARGE_CLOSERS = 64, 8
+
+
 class Model(NamedTuple):
-    """What copying takes: seconds of a file besides its bytes and of a task besides its files,
-    bytes a second of a stream.
+    """What copying takes: seconds of a file besides its bytes and its close, of its close, and of a
+    task besides its files; bytes a second of a stream.
 
     Of these `cpu` seconds of a file are a core's; `core` is the bytes a second that one core
     copies. A slot has a core; an executor's network card is shared out evenly among its slots.
     """
 
     file: float
+    close: float
     cpu: float
     task: float
     stream: float
@@ -47,25 +53,33 @@ class Model(NamedTuple):
         slot's share of the line.
         """
         sizes = [action.extent for action in batch if isinstance(action, Copy)]
-        large = self._streamed((size for size in sizes if size > raw.SMALL), raw.LARGE_STREAMS)
-        small = self._streamed((size for size in sizes if size <= raw.SMALL), raw.SMALL_STREAMS)
+        large = [size for size in sizes if size > raw.SMALL]
+        small = [size for size in sizes if size <= raw.SMALL]
+        streamed = max(
+            self._streamed(large, raw.LARGE_STREAMS, LARGE_CLOSERS),
+            self._streamed(small, raw.SMALL_STREAMS, SMALL_CLOSERS),
+        )
         core = len(sizes) * self.cpu + sum(sizes) / self.core
-        return self.task + max(large, small, core, sum(sizes) / (CARD / SLOTS))
+        return self.task + max(streamed, core, sum(sizes) / (CARD / SLOTS))
 
-    def _streamed(self, sizes: Iterable[int], streams: int) -> float:
-        """The end of the last of so many streams that take the files in their order."""
-        ends = [0.0] * streams
+    def _streamed(self, sizes: Iterable[int], streams: int, closers: int) -> float:
+        """The end of the last of the files, taken in their order by so many streams.
+
+        A file that waits for its close holds a thread, and no stream.
+        """
+        free_streams, free_threads = [0.0] * streams, [0.0] * (streams + closers)
         for size in sizes:
-            heapq.heapreplace(ends, ends[0] + self.file + size / self.stream)
-        return max(ends)
+            begin = max(free_streams[0], free_threads[0])
+            copied = begin + self.file + size / self.stream
+            heapq.heapreplace(free_streams, copied)
+            heapq.heapreplace(free_threads, copied + self.close)
+        return max(free_threads)
 
 
-# Measured here, 2026-11-21: `sync --runner inline` between the clusters of `make bench-hdfs`, all
-# on two cores. `file` and `stream` with `--parallelism 1`, 300 files of 64 KiB and 10 of 64 MiB;
-# most of `file` is the half second that hdfs-native sleeps when the NameNode has not yet heard of
-# the last block. `cpu` and `core` are CPU of that process alone, less what it takes to start.
-# `task`: one of 100 tasks of one empty file each, in the storage of `scaling.py` without latency.
-MODEL = Model(file=0.38, cpu=0.004, task=0.07, stream=115e6, core=240e6)
+# Measured by `costs.py`, all but `task`: one of 100 tasks of one empty file each, in the storage of
+# `scaling.py` without latency, 2026-11-21. Most of `close` is the half second that hdfs-native
+# sleeps when the NameNode has not yet heard of the last block.
+MODEL = Model(file=0.01, close=0.37, cpu=0.004, task=0.07, stream=115e6, core=240e6)
 
 
 class Planned(NamedTuple):
@@ -127,7 +141,8 @@ def table(copies: Sequence[Copy], model: Model) -> list[Planned]:
     print(
         f"\n{len(sizes):,} files, {sum(sizes) / 1e12:.1f} TB; median {median / 1e6:.1f} MB,"
         f" largest {sizes[-1] / 1e9:.1f} GB, which alone takes {largest_seconds:.0f} s."
-        f" A file takes {model.file * 1000:.0f} ms besides its bytes,"
+        f" A file takes {model.file * 1000:.0f} ms besides its bytes, and"
+        f" {model.close * 1000:.0f} ms for its close,"
         f" {model.cpu * 1000:.0f} ms of them CPU, a task {model.task * 1000:.0f} ms;"
         f" a stream carries {model.stream / 1e6:.0f} MB/s,"
         f" a slot's core {model.core / 1e6:.0f} MB/s.\n"
