@@ -74,7 +74,8 @@ def main() -> None:
             path.parent.mkdir()
             with open(path, "wb") as file:
                 file.writelines(synthetic(case.references, case.subtasks, case.inline))
-        flink = Flink("2").load_bench(list(paths.values()))
+        with Flink("2") as harness:
+            flink = harness.load_bench(list(paths.values()))
         print(
             "| file | MB | read as | seconds | MB/s | peak memory, MiB | Flink's loader, s | times"
             " as fast |"

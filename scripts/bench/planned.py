@@ -76,10 +76,11 @@ class Model(NamedTuple):
         return max(free_threads)
 
 
-# Measured by `costs.py`, all but `task`: one of 100 tasks of one empty file each, in the storage of
-# `scaling.py` without latency, 2026-11-21. Most of `close` is the half second that hdfs-native
-# sleeps when the NameNode has not yet heard of the last block.
-MODEL = Model(file=0.01, close=0.37, cpu=0.004, task=0.07, stream=115e6, core=240e6)
+# Measured by `costs.py`, the median of three rounds beside other work, 2026-11-22. `task`: one of
+# 100 tasks of one empty file each, in the storage of `scaling.py` without latency, 2026-11-21. Most
+# of `close` is the half second that hdfs-native sleeps when the NameNode has not yet heard of the
+# last block.
+MODEL = Model(file=0.058, close=0.397, cpu=0.0035, task=0.07, stream=537e6, core=421e6)
 
 
 class Planned(NamedTuple):
