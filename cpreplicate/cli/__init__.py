@@ -16,6 +16,7 @@ import click
 from cpreplicate.cli import fleet, maintenance
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import CpreplicateError, exit_code_of
+from cpreplicate.storage.closing import PromptExit
 
 __all__ = ["fleet", "main", "maintenance"]  # the two modules add their commands to `cli`
 
@@ -41,6 +42,7 @@ def main() -> NoReturn:
 
     A traceback is printed only with `--debug`.
     """
+    prompt_exit = PromptExit()
     _fill_closed_descriptors()
     _stop_on_signals()
     # a plan creates millions of objects and no cycles: collections took a third of its time
@@ -50,6 +52,7 @@ def main() -> NoReturn:
         from cpreplicate.output.streams import discard_unwritten
 
         discard_unwritten()
+    prompt_exit.is_due(code)
     sys.exit(code)
 
 

@@ -28,6 +28,7 @@ from cpreplicate.storage.base import (
     Transient,
     refuse_unusable,
 )
+from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.working import waiting
 
@@ -114,8 +115,24 @@ class HdfsStorage(HdfsClientStorage):
                 length += writer.write(chunk)
         waiting()  # for the NameNode to know of the last block
         with errors:
-            writer.close()
+            close_promptly(writer.close, lambda: self._is_closed(path_of(uri), length))
         return length
+
+    def _is_closed(self, path: str, length: int) -> bool:
+        """Close a file if all its blocks are complete, and return whether it is closed.
+
+        hdfs-native sleeps 500 ms when the NameNode answers `complete` with "not yet", although the
+        DataNode reports the last block some milliseconds later. From then on, the block is
+        COMPLETE, the locations of the file's blocks reach to its end (those of an open file end
+        before the first block that is not), and `recoverLease` only has to close the file. With a
+        block that is not COMPLETE it would begin a recovery, so it is never called before. A later
+        `complete` of hdfs-native finds the file closed.
+        """
+        try:
+            is_complete = len(self._client.read(path)) == length
+            return is_complete and self._client.recover_lease(path)
+        except (OSError, RuntimeError):  # the close itself reports what is wrong
+            return False
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
         refuse_unusable(new_uri)

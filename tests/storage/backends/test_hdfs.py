@@ -1,0 +1,69 @@
+"""What is particular to hdfs-native: its close sleeps if a block has not been reported yet."""
+
+import threading
+
+import pytest
+
+from cpreplicate.storage.backends import hdfs
+from cpreplicate.storage.backends.hdfs import HdfsStorage
+from cpreplicate.storage.settings import WriteSettings
+from tests.support.hdfs import HdfsCluster
+
+pytestmark = pytest.mark.xdist_group("hdfs")
+
+MILLISECONDS = "300"  # between two reports of a DataNode, so that each `complete` comes too early
+BYTES = bytes(range(256)) * 300
+
+
+@pytest.fixture(scope="module")
+def reporting_late():
+    """A cluster whose DataNodes report blocks a while after they were written."""
+    conf = {"dfs.blockreport.incremental.intervalMsec": MILLISECONDS}
+    with HdfsCluster(datanodes=1, conf=conf) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def storage(reporting_late):
+    return HdfsStorage(reporting_late.uri, reporting_late.conf, WriteSettings(block_size=1 << 20))
+
+
+@pytest.fixture
+def closes(monkeypatch):
+    """For each close: whether the caller had to wait for hdfs-native."""
+    waited = []
+    close_promptly = hdfs.close_promptly
+
+    def observed(close, is_closed):
+        ended = threading.Event()
+
+        def close_and_report():
+            close()
+            ended.set()
+
+        close_promptly(close_and_report, is_closed)
+        waited.append(ended.is_set())
+
+    monkeypatch.setattr(hdfs, "close_promptly", observed)
+    return waited
+
+
+@pytest.mark.parametrize("data", [BYTES, BYTES * 20], ids=["one block", "two blocks"])
+def test_a_file_is_complete_once_it_was_put_though_its_block_was_reported_late(
+    reporting_late, storage, closes, data
+):
+    for number in range(8):
+        uri = f"{reporting_late.uri}/late/{len(data)}-{number}"
+        assert storage.put(uri, lambda: [data]) == len(data)
+        with storage.open(uri) as stream:
+            assert stream.read() == data
+    assert len(closes) == 8
+    assert False in closes  # that of a file that was closed while hdfs-native slept
+
+
+def test_a_file_that_is_deleted_while_hdfs_native_sleeps_leaves_nothing(reporting_late, storage):
+    uri = f"{reporting_late.uri}/deleted/file"
+    for _ in range(4):
+        assert storage.create_exclusive(uri, BYTES)
+        assert storage.delete(uri)
+    assert storage.list(f"{reporting_late.uri}/deleted") == []
