@@ -83,8 +83,9 @@ class Result:
 
 
 class Competitor(NamedTuple):
-    """A name, and the command for a place."""
+    """Its word for `--competitors`, its name, and the command for a place."""
 
+    key: str
     name: str
     command: Callable[[Place], list[str]]
     ours: bool = False
@@ -116,31 +117,42 @@ def _distcp(place: Place, maps: int, settings: tuple[str, ...] = ()) -> list[str
 
 NATIVE = "hdfs-native alone"
 LOCAL = "local copy"
+LOCAL_KEY = "local"
 COMPETITORS = [
     Competitor(
+        "packs",
         "cpreplicate --runner inline --pack on",
         functools.partial(_cpreplicate, words=("--runner", "inline", "--pack", "on")),
         ours=True,
         packs=True,
     ),
     Competitor(
+        "inline",
         "cpreplicate --runner inline",
         functools.partial(_cpreplicate, words=("--runner", "inline")),
         ours=True,
     ),
     Competitor(
+        "spark",
         "cpreplicate --runner spark, local[2]",
         functools.partial(_cpreplicate, words=("--runner", "spark", "--master", "local[2]")),
         ours=True,
     ),
-    Competitor(NATIVE, _raw),
-    Competitor(f"DistCp, {_MAPS} maps", functools.partial(_distcp, maps=_MAPS), distcp=True),
+    Competitor("native", NATIVE, _raw),
     Competitor(
+        "distcp",
+        f"DistCp, {_MAPS} maps",
+        functools.partial(_distcp, maps=_MAPS),
+        distcp=True,
+    ),
+    Competitor(
+        "distcp-10ms",
         f"DistCp, {_MAPS} maps, 10 ms",
         functools.partial(_distcp, maps=_MAPS, settings=(distcp.QUICK_CLOSE,)),
         distcp=True,
     ),
     Competitor(
+        "distcp-2-10ms",
         "DistCp, 2 maps, 10 ms",
         functools.partial(_distcp, maps=2, settings=(distcp.QUICK_CLOSE,)),
         distcp=True,
@@ -157,8 +169,11 @@ class Bench:
         directory: Path,
         rounds: int,
         patience: float,
+        keys: list[str],
     ) -> None:
         self._a, self._b = clusters
+        self._competitors = [each for each in COMPETITORS if each.key in keys]
+        self._is_copied_locally = LOCAL_KEY in keys
         self._directory = directory
         self._rounds = rounds
         self._patience = patience
@@ -183,7 +198,8 @@ class Bench:
         results = {
             phase.name: self._phase(phase, tree, source) for phase in self._phases(tree, source)
         }
-        results[_COPYING[0]] += self._local(tree)
+        if self._is_copied_locally:
+            results[_COPYING[0]] += self._local(tree)
         self._drop(self._b, f"/{tree.name}")
         self._drop(self._a, f"/{tree.name}")
         return results
@@ -205,7 +221,9 @@ class Bench:
 
     def _phase(self, phase: Phase, tree: Files, source: str) -> list[Result]:
         phase.prepare()
-        chosen = [each for each in COMPETITORS if phase.name == _COPYING[0] or each.name != NATIVE]
+        chosen = [
+            each for each in self._competitors if phase.name == _COPYING[0] or each.name != NATIVE
+        ]
         results = {each.name: Result(each.name) for each in chosen}
         for number in range(self._rounds):
             for index, competitor in enumerate(chosen):
@@ -226,12 +244,12 @@ class Bench:
                 )
         return list(results.values())
 
-    def breakdown(self) -> str:
+    def breakdown(self, *packing: str) -> str:
         """Return a table of the calls of a sync that changes one file of twenty."""
         source, target = f"{self._a.uri}/one", f"{self._b.uri}/one"
         sizes = {f"shared/{number:06d}": 64 << 10 for number in range(20)}
         changed = {**dict(list(sizes.items())[1:]), "shared/changed": 64 << 10}
-        words = ("--runner", "inline")
+        words = ("--runner", "inline", *packing)
         trees.write_checkpoint(source, 1, sizes)
         run(_cpreplicate(Place(source, target, 1, sizes, self._directory), words), _SECONDS)
         trees.write_checkpoint(source, 2, changed, present=sizes)
@@ -242,7 +260,8 @@ class Bench:
         names = sorted({*at_source, *at_target}, key=lambda name: -at_target[name])
         rows = [f"| {name} | {at_source[name]} | {at_target[name]} |" for name in names]
         total = f"| together | {sum(at_source.values())} | {sum(at_target.values())} |"
-        head = "### calls of a sync that changes one file of twenty\n\n| call | source | target |"
+        head = " ".join(["### calls of a sync", *packing, "that changes one file of twenty"])
+        head = f"{head}\n\n| call | source | target |"
         return "\n".join([f"\n{head}", "| --- | --- | --- |", *rows, total])
 
     def _measured(self, competitor: Competitor, place: Place) -> tuple[Took, tuple[int, int]]:
@@ -286,7 +305,7 @@ class Bench:
 
 def table(title: str, files: int, size: int, results: list[Result]) -> str:
     """One phase; `files` and `size` are what was to be copied."""
-    distcp_best = _best_distcp({each.name: each for each in results}).best.seconds
+    distcp_best = _best_distcp({each.name: each for each in results})
     limit = next((each.best.seconds for each in results if each.name == NATIVE), None)
     head = [
         "",
@@ -304,7 +323,9 @@ def table(title: str, files: int, size: int, results: list[Result]) -> str:
     return "\n".join([*lines, *(_row(each, files, size, distcp_best, limit) for each in results)])
 
 
-def _row(result: Result, files: int, size: int, distcp_best: float, limit: float | None) -> str:
+def _row(
+    result: Result, files: int, size: int, distcp_best: Result | None, limit: float | None
+) -> str:
     best = result.best
     cells = [
         result.name,
@@ -315,7 +336,7 @@ def _row(result: Result, files: int, size: int, distcp_best: float, limit: float
         f"{best.peak / 2**20:.0f}{' JVM' if best.jvm else ''}",
         f"{best.cpu:.1f}",
         f"{best.others:.0%}",
-        f"{distcp_best / best.seconds:.1f}",
+        f"{distcp_best.best.seconds / best.seconds:.1f}" if distcp_best else "",
         f"{limit / best.seconds:.2f}" if limit else "",
     ]
     return f"| {' | '.join(cells)} |"
@@ -331,10 +352,10 @@ def _calls(result: Result, files: int) -> str:
 def targets(name: str, phases: dict[str, list[Result]]) -> Iterator[tuple[str, str, bool]]:
     """What was promised for a tree: the promise, what came of it, whether it is met."""
     first = {each.name: each for each in phases[_COPYING[0]]}
-    for ours in (each.name for each in COMPETITORS if each.ours):
+    for ours in (each.name for each in COMPETITORS if each.ours and each.name in first):
         if name == "small":
             yield from _small_targets(first, ours)
-        if name == "large":
+        if name == "large" and NATIVE in first:
             share = first[NATIVE].best.seconds / first[ours].best.seconds
             yield f"large: {ours}: ≥ 0.9 of hdfs-native alone", f"{share:.2f}", share >= 0.9
         if _COPYING[1] in phases:
@@ -343,6 +364,8 @@ def targets(name: str, phases: dict[str, list[Result]]) -> Iterator[tuple[str, s
 
 def _small_targets(first: dict[str, Result], ours: str) -> Iterator[tuple[str, str, bool]]:
     better = _best_distcp(first)
+    if better is None:
+        return
     times = better.best.seconds / first[ours].best.seconds
     calls = sum(first[ours].calls or ()) / sum(better.calls or ())
     yield f"small: {ours}: ≥ 5 times as fast as the better DistCp", f"{times:.1f}", times >= 5
@@ -355,12 +378,10 @@ def _incremental_targets(
     changed, nothing = (
         {each.name: each for each in phases[phase]} for phase in (_COPYING[1], _NOTHING)
     )
-    times = _best_distcp(changed).best.seconds / changed[ours].best.seconds
-    yield (
-        f"5 % changed: {ours}: ≥ 10 times as fast as the better DistCp",
-        f"{times:.1f}",
-        times >= 10,
-    )
+    if better := _best_distcp(changed):
+        times = better.best.seconds / changed[ours].best.seconds
+        promise = f"5 % changed: {ours}: ≥ 10 times as fast as the better DistCp"
+        yield promise, f"{times:.1f}", times >= 10
     took = nothing[ours].best
     found = f"{took.seconds:.2f} s, {'a' if took.jvm else 'no'} JVM"
     yield f"nothing to do: {ours}: under 1 s, no JVM", found, took.seconds < 1 and not took.jvm
@@ -374,10 +395,11 @@ def _report(what: str, took: Took) -> None:
     )
 
 
-def _best_distcp(results: dict[str, Result]) -> Result:
+def _best_distcp(results: dict[str, Result]) -> Result | None:
     return min(
         (each for each in results.values() if each.name.startswith("DistCp")),
         key=lambda each: each.best,
+        default=None,
     )
 
 
@@ -430,7 +452,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--trees",
         default="small,large,mix",
-        help="which, separated by commas; default: %(default)s",
+        help="which, separated by commas; with none only the calls of a sync that changes one file"
+        " are counted; default: %(default)s",
+    )
+    keys = ",".join([*(each.key for each in COMPETITORS), LOCAL_KEY])
+    parser.add_argument(
+        "--competitors",
+        default=keys,
+        help="who, separated by commas; default: %(default)s",
     )
     parser.add_argument("--rounds", type=int, help="default: 2, with --quick 1")
     parser.add_argument(
@@ -449,15 +478,18 @@ def main() -> None:
     end_tidily()
     options = arguments()
     chosen = [
-        (trees.QUICK if options.quick else trees.FULL)[name] for name in options.trees.split(",")
+        (trees.QUICK if options.quick else trees.FULL)[name]
+        for name in options.trees.split(",")
+        if name
     ]
-    distcp.build()
+    keys = options.competitors.split(",")
+    if any(key.startswith("distcp") for key in keys):
+        distcp.build()
     found: list[tuple[str, str, bool]] = []
     measured: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="cpreplicate-bench-") as directory, clusters() as both:
-        bench = Bench(
-            both, Path(directory), options.rounds or (1 if options.quick else 2), options.patience
-        )
+        rounds = options.rounds or (1 if options.quick else 2)
+        bench = Bench(both, Path(directory), rounds, options.patience, keys)
         bench.warm_up()
         for tree in chosen:
             phases = bench.tree(tree)
@@ -467,6 +499,7 @@ def main() -> None:
             show(tree, phases)
             found += targets(tree.name, phases)
         print(bench.breakdown(), flush=True)
+        print(bench.breakdown("--pack", "on"), flush=True)
     show_targets(found)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 # Closes at once that are worth further calls. Where more files are in flight, waiting costs
 # nothing, and the calls would.
-_FEW = 8
+_FEW = 4
 _PAUSES = (0.02, 0.02, 0.04, 0.08, 0.16)  # seconds between two looks at a file that is being closed
 
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from cpreplicate.storage.backends import hdfs
 from cpreplicate.storage.backends.hdfs import HdfsStorage
+from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.settings import WriteSettings
 from tests.support.hdfs import HdfsCluster
 
@@ -32,7 +32,6 @@ def storage(reporting_late):
 def closes(monkeypatch):
     """For each close: whether the caller had to wait for hdfs-native."""
     waited = []
-    close_promptly = hdfs.close_promptly
 
     def observed(close, is_closed):
         ended = threading.Event()
@@ -44,7 +43,7 @@ def closes(monkeypatch):
         close_promptly(close_and_report, is_closed)
         waited.append(ended.is_set())
 
-    monkeypatch.setattr(hdfs, "close_promptly", observed)
+    monkeypatch.setattr("cpreplicate.storage.backends.hdfs.close_promptly", observed)
     return waited
 
 
