@@ -71,9 +71,17 @@ def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
         count = len(plan.repacks)
         run.notify(f"moving {count} packed files, {total(plan.repacks)} bytes, into new packs")
         outcomes += _move_members(plan, run, journal)
-    if not outcomes:
-        return NOTHING
-    run.lease.check()  # else another run may have replaced these files since
+    try:
+        return _as_written(plan, run, journal, outcomes) if outcomes else NOTHING
+    except CopyFailed:
+        run.lease.check()  # if the lease is lost, another run may have replaced these files since
+        raise
+
+
+def _as_written(
+    plan: Plan, run: Run, journal: JournalWriter, outcomes: Sequence[Outcome]
+) -> Written:
+    """Return what was copied, after it was found at the target with the lengths written."""
     plain = [outcome for outcome in outcomes if outcome.pack is None]
     files = _as_they_lie(plan, run.source_state, run.replica, plain)
     members = dict(_members(outcomes, run.replica))

@@ -35,7 +35,7 @@ from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import manifest, publication, replica_state, same_place
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalWriter
-from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.lease import JUST_CHECKED, acquire
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import Replica
@@ -136,7 +136,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         same_place.refuse_same_place(
             replica, lease.token, request.sides.source, source_root, is_new
         )
-        state = _examine(source_state, replica, request, is_alone=True)
+        state = _examine(source_state, replica, request, is_alone=True, earlier=state)
         vouched = Vouched(replica, state)
         plan = make_plan(source_state, replica, state, vouched, request)
         _capped(_report(plan, source_state, started), state, request)
@@ -157,10 +157,14 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
 
 
 def _examine(
-    source_state: SourceState, replica: Replica, request: SyncRequest, is_alone: bool = False
+    source_state: SourceState,
+    replica: Replica,
+    request: SyncRequest,
+    is_alone: bool = False,
+    earlier: State | None = None,
 ) -> State:
     """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
-    state = replica_state.examine(replica, is_alone)
+    state = replica_state.examine(replica, is_alone, earlier)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     for reason in reasons_against(source_state, replica, state, request):
@@ -403,7 +407,7 @@ def _clean_up(
     """
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
-        run.lease.check()
+        run.lease.check(JUST_CHECKED)  # it was before the commit
         for name in plan.dropped:
             publication.withdraw(run.replica, name)
         if run.request.async_deletes:

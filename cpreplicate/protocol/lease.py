@@ -8,6 +8,7 @@ lost half a minute before others may take it over, because clocks differ.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -26,6 +27,7 @@ from cpreplicate.storage import Side
 NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
 HEARTBEAT = 20.0  # seconds between two heartbeats
+JUST_CHECKED = 1.0  # seconds for which a check is as good as a new one, before files are deleted
 _OWN_SECONDS = SECONDS - 30.0  # after the last heartbeat, the holder publishes and deletes no more
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds
@@ -57,6 +59,7 @@ class Lease:
         self._side, self._storage = side, side.storage(replica)
         self._heartbeat = heartbeat
         self._started = self._renewed = json_files.now()
+        self._checked = -math.inf  # when the lease was read last, and was this run's
         self._has_beaten = self._is_delegated = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(
@@ -91,14 +94,20 @@ class Lease:
         self._is_delegated = True
         self._write_heartbeat()
 
-    def check(self) -> None:
-        """Raise `LeaseHeld` if another run took the lease over, or soon may."""
+    def check(self, seconds: float = 0.0) -> None:
+        """Raise `LeaseHeld` if another run took the lease over, or soon may.
+
+        The lease is not read again if it was, less than `seconds` ago.
+        """
         if json_files.now() > self.until():
             raise LeaseHeld(
                 f"this run could not renew {self._uri} for {_OWN_SECONDS:.0f} s and stopped before"
                 " publishing or deleting. Run again"
             )
-        self.token.check(self._side)
+        now = json_files.now()
+        if not 0 <= now - self._checked < seconds:
+            self.token.check(self._side)
+            self._checked = now
 
     def give_back(self) -> None:
         """Stop renewing the lease and remove it, unless it is, or soon may be, another run's."""

@@ -111,6 +111,10 @@ class Replica:
             name for name in names if any(child.name == METADATA for child in self._listed[name])
         ]
 
+    def listed_metadata(self, name: str) -> FileStatus:
+        """Return the status of the `_metadata` of a checkpoint that `committed_names` returned."""
+        return next(child for child in self._listed[name] if child.name == METADATA)
+
     def without_unfinished(self) -> bool:
         """Remove the unfinished files of other runs in the checkpoints just listed.
 

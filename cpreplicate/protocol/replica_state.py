@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import lease
+from cpreplicate.protocol import json_files, lease
 from cpreplicate.protocol.checkpoint_record import (
+    RECORD_SUFFIX,
     Record,
     last_published_first,
     matching_record,
@@ -24,6 +26,7 @@ from cpreplicate.storage import TEMPORARY, FileStatus
 LAID_OUT = ("shared", "taskowned", "foreign", "packed")
 # Files that a run leaves in `.cpreplicate/` if it dies before it created the marker.
 _BEFORE_THE_MARKER = (lease.NAME, TEMPORARY)
+_COARSEST_TIME = 2.0  # seconds; S3 dates objects by whole ones
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class State:
     `committed` are cpreplicate's own checkpoints. `adopted` and `unrecorded` are the names of those
     of others: the former were accepted by `--adopt`, the latter were not. `stale` are records of
     checkpoints that are not, or no longer, there. `own` is what lies in `.cpreplicate/`. `links`
-    are directories of the replica that are symbolic links.
+    are directories of the replica that are symbolic links. `metadata_files` are the statuses of the
+    `_metadata` by checkpoint, as they were listed. `began` is when the examination began, in
+    seconds since the epoch.
     """
 
     marker: Marker | None
@@ -45,6 +50,8 @@ class State:
     stale: Mapping[str, Record | None]
     own: Mapping[str, FileStatus]
     links: tuple[str, ...]
+    metadata_files: Mapping[str, FileStatus]
+    began: float
 
     @property
     def next_sequence(self) -> int:
@@ -53,16 +60,17 @@ class State:
         return 1 + max((record.sequence for record in records), default=0)
 
 
-def examine(replica: Replica, is_alone: bool = False) -> State:
+def examine(replica: Replica, is_alone: bool = False, earlier: State | None = None) -> State:
     """Return the state of a replica's directory. Change nothing, unless this run `is_alone`.
 
     `is_alone`: this run holds the lease, so it removes unfinished files of other runs first. It
-    examines the directory again if one of them was published just before. Raises `Refused` if a
-    file lies where a replica has a directory, or the other way round.
+    examines the directory again if one of them was published just before. What has not changed
+    since `earlier`, an examination before the lease, is not read again. Raises `Refused` if a file
+    lies where a replica has a directory, or the other way round.
     """
     while True:
         try:
-            state = _examine(replica)
+            state = _examine(replica, earlier)
         except (NotADirectoryError, IsADirectoryError) as error:
             raise Refused(
                 f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
@@ -72,35 +80,100 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
             return state
 
 
-def _examine(replica: Replica) -> State:
+def _examine(replica: Replica, earlier: State | None) -> State:
+    began = json_files.now()
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
-    has_marker = MARKER in own and not own[MARKER].is_link
-    marker = read_marker(replica.side, replica.root) if has_marker else None
-    checkpoints = _observe_all(replica, replica.committed_names(children), has_own)
-    records = {
+    names = replica.committed_names(children)
+    metadata_files = {name: replica.listed_metadata(name) for name in names}
+    known = _Known(earlier, own, metadata_files)
+    same = {name: committed for name in names if (committed := known.checkpoint(name)) is not None}
+    checkpoints = _observe_all(replica, [name for name in names if name not in same], has_own)
+    records = {name: known.record(name) for name in same} | {
         name: checkpoint.record
         for name, checkpoint in checkpoints.items()
         if checkpoint.record is not None
     }
     recorded = last_published_first(records)
-    stale = [name for name in recorded_names(own) if name not in checkpoints]
+    stale = {*recorded_names(own)}.difference(checkpoints, same)
     return State(
-        marker=marker,
+        marker=_marker(replica, own, known),
         is_empty=_is_empty(children, own),
         committed=tuple(
-            replica.committed_checkpoint(name, checkpoints[name].data)
+            same.get(name) or replica.committed_checkpoint(name, checkpoints[name].data)
             for name in recorded
             if not records[name].adopted
         ),
         adopted=tuple(name for name in recorded if records[name].adopted),
         unrecorded=tuple(name for name in checkpoints if name not in records),
         records=records,
-        stale={name: read_record(replica, name) for name in stale},
+        stale={name: read_record(replica, name) for name in sorted(stale)},
         own=own,
         links=tuple(_links(children, own)),
+        metadata_files=metadata_files,
+        began=began,
     )
+
+
+def _marker(replica: Replica, own: Mapping[str, FileStatus], known: _Known) -> Marker | None:
+    if MARKER not in own or own[MARKER].is_link:
+        return None
+    return known.marker() or read_marker(replica.side, replica.root)
+
+
+class _Known:
+    """What an examination before the lease read, as far as it is what one under the lease reads."""
+
+    def __init__(
+        self,
+        earlier: State | None,
+        own: Mapping[str, FileStatus],
+        metadata_files: Mapping[str, FileStatus],
+    ) -> None:
+        self._earlier, self._own, self._metadata_files = earlier, own, metadata_files
+        self._committed = {each.name: each for each in earlier.committed} if earlier else {}
+
+    def marker(self) -> Marker | None:
+        """Return the marker if its file is the same."""
+        return self._earlier.marker if self._earlier and self._is_same_own(MARKER) else None
+
+    def record(self, name: str) -> Record:
+        """Return the record of a checkpoint that is the same."""
+        assert self._earlier is not None
+        return self._earlier.records[name]
+
+    def checkpoint(self, name: str) -> CommittedCheckpoint | None:
+        """Return a committed checkpoint if its `_metadata` and its record are the same files."""
+        if self._earlier is None or not self._is_same_own(f"{name}{RECORD_SUFFIX}"):
+            return None
+        before = self._earlier.metadata_files.get(name)
+        is_same = self._is_same(before, self._metadata_files[name])
+        return self._committed.get(name) if is_same else None
+
+    def _is_same_own(self, name: str) -> bool:
+        before = self._earlier.own.get(name) if self._earlier else None
+        return self._is_same(before, self._own.get(name))
+
+    def _is_same(self, before: FileStatus | None, now: FileStatus | None) -> bool:
+        """Return whether nothing replaced a file meanwhile.
+
+        Its length and time are the same, and it is so old that another one would have another time.
+        """
+        if before is None or now is None or now.is_link:
+            return False
+        is_alike = (now.length, now.modified) == (before.length, before.modified)
+        return is_alike and now.modified < self._began() - _COARSEST_TIME
+
+    def _began(self) -> float:
+        """Return when the earlier examination began, by the clock of the storage.
+
+        The storage dated the lease, which was taken after that.
+        """
+        taken = self._own.get(lease.NAME)
+        if taken is None or self._earlier is None:
+            return -math.inf
+        return taken.modified - (json_files.now() - self._earlier.began)
 
 
 def _links(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> list[str]:
