@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cpreplicate.core import uri
 from cpreplicate.errors import Refused
-from cpreplicate.protocol.lease import JUST_CHECKED, Lease
+from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete, Outcome, Runner
 
@@ -44,7 +44,7 @@ def delete(
     if waiting and runner.is_elsewhere:
         lease.delegate()
     while waiting:
-        lease.check(JUST_CHECKED)
+        lease.check()
         part, rest = waiting[:files_per_check], waiting[files_per_check:]
         outcomes = _outcomes(part, targets, replica, runner, lease.until())
         late = [target for target in part if outcomes[target].late]

@@ -27,7 +27,7 @@ from cpreplicate.storage import Side
 NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
 HEARTBEAT = 20.0  # seconds between two heartbeats
-JUST_CHECKED = 1.0  # seconds for which a check is as good as a new one, before files are deleted
+JUST_CHECKED = 1.0  # seconds for which the check before the commit counts after it
 _OWN_SECONDS = SECONDS - 30.0  # after the last heartbeat, the holder publishes and deletes no more
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds
