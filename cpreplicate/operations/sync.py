@@ -17,10 +17,11 @@ from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, Vouch, total
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
-from cpreplicate.operations import content_check, deletion
+from cpreplicate.operations import content_check, deletion, estimating
 from cpreplicate.operations.content_check import Compared
 from cpreplicate.operations.copying import Run, Written, copy_missing, refuse_incomplete
 from cpreplicate.operations.deletion import some
+from cpreplicate.operations.estimating import Estimates
 from cpreplicate.operations.sync_plan import (
     SourceState,
     SyncRequest,
@@ -41,7 +42,7 @@ from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.vouching import Vouched
-from cpreplicate.runners import Runner, choose_runner
+from cpreplicate.runners import Runner, TimedRunner, choose_runner
 
 Notify = Callable[[str], None]
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
@@ -51,7 +52,8 @@ _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
 class Report:
     """The result of a sync: its plan, and how far that was carried out.
 
-    `undeleted` are the files that were left to a `sweep` or to a `watch`.
+    `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
+    plan that is only shown.
     """
 
     plan: Plan
@@ -61,6 +63,7 @@ class Report:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     undeleted: tuple[str, ...] = ()
+    estimates: Estimates | None = None
 
 
 class SyncCheck(NamedTuple):
@@ -95,8 +98,10 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     refuse_incomplete(plan, source_state, request)
     if request.execution.explain:
         _runner(plan, request, notify)
+    estimates = estimating.estimates(plan, source_state, request)
     report = _report(plan, source_state, started)
-    return _capped(replace(report, warnings=report.warnings + reasons), state, request)
+    shown = replace(report, warnings=report.warnings + reasons, estimates=estimates)
+    return _capped(shown, state, request)
 
 
 def check(request: SyncRequest) -> SyncCheck:
@@ -143,10 +148,12 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         refuse_incomplete(plan, source_state, request)
         if _is_done(plan, state, vouched, request, source_state):
             return _report(plan, source_state, started)
-        with shared or _runner(plan, request, notify) as runner:
+        with TimedRunner(shared or _runner(plan, request, notify)) as runner:
             run = Run(source_state, replica, state, vouched, runner, lease, request, notify)
             done = _carry_out(plan, run)
     report = _report(done.plan, source_state, started)
+    if shared is None:  # jobs that share a runner slow each other down
+        estimating.record(done.plan, request, runner, report.seconds)
     return replace(
         report,
         committed=done.plan.publish,

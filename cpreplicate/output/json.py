@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cpreplicate.core.plan import Action, total
+from cpreplicate.operations.estimating import Estimate, Estimates
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
@@ -50,10 +51,34 @@ def report_object(report: Report, actions: bool) -> dict[str, Any]:
         "paths": plan.paths_reported,
         "restore": {"claim_mode": report.restore.claim_mode, "command": report.restore.command},
         "warnings": list(report.warnings),
+        "estimate": _estimates(report.estimates),
     }
     if actions:
         result["actions"] = [action._asdict() for action in plan.actions]
     return result
+
+
+def _estimates(estimates: Estimates | None) -> dict[str, Any] | None:
+    if estimates is None:
+        return None
+    return {
+        "runner": estimates.runner,
+        "earlier_runs": estimates.runs,
+        "planned": "packed" if estimates.is_packed else "unpacked",
+        "unpacked": _estimate(estimates.unpacked),
+        "packed": None if estimates.packed is None else _estimate(estimates.packed),
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {
+        "seconds": round(estimate.seconds, 1),
+        "seconds_low": round(estimate.low, 1),
+        "seconds_high": round(estimate.high, 1),
+        "source_calls": estimate.source_calls,
+        "target_calls": estimate.target_calls,
+        "learned": estimate.is_learned,
+    }
 
 
 def verification_json(verification: Verification) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.output.streams import is_terminal, write_message
-from cpreplicate.output.text import size
+from cpreplicate.output.text import duration, size
 from cpreplicate.runners import ShowProgress, Snapshot
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def line(now: Snapshot) -> str:
         f"{size(int(now.rate))}/s",
     ]
     if now.left is not None:
-        parts.append(f"{_duration(now.left)} left")
+        parts.append(f"{duration(now.left)} left")
     if now.failed:
         parts.append(f"{now.failed} failed")
     if now.retried:
@@ -129,11 +129,3 @@ def _new_bar() -> tuple[Progress, TaskID]:
     )
     bar.start()
     return bar, bar.add_task("")
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cpreplicate.core.plan import Action, Plan, total
+from cpreplicate.operations.estimating import Estimate, Estimates
 from cpreplicate.operations.inspect import Inspection, PackSummary, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
@@ -13,6 +14,7 @@ from cpreplicate.output.streams import is_terminal, printable
 
 _SHOWN_ACTIONS = 12  # of each verb, without --actions
 _SHOWN_FAULTS = 20  # of each kind
+_NOTED = 1.2  # times the time or the calls: a difference that is noted
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -22,6 +24,15 @@ def size(number: int) -> str:
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{number} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people read it, such as `2 min 05 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
 def inspection(result: Inspection) -> str:
@@ -77,7 +88,8 @@ def references(rows: Sequence[ReferenceRow]) -> str:
 def report(result: Report, every_action: bool) -> str:
     """Return a plan, or the result of a sync, with the restore command."""
     plan, restore = result.plan, result.restore
-    parts = [columns([*_plan_facts(plan), ("result", _result(result))])]
+    facts = [*_plan_facts(plan), *_estimate_facts(result.estimates), ("result", _result(result))]
+    parts = [columns(facts)]
     listed = actions(_verbs(plan), every_action)
     if listed and (every_action or result.runner is None):
         parts.append(listed)
@@ -137,6 +149,54 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         *((name, _amount(plan, name, actions)) for name, actions in _verbs(plan)),
         ("paths", f"{plan.paths_reported}: {plan.paths_reason}"),
     ]
+
+
+def _estimate_facts(estimates: Estimates | None) -> Iterator[tuple[str, str]]:
+    """Yield what the run will take, and what it would take with packs or without them."""
+    if estimates is None:
+        return
+    runner, origin = estimates.runner, _origin(estimates)
+    yield "estimate", f"{_time(estimates.planned)} ({runner}){_calls(estimates.planned)}, {origin}"
+    other = estimates.alternative
+    if other is not None and _is_other(other, estimates.planned):
+        name = "--pack off" if estimates.is_packed else "--pack on"
+        yield name, f"{_time(other)}{_calls(other)}"
+
+
+def _time(estimate: Estimate) -> str:
+    """Return the seconds: where they follow from default rates, the range."""
+    if estimate.is_learned:
+        return f"about {duration(max(estimate.seconds, 1))}"
+    return f"{duration(max(estimate.low, 1))} to {duration(max(estimate.high, 2))}"
+
+
+def _calls(estimate: Estimate) -> str:
+    source, target = estimate.source_calls, estimate.target_calls
+    if source is not None and target is not None:
+        return f", {source:,} + {target:,} NameNode calls at source + target"
+    if source is None and target is None:
+        return ""
+    side, count = ("target", target) if source is None else ("source", source)
+    return f", {count:,} NameNode calls at the {side}"
+
+
+def _origin(estimates: Estimates) -> str:
+    if not estimates.runs:
+        return "from default rates: no earlier run between these sites"
+    runs = "1 earlier run" if estimates.runs == 1 else f"{estimates.runs} earlier runs"
+    if estimates.planned.is_learned:
+        return f"from {runs} between these sites"
+    return f"mostly from default rates: {runs} between these sites copied too little"
+
+
+def _is_other(estimate: Estimate, planned: Estimate) -> bool:
+    """Return whether an alternative is worth a line: it takes 1.2 times as long, or as many calls,
+    or the other way round.
+    """
+    pairs = [(estimate.seconds, planned.seconds)]
+    if estimate.target_calls is not None and planned.target_calls is not None:
+        pairs.append((estimate.target_calls, planned.target_calls))
+    return any(max(pair) > _NOTED * min(pair) for pair in pairs)
 
 
 def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:

@@ -7,6 +7,7 @@ from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
 from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, Stopped, Task
+from cpreplicate.runners.timed import TimedRunner
 
 __all__ = [
     "Copies",
@@ -23,6 +24,7 @@ __all__ = [
     "Snapshot",
     "Stopped",
     "Task",
+    "TimedRunner",
     "choose_runner",
     "seconds_by_spark",
 ]

@@ -14,8 +14,8 @@ from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions
 from cpreplicate.storage import Sides
 
-_INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
-_INLINE_FILES = 200.0  # small files a second, of one process: measured there
+INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
+INLINE_FILES = 200.0  # small files a second, of one process: measured there
 _LOCAL_GAIN = 0.7  # of a further core: its processes share this machine's network
 _UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
@@ -49,7 +49,7 @@ def estimate(
     master = execution.spark_master() or DEFAULT_MASTER
     start, is_measured = startup_times.seconds(master)
     least = size / bandwidth if bandwidth else 0.0
-    inline = files / _INLINE_FILES + size / _INLINE_BYTES
+    inline = files / INLINE_FILES + size / INLINE_BYTES
     speedup = _speedup(master, execution)
     return Estimate(
         max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup
@@ -62,6 +62,46 @@ def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
         return math.inf
     master = execution.spark_master() or DEFAULT_MASTER
     return startup_times.seconds(master)[0] + inline / _speedup(master, execution)
+
+
+class Choice(NamedTuple):
+    """The name of the runner that executes a plan, and why."""
+
+    runner: str
+    reason: str
+
+
+def choice(
+    execution: ExecutionOptions,
+    files: int,
+    size: int,
+    bandwidth: float | None = None,
+    reason: str = "asked for",
+) -> Choice:
+    """Return the runner that was asked for, or the faster one. Nothing is created or imported.
+
+    `reason` is returned unless the choice is made here.
+    """
+    if execution.runner != "auto":
+        return Choice(execution.runner, reason)
+    if not _can_start():
+        why = "auto, Spark cannot start under a user id without a passwd entry"
+        return Choice("inline", why)
+    estimated = estimate(execution, files, size, bandwidth)
+    why = f"auto, {files} files of {size} bytes: {estimated}"
+    return Choice("inline" if estimated.inline <= estimated.spark else "spark", why)
+
+
+def startup_seconds(execution: ExecutionOptions) -> float:
+    """Return how long Spark takes to start, 0 if it runs already."""
+    if _is_submitted():
+        return 0.0
+    return startup_times.seconds(execution.spark_master() or DEFAULT_MASTER)[0]
+
+
+def spark_speedup(execution: ExecutionOptions) -> float:
+    """Return how many times as fast as one process Spark is expected to be."""
+    return _speedup(execution.spark_master() or DEFAULT_MASTER, execution)
 
 
 def choose_runner(
@@ -77,27 +117,24 @@ def choose_runner(
     `levels` is the number of levels of importance of its runs. `reason` is reported unless the
     choice is made here. pyspark is imported only if Spark is chosen.
     """
-    if execution.runner == "auto" and not _can_start():
-        return InlineRunner(
-            sides, execution, "auto, Spark cannot start under a user id without a passwd entry"
-        )
-    if execution.runner == "auto":
-        estimated = estimate(execution, files, size, sides.target.limits.bandwidth)
-        reason = f"auto, {files} files of {size} bytes: {estimated}"
-        if estimated.inline <= estimated.spark:
-            return InlineRunner(sides, execution, reason)
-    elif execution.runner == "inline":
-        return InlineRunner(sides, execution, reason)
+    bandwidth = sides.target.limits.bandwidth
+    chosen = choice(execution, files, size, bandwidth, reason)
+    if chosen.runner == "inline":
+        return InlineRunner(sides, execution, chosen.reason)
     from cpreplicate.runners.spark.runner import SparkRunner
 
-    return SparkRunner(sides, execution, reason, levels)
+    return SparkRunner(sides, execution, chosen.reason, levels)
 
 
 def _can_start() -> bool:
     """Return whether Spark's JVM can start here, or runs already, because this process is a part of
     `spark-submit`.
     """
-    return "PYSPARK_GATEWAY_PORT" in os.environ or has_passwd_entry()
+    return _is_submitted() or has_passwd_entry()
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _speedup(master: str, execution: ExecutionOptions) -> float:

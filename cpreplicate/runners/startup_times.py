@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-from pathlib import Path
+from cpreplicate.runners import cache
 
 DEFAULT_SECONDS = 6.6  # a local session to its first task and its end, measured on 2 cores
+_FILE = "spark-start.json"
 
 
 def seconds(master: str) -> tuple[float, bool]:
     """Return the last startup time of this master, and whether it was measured here."""
-    recorded = _read().get(_key(master))
+    recorded = cache.read(_FILE).get(key(master))
     if isinstance(recorded, (int, float)):
         return float(recorded), True
     return DEFAULT_SECONDS, False
@@ -20,30 +18,9 @@ def seconds(master: str) -> tuple[float, bool]:
 
 def record(master: str, took: float) -> None:
     """Record the startup time of a master. Do nothing if the cache cannot be written."""
-    cache = _cache()
-    with contextlib.suppress(OSError):
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        new = cache.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps({**_read(), _key(master): round(took, 2)}))
-        new.replace(cache)
+    cache.write(_FILE, {**cache.read(_FILE), key(master): round(took, 2)})
 
 
-def _key(master: str) -> str:
+def key(master: str) -> str:
+    """Return the name under which the times of a master are recorded."""
     return "local" if master.startswith("local") else master
-
-
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")
-    return Path(
-        home or os.path.expanduser("~/.cache"),  # noqa: PTH111  # never fails
-        "cpreplicate",
-        "spark-start.json",
-    )
-
-
-def _read() -> dict[str, object]:
-    try:
-        times = json.loads(_cache().read_text())
-    except (OSError, ValueError):
-        return {}
-    return times if isinstance(times, dict) else {}
