@@ -89,7 +89,7 @@ def inspect(
 @options.max_delete
 @groups.basic("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
 def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
-    """Show the plan of a sync, and change nothing."""
+    """Show the plan of a sync and an estimate of what it will take, and change nothing."""
     from cpreplicate.operations import sync as operation
     from cpreplicate.output import show_report
 

@@ -73,6 +73,14 @@ class Rates(NamedTuple):
             deletes=self.deletes * factor,
         )
 
+    def later(self, delay: float) -> Rates:
+        """Return the rates if the first copies begin so many seconds later."""
+        return self._replace(
+            fixed=self.fixed + delay,
+            fixed_packed=self.fixed_packed + delay,
+            wait=self.wait + delay,
+        )
+
 
 class Learned(NamedTuple):
     """Rates, and the names of those that earlier runs showed."""

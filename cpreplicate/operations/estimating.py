@@ -29,6 +29,8 @@ from cpreplicate.storage.sides import HDFS_SCHEMES
 _HDFS = Rates(2.2, 2.5, INLINE_FILES, 1_000, INLINE_BYTES, 2_000, wait=0.5)
 _FILE = Rates(0.1, 0.1, 1_000, 5_000, INLINE_BYTES, 5_000)
 _OTHER = Rates(1.0, 1.2, INLINE_FILES, 500, INLINE_BYTES / 2, 500)
+_SPARK_TASKS = 3.0  # seconds of its first tasks and of its end, beside those to start
+_COMMAND = 0.4  # seconds of Python's start and imports, which no run can measure
 
 # Calls to the NameNodes as these counted them: docs/performance.md. The first run into a replica
 # has no old checkpoint to read and to remove, but looks for what else may lie there.
@@ -135,7 +137,7 @@ def _known(plan: Plan, work: Work, request: SyncRequest, runner: str | None = No
     is_spark = runner == "spark"
     speedup = spark_speedup(execution) if is_spark else 1.0
     recorded = rates.recorded(plan.source, plan.replica, _kind(runner, request))
-    learned = estimate.learned(_defaults(plan, request.sides), recorded.samples)
+    learned = estimate.learned(_defaults(plan, request.sides, is_spark), recorded.samples)
     faster = learned._replace(rates=learned.rates.times_as_fast(speedup))
     start = startup_seconds(execution) if is_spark else 0.0
     return _Known(runner, start, speedup, recorded.runs, faster)
@@ -156,7 +158,7 @@ def _kind(runner: str, request: SyncRequest) -> str:
 
 def _estimate(work: Work, plan: Plan, known: _Known, request: SyncRequest) -> Estimate:
     bounds, learned = _bounds(plan, request), known.learned
-    seconds = estimate.seconds(work, learned, bounds, known.start)
+    seconds = estimate.seconds(work, learned, bounds, _COMMAND + known.start)
     is_first = plan.base_checkpoint_id is None
     source, target = (_SOURCE_FIRST, _TARGET_FIRST) if is_first else (_SOURCE, _TARGET)
     return Estimate(
@@ -202,13 +204,15 @@ def _work(plan: Plan, packed: Container[str], request: SyncRequest) -> Work:
     )
 
 
-def _defaults(plan: Plan, sides: Sides) -> Rates:
+def _defaults(plan: Plan, sides: Sides, is_spark: bool) -> Rates:
     schemes = {_scheme(plan.source), _scheme(plan.replica)}
     if schemes == {"file"}:
-        return _FILE
-    if not sides.target.storage(plan.replica).closes_slowly:
-        return _OTHER
-    return _HDFS
+        inline = _FILE
+    elif sides.target.storage(plan.replica).closes_slowly:
+        inline = _HDFS
+    else:
+        inline = _OTHER
+    return inline.later(_SPARK_TASKS) if is_spark else inline
 
 
 def _bounds(plan: Plan, request: SyncRequest) -> Bounds:

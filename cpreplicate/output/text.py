@@ -155,12 +155,13 @@ def _estimate_facts(estimates: Estimates | None) -> Iterator[tuple[str, str]]:
     """Yield what the run will take, and what it would take with packs or without them."""
     if estimates is None:
         return
-    runner, origin = estimates.runner, _origin(estimates)
-    yield "estimate", f"{_time(estimates.planned)} ({runner}){_calls(estimates.planned)}, {origin}"
-    other = estimates.alternative
-    if other is not None and _is_other(other, estimates.planned):
+    planned, other = estimates.planned, estimates.alternative
+    yield "estimate", f"{_time(planned)} ({estimates.runner}), {_origin(estimates)}"
+    if calls := _calls(planned):
+        yield "NameNodes", calls
+    if other is not None and _is_other(other, planned):
         name = "--pack off" if estimates.is_packed else "--pack on"
-        yield name, f"{_time(other)}{_calls(other)}"
+        yield name, ", ".join(filter(None, [_time(other), _calls(other)]))
 
 
 def _time(estimate: Estimate) -> str:
@@ -171,22 +172,19 @@ def _time(estimate: Estimate) -> str:
 
 
 def _calls(estimate: Estimate) -> str:
-    source, target = estimate.source_calls, estimate.target_calls
-    if source is not None and target is not None:
-        return f", {source:,} + {target:,} NameNode calls at source + target"
-    if source is None and target is None:
-        return ""
-    side, count = ("target", target) if source is None else ("source", source)
-    return f", {count:,} NameNode calls at the {side}"
+    """Return the calls to each NameNode, an empty text if there is none."""
+    sides = (("source", estimate.source_calls), ("target", estimate.target_calls))
+    counts = [f"{count:,} calls at the {side}" for side, count in sides if count is not None]
+    return ", ".join(counts)
 
 
 def _origin(estimates: Estimates) -> str:
     if not estimates.runs:
-        return "from default rates: no earlier run between these sites"
+        return "by default rates: no earlier run between these sites"
     runs = "1 earlier run" if estimates.runs == 1 else f"{estimates.runs} earlier runs"
     if estimates.planned.is_learned:
         return f"from {runs} between these sites"
-    return f"mostly from default rates: {runs} between these sites copied too little"
+    return f"by default rates where {runs} between these sites showed none"
 
 
 def _is_other(estimate: Estimate, planned: Estimate) -> bool:

@@ -94,7 +94,7 @@ def test_diff_prints_how_long_the_run_will_take_and_where_that_is_from(cli, tmp_
     words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     printed = cli("diff", *words, **cache).stdout
-    origin = "from default rates: no earlier run between these sites"
+    origin = "by default rates: no earlier run between these sites"
     assert f"estimate    1 s to 2 s (inline), {origin}\n" in printed
     assert "estimate" not in cli("sync", *words, **cache).stdout
     assert "estimate" not in cli("diff", *words, **cache).stdout  # nothing to do

@@ -78,7 +78,7 @@ def test_a_cache_that_is_damaged_or_of_another_version_counts_as_none(cache, con
 
 def test_values_that_are_no_rates_are_left_out(cache):
     cache.parent.mkdir()
-    wrong = [0.0, -1.0, float("nan"), float("inf"), None, "7", True, [], 10**400]
+    wrong: list[object] = [0.0, -1.0, float("nan"), float("inf"), None, "7", True, [], 10**400]
     samples = {"files": [*wrong, 7.5], "fixed": [0.0, -1.0], "wait": [9.0], "colour": [1.0]}
     cache.write_text(json.dumps(record_of(samples, runs="many")))
     assert rates.recorded(A, B, "inline") == Recorded(1, {"files": (7.5,), "fixed": (0.0,)})

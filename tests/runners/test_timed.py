@@ -33,10 +33,13 @@ class Slow:
 def test_copies_deletes_and_other_calls_are_measured_apart_and_results_are_passed_on():
     slow = Slow()
     with TimedRunner(slow, lambda: slow.now) as runner:
-        assert runner.run([Copy("file:/a", "file:/b", 1)]) == [1]
-        assert runner.run([Delete("file:/b", 0.0)]) == [2]
-        assert runner.run([Read("file:/b", 1)]) == [3]
-        assert runner.map(str, [1]) == [4]
-        assert runner.run([Copy("file:/a", "file:/b", 1)]) == [5]
+        results: list[object] = [
+            *runner.run([Copy("file:/a", "file:/b", 1)]),
+            *runner.run([Delete("file:/b", 0.0)]),
+            *runner.run([Read("file:/b", 1)]),
+            *runner.map(str, [1]),
+            *runner.run([Copy("file:/a", "file:/b", 1)]),
+        ]
+    assert results == [1, 2, 3, 4, 5]
     assert (runner.copies, runner.deletes, runner.others) == (6, 2, 7)
     assert (runner.name, runner.reason, runner.is_elsewhere) == ("slow", "a test", False)
