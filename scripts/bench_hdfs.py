@@ -72,13 +72,13 @@ class Guess(NamedTuple):
     is_learned: bool
     seconds: float
     calls: tuple[int, int]
-    took: float
+    took: Took
     made: tuple[int, int]
 
     @property
     def factor(self) -> float:
         """How far the estimate is from the run, 1 or more."""
-        return max(self.seconds / self.took, self.took / self.seconds)
+        return max(self.seconds / self.took.seconds, self.took.seconds / self.seconds)
 
 
 @dataclass
@@ -286,12 +286,12 @@ class Bench:
             estimated["learned"],
             estimated["seconds"],
             (estimated["source_calls"], estimated["target_calls"]),
-            took.seconds,
+            took,
             calls,
         )
         self.guesses.append(guess)
         rates = "learned" if guess.is_learned else "default"
-        ratio = f"estimate / run {guess.seconds / guess.took:.2f}"
+        ratio = f"estimate / run {guess.seconds / took.seconds:.2f}"
         print(f"{what}: {guess.seconds:.1f} s by {rates} rates, {ratio}", file=sys.stderr)
 
     def breakdown(self, *packing: str) -> str:
@@ -401,14 +401,16 @@ def _calls(result: Result, files: int) -> str:
 
 def estimates(guesses: list[Guess]) -> str:
     """How far the estimates are from the runs."""
-    head = ["run", "rates", "estimate, s", "run, s", "factor", "calls, estimate", "calls, run"]
+    head = ["run", "rates", "estimate, s", "run, s", "others' CPU", "factor"]
+    head += ["calls, estimate", "calls, run"]
     lines = [f"\n### estimates\n\n| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for guess in guesses:
         cells = [
             guess.what,
             "learned" if guess.is_learned else "default",
             f"{guess.seconds:.1f}",
-            f"{guess.took:.1f}",
+            f"{guess.took.seconds:.1f}",
+            f"{guess.took.others:.0%}",
             f"{guess.factor:.2f}",
             " / ".join(map(str, guess.calls)),
             " / ".join(map(str, guess.made)),
