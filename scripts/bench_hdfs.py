@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,7 +207,6 @@ class Bench:
         self._directory = directory
         self._rounds = rounds
         self._patience = patience
-        self._competitors = competitors
         self.guesses: list[Guess] = []
 
     def warm_up(self) -> None:
