@@ -21,7 +21,7 @@ import pytest
 
 from cpreplicate.core import plan
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.plan import Vouch
+from cpreplicate.core.recorded import Vouch
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
 from cpreplicate.operations import orphans as orphan

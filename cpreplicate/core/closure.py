@@ -5,14 +5,22 @@ It follows from the state handles of a `_metadata`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from cpreplicate.core import uri
-from cpreplicate.core.bulk import NO_PREFIX, Prefix, new_row
-from cpreplicate.core.metadata import Handle, Metadata
+from cpreplicate.core.bulk import new_row
+from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
+from cpreplicate.core.tables import Numbers, Parts, PathTable, Texts, chosen, split, texts
+
+_NO_NAME = pa.scalar(b"", pa.large_binary())
 
 
 class File(NamedTuple):
@@ -28,6 +36,88 @@ class File(NamedTuple):
     segment: bool = False
 
 
+class FileTable(PathTable[File]):
+    """Files of a closure by their path, in columns.
+
+    `parts` are the paths, and `sources` the URIs that the files are read from. `extents`, `sizes`
+    and `is_segment` are as in `File`.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        sources: Parts,
+        extents: Numbers,
+        sizes: Numbers,
+        is_segment: Numbers,
+    ) -> None:
+        self.parts, self.sources = parts, sources
+        self.extents, self.sizes, self.is_segment = extents, sizes, is_segment
+
+    @classmethod
+    def of(cls, files: Mapping[str, File]) -> FileTable:
+        """Return a mapping as a table, which it may be already."""
+        if isinstance(files, FileTable):
+            return files
+        count, rows = len(files), list(files.values())
+        return cls(
+            Parts(("",), np.zeros(count, np.int64), texts(files)),
+            Parts(("",), np.zeros(count, np.int64), texts(file.uri for file in rows)),
+            np.fromiter((file.extent for file in rows), np.int64, count),
+            np.fromiter((file.size for file in rows), np.int64, count),
+            np.fromiter((file.segment for file in rows), np.bool_, count),
+        )
+
+    @classmethod
+    def joined(cls, tables: Sequence[FileTable]) -> FileTable:
+        """Return the files of all tables, whose paths differ."""
+        return cls(
+            Parts.joined([table.parts for table in tables]),
+            Parts.joined([table.sources for table in tables]),
+            np.concatenate([table.extents for table in tables]),
+            np.concatenate([table.sizes for table in tables]),
+            np.concatenate([table.is_segment for table in tables]),
+        )
+
+    @cached_property
+    def paths(self) -> Texts:
+        return self.parts.texts()
+
+    @property
+    def costs(self) -> Numbers:
+        """About how many bytes the copy of each file moves."""
+        return np.maximum(self.extents, self.sizes)
+
+    def rows(self, chosen: slice) -> Iterator[File]:
+        sources = self.sources._replace(
+            codes=self.sources.codes[chosen], names=self.sources.names[chosen]
+        )
+        for row in zip(
+            sources.texts().to_pylist(),
+            self.extents[chosen].tolist(),
+            self.sizes[chosen].tolist(),
+            self.is_segment[chosen].tolist(),
+            strict=True,
+        ):
+            yield new_row(File, row)
+
+    def row(self, index: int) -> tuple[str, File]:
+        """Return the path and the file of one row."""
+        numbers = int(self.extents[index]), int(self.sizes[index])
+        file = File(self.sources.text(index), *numbers, bool(self.is_segment[index]))
+        return self.parts.text(index), file
+
+    def take(self, rows: Numbers) -> FileTable:
+        """Return some of the files; `rows` are indexes, or a flag for each row."""
+        return FileTable(
+            self.parts.take(rows),
+            self.sources.take(rows),
+            self.extents[rows],
+            self.sizes[rows],
+            self.is_segment[rows],
+        )
+
+
 @dataclass(frozen=True)
 class Closure:
     """The files of a checkpoint by URI, and the URI that each recorded path resolves to.
@@ -37,8 +127,8 @@ class Closure:
     the checkpoint deletes them.
     """
 
-    files: Mapping[str, File]
-    uris: Mapping[str, str]
+    files: FileTable
+    uris: Uris
     parents: frozenset[str]
     plain: frozenset[str]
     directories: frozenset[str]
@@ -51,7 +141,7 @@ class Closure:
     @property
     def bytes(self) -> int:
         """The approximate number of bytes that the files take."""
-        return sum(file.size for file in self.files.values())
+        return sum(self.files.sizes.tolist())  # a sum of numpy's would wrap
 
 
 def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
@@ -59,40 +149,64 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
 
     A file that several handles reference gets the greatest of their extents.
     """
-    uris, plain_name = _Uris(metadata.base_uri, remaps), uri.plain_name
-    files: dict[str, File] = {}
-    parents, not_plain, directories = set(), set(), set()
-    # What the last path began with as recorded, and what that resolves to. Both are the same object
-    # where nothing changes.
-    recorded: Prefix = NO_PREFIX
-    resolved = ""
-    for path, kind, extent, size in metadata.handles.located():
-        if kind == DIRECTORY:
-            directories.add(uris[path])
-            continue
-        if path.startswith(recorded) and plain_name(path, len(recorded)):
-            file_uri = path if recorded is resolved else resolved + path[len(recorded) :]
-        else:
-            file_uri = uris[path]
-            parent = uri.parent(file_uri)
-            parents.add(parent)
-            prefixes = uris.prefixes(path)
-            recorded, resolved = prefixes or (NO_PREFIX, "")
-            if prefixes is None:
-                not_plain.add(parent)
-        file = new_row(File, (file_uri, extent, size, kind == SEGMENT))
-        known = files.setdefault(file_uri, file)
-        if known is not file:
-            files[file_uri] = _merged(known, file)
-    plain = frozenset(parents - not_plain)
-    return Closure(files, uris, frozenset(parents), plain, frozenset(directories))
+    uris, handles = Uris(metadata.base_uri, remaps), metadata.handles
+    rows = handles.named()
+    is_directory = handles.kind[rows] == DIRECTORY
+    directories = {uris[path] for path in _decoded(handles.recorded(rows[is_directory]).unique())}
+    rows = rows[~is_directory]
+    sources, not_plain = _sources(handles.recorded(rows), uris)
+    extents, sizes = handles.extents(rows)
+    is_segment = handles.kind[rows] == SEGMENT
+    files = _distinct(FileTable(sources, sources, extents, sizes, is_segment))
+    used = (sources.prefixes[code] for code in np.unique(sources.codes).tolist())
+    parents = frozenset(prefix[:-1] for prefix in used)
+    plain = parents.difference(not_plain)
+    return Closure(files, uris, parents, plain, frozenset(directories))
 
 
-def _merged(one: File, other: File) -> File:
-    """Return the file that two references of the same URI need together."""
-    extent = max(one.extent, other.extent)
-    size = max(one.size, other.size)
-    return File(one.uri, extent, size, one.segment or other.segment)
+def _decoded(recorded: Texts) -> list[str]:
+    return [mutf8.decode(path) for path in recorded.to_pylist()]
+
+
+def _sources(recorded: Texts, uris: Uris) -> tuple[Parts, set[str]]:
+    """Return the URIs of recorded paths, and the directories in which not all names are plain.
+
+    A path with a plain name is resolved with its directory, any other one by itself.
+    """
+    beginnings, names = split(recorded)
+    shared = beginnings.dictionary_encode()
+    codes = shared.indices.to_numpy(zero_copy_only=False)
+    is_plain = pc.match_substring_regex(names, f"^{uri.PLAIN_NAME}$").to_numpy(zero_copy_only=False)
+    with_plain = set(codes[is_plain].tolist())
+    prefixes = [
+        uris.prefix(mutf8.decode(beginning)) if code in with_plain else None
+        for code, beginning in enumerate(shared.dictionary.to_pylist())
+    ]
+    singles = [uris[path] for path in _decoded(chosen(recorded, ~is_plain))]
+    if singles:
+        names = pc.if_else(pa.array(is_plain), names, _NO_NAME)
+    parts = Parts((), codes, names.cast(pa.large_string()))
+    not_plain = {uri.parent(single) for single in singles}
+    return parts.moved(prefixes, ~is_plain, singles), not_plain
+
+
+def _distinct(files: FileTable) -> FileTable:
+    """Return each file once, where it is first named, with the greatest of its extents."""
+    names = files.parts.names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    keys = names.astype(np.int64) * max(len(files.parts.prefixes), 1) + files.parts.codes
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) == len(keys):
+        return files
+    most = FileTable(files.parts, files.sources, *map(np.copy, _numbers(files)))
+    order = np.sort(first)
+    place = first[which]  # of each row: the first row of the same file
+    for column in _numbers(most):
+        np.maximum.at(column, place, column.copy())
+    return most.take(order)
+
+
+def _numbers(files: FileTable) -> tuple[Numbers, Numbers, Numbers]:
+    return files.extents, files.sizes, files.is_segment
 
 
 def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
@@ -120,42 +234,31 @@ def job_directory(file_uri: str) -> str:
     return uri.parent(file_uri)
 
 
-class _Uris(dict[str, str]):
+class Uris(dict[str, str]):
     """The URI of each recorded path. Most are resolved by directory, of which there are few."""
 
     def __init__(self, base: str, remaps: Sequence[uri.Remap]) -> None:
         super().__init__()
         self._base = base
         self._remaps = remaps
-        self._prefixes: dict[str, tuple[str, str]] = {}
+        self._prefixes: dict[str, str] = {}
 
-    def prefixes(self, path: str) -> tuple[str, str] | None:
-        """Return what a recorded path begins with before its name, and what that resolves to.
+    def prefix(self, recorded: str) -> str:
+        """Return what the URIs of files begin with whose recorded path begins with `recorded`.
 
-        The pair holds for every plain name behind the same beginning. It is the same object twice
-        where nothing changes. Return None if the name is not plain: then more than the beginning
-        may change.
+        It holds for every plain name behind it. With another name more than the beginning may
+        change.
         """
-        recorded = path[: path.rfind("/") + 1]
-        if not uri.plain_name(path, len(recorded)):
-            return None
         known = self._prefixes.get(recorded)
         if known is None:
-            resolved = self._resolve(f"{recorded}x")[:-1]
-            known = (recorded, recorded if resolved == recorded else resolved)
-            self._prefixes[recorded] = known
+            known = self._prefixes[recorded] = self._resolve(f"{recorded}x")[:-1]
         return known
 
     def __missing__(self, path: str) -> str:
-        prefixes = self.prefixes(path)
-        if prefixes is None:
-            file_uri = self._resolve(path)
-        else:
-            recorded, resolved = prefixes
-            if recorded is resolved:
-                return path  # and not stored: most paths are recorded as URIs
-            file_uri = resolved + path[len(recorded) :]
-        self[path] = file_uri
+        recorded = path[: path.rfind("/") + 1]
+        if uri.plain_name(path, len(recorded)):
+            return self.prefix(recorded) + path[len(recorded) :]
+        file_uri = self[path] = self._resolve(path)
         return file_uri
 
     def _resolve(self, path: str) -> str:

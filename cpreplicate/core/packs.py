@@ -6,12 +6,17 @@ path is the logical file id of its segment, so `_metadata` alone records what li
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from cpreplicate.core.closure import File
+import numpy as np
+import pyarrow as pa
+
+from cpreplicate.core.closure import FileTable
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Action, Member
+from cpreplicate.core.plan import Action, Keeps
+from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
+from cpreplicate.core.tables import Texts, rows_of, texts, without
 
 PackMode = Literal["off", "on", "auto"]
 _AUTO_FILES = 1_000  # files to be packed from which `auto` packs
@@ -45,17 +50,17 @@ def is_written(path: str, written: Container[str]) -> bool:
     return path in written or (is_pack(path) and stem_of(path) in written)
 
 
-def extents(members: Iterable[Member]) -> dict[str, int]:
+def extents(members: MemberTable) -> dict[str, int]:
     """Return how long each pack must at least be, by its path."""
-    ends: dict[str, int] = {}
-    for pack, offset, length, _crc32c in members:
-        ends[pack] = max(ends.get(pack, 0), offset + length)
-    return ends
+    ends = np.zeros(len(members.packs), np.int64)
+    np.maximum.at(ends, members.codes, members.ends)
+    used = np.unique(members.codes).tolist()
+    return {members.packs[code]: int(ends[code]) for code in used}
 
 
 def to_pack(
     copies: Iterable[Action],
-    needed: Mapping[str, File],
+    needed: FileTable,
     plain: Container[str],
     packing: Packing,
 ) -> frozenset[str]:
@@ -69,50 +74,42 @@ def to_pack(
         return frozenset()
     new = (action for action in copies if action.target not in plain)
     small = [action.target for action in new if action.bytes < packing.below]
-    chosen = frozenset(target for target in small if not needed[target].segment)
+    merged = needed.paths.filter(pa.array(needed.is_segment)).to_pylist()
+    chosen = frozenset(small).difference(merged)
     return chosen if packing.mode == "on" or len(chosen) >= _AUTO_FILES else frozenset()
 
 
-def to_repack(
-    kept: Mapping[str, Member], lengths: Mapping[str, int], packing: Packing
-) -> frozenset[str]:
+def to_repack(kept: MemberTable, lengths: Mapping[str, int], packing: Packing) -> MemberTable:
     """Return the members that a checkpoint keeps and that move to a new pack.
 
     These are the members of packs of which less than half of the bytes are kept; `lengths` maps a
     pack to its length. With `off` nothing moves.
     """
-    if packing.mode == "off":
-        return frozenset()
-    live: dict[str, int] = {}
-    for member in kept.values():
-        live[member.pack] = live.get(member.pack, 0) + member.length
-    sparse = {pack for pack, count in live.items() if count < _LIVE_SHARE * lengths[pack]}
-    return frozenset(target for target, member in kept.items() if member.pack in sparse)
+    if packing.mode == "off" or not kept:
+        return NO_MEMBERS
+    live = np.zeros(len(kept.packs), np.int64)
+    np.add.at(live, kept.codes, kept.bytes)
+    return kept.take(live[kept.codes] < _LIVE_SHARE * kept.by_pack(lengths, absent=0))
 
 
 def physical_paths(
-    needed: Iterable[str],
-    packed: Container[str],
-    members: Mapping[str, Member],
-    moving: Container[str],
-) -> set[str]:
+    needed: Texts, packed: Collection[str], members: MemberTable, moving: MemberTable
+) -> Texts:
     """Return the paths of the files and packs that a checkpoint needs, but for packs still to come.
 
     `needed` are the logical paths of its files: of these `packed` are copied into new packs,
     `members` lie in packs, and some of them are `moving` to new ones.
     """
-    plain = {path for path in needed if path not in members and path not in packed}
-    return plain.union(member.pack for path, member in members.items() if path not in moving)
+    plain = without(needed, texts(packed), members.paths)
+    kept = members.without(moving)
+    return pa.concat_arrays([plain, texts(kept.used_packs)])
 
 
-def repacks(
-    keeps: Iterable[Action], members: Mapping[str, Member], moving: Container[str]
-) -> tuple[Action, ...]:
+def repacks(keeps: Keeps, moving: MemberTable) -> tuple[Action, ...]:
     """Return the rows of a plan for the members that move to a new pack."""
     return tuple(
         keep._replace(
-            action="repack", reason=f"less than half of {members[keep.target].pack} is still needed"
+            action="repack", reason=f"less than half of {moving[keep.target].pack} is still needed"
         )
-        for keep in keeps
-        if keep.target in moving
+        for keep in keeps.take(rows_of(keeps.files.paths, moving.paths) >= 0)
     )

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 from urllib.parse import unquote
 
+import numpy as np
+import pyarrow.compute as pc
+
 from cpreplicate.core import uri
-from cpreplicate.core.bulk import NO_PREFIX, Prefix
+from cpreplicate.core.closure import FileTable
+from cpreplicate.core.tables import Numbers, Texts, parts_of
 from cpreplicate.errors import Refused
 
-_File = TypeVar("_File")
 METADATA = "_metadata"
 OWN = ".cpreplicate"
 BEFORE_RELOCATE = f"{OWN}/before-relocate"
@@ -77,31 +80,25 @@ class Placement:
             return relative
         return f"{FOREIGN}/{_digest(source)}"
 
-    def place_all(self, files: Mapping[str, _File], plain: Container[str] = ()) -> dict[str, _File]:
+    def place_all(self, files: FileTable, plain: Container[str] = ()) -> FileTable:
         """Return files by their path in the replica, from files by the URI of their source.
 
         `plain` are directories in which all names are plain: all their files stay together in the
         replica. Raises `Refused` if two files would have the same path there.
         """
-        placed: dict[str, _File] = {}
-        # the plain directory of the last file, with its slash, and where it lies in the replica
-        source_prefix: Prefix = NO_PREFIX
-        target_prefix = ""
-        for source, file in files.items():
-            if not source.startswith(source_prefix) or source.find("/", len(source_prefix)) >= 0:
-                source_prefix, target_prefix = self._prefixes(uri.parent(source), plain)
-            name = source[len(source_prefix) :]
-            stays = source_prefix and len(name) <= _LONGEST_NAME and name != METADATA
-            placed[target_prefix + name if stays else self.place(source)] = file
-        if len(placed) < len(files):
+        sources = files.sources
+        prefixes = [
+            self.place(f"{prefix}x")[:-1] if prefix[:-1] in plain else None
+            for prefix in sources.prefixes
+        ]
+        stays = np.array([prefix is not None for prefix in prefixes], np.bool_)
+        is_single = ~stays[sources.codes] | has_special_name(sources.names)
+        singles = sources.take(is_single).texts().to_pylist()
+        parts = sources.moved(prefixes, is_single, map(self.place, singles))
+        placed = FileTable(parts, sources, files.extents, files.sizes, files.is_segment)
+        if pc.count_distinct(placed.paths).as_py() < len(files):
             raise self._collision(files)
         return placed
-
-    def _prefixes(self, directory: str, plain: Container[str]) -> tuple[Prefix, str]:
-        """Return how URIs of a directory's files begin, and how their paths in the replica do."""
-        if directory not in plain:
-            return NO_PREFIX, ""
-        return f"{directory}/", self.place(f"{directory}/x")[:-1]
 
     def _collision(self, files: Iterable[str]) -> Refused:
         """Return the error that names the first two sources with the same path in the replica."""
@@ -121,6 +118,13 @@ class Placement:
         return relative if is_replica_path(relative) else _foreign(source)
 
 
+def has_special_name(names: Texts) -> Numbers:
+    """Return which names change where a plain name would stay."""
+    is_long = pc.greater(pc.binary_length(names), _LONGEST_NAME)
+    special: Numbers = pc.or_(is_long, pc.equal(names, METADATA)).to_numpy(zero_copy_only=False)
+    return special
+
+
 def is_replica_path(relative: str) -> bool:
     """Return whether a file of a closure may lie at a path relative to a replica.
 
@@ -133,6 +137,18 @@ def is_replica_path(relative: str) -> bool:
     if not {"", ".", ".."}.isdisjoint(rest.split("/")) or _hides_a_step(relative):
         return False
     return uri.name(relative) != METADATA and f"/{OWN}" not in relative
+
+
+def are_replica_paths(paths: Texts) -> Numbers:
+    """Return of each path whether `is_replica_path`."""
+    parts = parts_of(paths)
+    allowed = np.array([is_replica_path(f"{prefix}x") for prefix in parts.prefixes], np.bool_)
+    is_plain = pc.match_substring_regex(parts.names, f"^{uri.PLAIN_NAME}$")
+    is_single = ~is_plain.to_numpy(zero_copy_only=False) | has_special_name(parts.names)
+    answers: Numbers = allowed[parts.codes] if len(allowed) else np.zeros(0, np.bool_)
+    singles = parts.take(is_single).texts().to_pylist()
+    answers[is_single] = [is_replica_path(path) for path in singles]
+    return answers
 
 
 def _hides_a_step(path: str) -> bool:

@@ -5,27 +5,19 @@ Pure. A plan is made once, and shown or executed as it is.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
+
+import numpy as np
 
 from cpreplicate.core.bulk import new_row
-from cpreplicate.core.closure import File
+from cpreplicate.core.closure import File, FileTable
+from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable, Vouch, VouchTable
+from cpreplicate.core.tables import Lengths, Numbers, Texts, as_texts, rows_of, texts, without
 
+_EARLIER = "copied by an earlier run"
 Verb = Literal["copy", "keep", "repack", "delete"]
-
-
-class Member(NamedTuple):
-    """Where a packed file lies: the path of its pack in the replica, offset and length in bytes.
-
-    `crc32c` is that of its bytes, None where no manifest or journal names it.
-    """
-
-    pack: str
-    offset: int
-    length: int
-    crc32c: int | None = None
 
 
 class Committed(NamedTuple):
@@ -51,6 +43,58 @@ class Action(NamedTuple):
     reason: str
 
 
+class Keeps(Sequence[Action]):
+    """The rows of a plan for kept files, in columns: bytes of each, and which of the reasons."""
+
+    def __init__(
+        self, files: FileTable, bytes_: Numbers, reasons: Sequence[str], which: Numbers
+    ) -> None:
+        self.files = files
+        self.bytes = bytes_
+        self._reasons, self._which = reasons, which
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of other mutable sequences
+
+    @overload
+    def __getitem__(self, index: int) -> Action: ...
+    @overload
+    def __getitem__(self, index: slice) -> Keeps: ...
+    def __getitem__(self, index: int | slice) -> Action | Keeps:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        return next(iter(self.take(np.array([index % len(self)]))))
+
+    def __iter__(self) -> Iterator[Action]:
+        rows = zip(self.files.items(), self.bytes.tolist(), self._which.tolist(), strict=True)
+        for (target, file), count, which in rows:
+            yield new_row(Action, ("keep", file.uri, target, count, self._reasons[which]))
+
+    def take(self, rows: Numbers) -> Keeps:
+        """Return some of the rows; `rows` are indexes, or a flag for each row."""
+        return Keeps(self.files.take(rows), self.bytes[rows], self._reasons, self._which[rows])
+
+    def without(self, targets: Texts) -> Keeps:
+        """Return the rows but for those with these targets."""
+        return self.take(rows_of(self.files.paths, targets) < 0) if len(targets) else self
+
+    def joined(self, others: Sequence[Action]) -> Keeps:
+        """Return these rows and others of one reason, which are objects."""
+        reason = others[0].reason
+        files = {action.target: File(action.source or "", 0, action.bytes) for action in others}
+        return Keeps(
+            FileTable.joined([self.files, FileTable.of(files)]),
+            np.concatenate([self.bytes, [action.bytes for action in others]]),
+            (*self._reasons, reason),
+            np.concatenate([self._which, np.full(len(others), len(self._reasons))]),
+        )
+
+
 @dataclass(frozen=True)
 class Plan:
     """What has to be done so that `replica` holds `source`.
@@ -70,7 +114,7 @@ class Plan:
     base_checkpoint_id: int | None
     publish: bool
     copies: tuple[Action, ...]
-    keeps: tuple[Action, ...]
+    keeps: Keeps
     deletes: tuple[Action, ...]
     dropped: tuple[str, ...]
     paths: str
@@ -78,9 +122,9 @@ class Plan:
     paths_reason: str
     warnings: tuple[str, ...] = ()
     packed: frozenset[str] = frozenset()
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     repacks: tuple[Action, ...] = ()
-    moving: Mapping[str, Member] = field(default_factory=dict)
+    moving: MemberTable = field(default_factory=lambda: NO_MEMBERS)
 
     @property
     def empty(self) -> bool:
@@ -91,7 +135,7 @@ class Plan:
     @property
     def actions(self) -> tuple[Action, ...]:
         """Every row: copies, then repacks, keeps and deletes."""
-        return self.copies + self.repacks + self.keeps + self.deletes
+        return (*self.copies, *self.repacks, *self.keeps, *self.deletes)
 
 
 class Cap(NamedTuple):
@@ -110,18 +154,9 @@ class Cap(NamedTuple):
 
 def total(actions: Iterable[Action]) -> int:
     """Return the sum of the bytes of some actions."""
+    if isinstance(actions, Keeps):
+        return sum(actions.bytes.tolist())  # a sum of numpy's would wrap
     return sum(action.bytes for action in actions)
-
-
-class Vouch(NamedTuple):
-    """What a manifest or journal records of a file: its length and its CRC32C.
-
-    `written`: cpreplicate wrote the file.
-    """
-
-    length: int
-    crc32c: int | None
-    written: bool
 
 
 class Split(NamedTuple):
@@ -130,8 +165,8 @@ class Split(NamedTuple):
     """
 
     copies: tuple[Action, ...]
-    keeps: tuple[Action, ...]
-    members: Mapping[str, Member]
+    keeps: Keeps
+    members: MemberTable
 
 
 def copies_and_keeps(
@@ -139,7 +174,7 @@ def copies_and_keeps(
     committed: Sequence[Committed],
     present: Mapping[str, int],
     vouched: Mapping[str, Vouch],
-    members: Mapping[str, Member] = MappingProxyType({}),
+    members: Mapping[str, Member] = NO_MEMBERS,
 ) -> Split:
     """Split the closure into the files that must be copied and those that the replica has.
 
@@ -148,31 +183,44 @@ def copies_and_keeps(
     may be damaged, or of another program. `members` are the packed files of which the same holds
     for their packs.
     """
-    holder = {target: checkpoint.name for checkpoint in committed for target in checkpoint.files}
-    for checkpoint in committed:
-        holder.update(dict.fromkeys(checkpoint.members, checkpoint.name))
-    copies, keeps, kept_members = [], [], {}
-    for target, (source, extent, size, is_segment) in needed.items():
-        length, vouch = present.get(target), vouched.get(target)
-        if vouch is not None and vouch.crc32c is not None and length == vouch.length >= extent:
-            shared = f"shared with {holder[target]}" if target in holder else None
-            reason = shared or "copied by an earlier run"
-            keeps.append(new_row(Action, ("keep", source, target, length, reason)))
-        elif (
-            not is_segment  # a segment of a segment cannot be spelled
-            and (member := members.get(target)) is not None
-            and member.length >= extent
-        ):
-            shared = f"shared with {holder[target]}" if target in holder else None
-            reason = shared or "copied by an earlier run"
-            kept_members[target] = member
-            keeps.append(new_row(Action, ("keep", source, target, member.length, reason)))
-        else:
-            is_new = length is None and target not in holder
-            reason = "new" if is_new else _why_again(length, vouch)
-            cost = size if size > extent else extent
-            copies.append(new_row(Action, ("copy", source, target, cost, reason)))
-    return Split(tuple(copies), tuple(keeps), kept_members)
+    files, packed = FileTable.of(needed), MemberTable.of(members)
+    lengths = Lengths.of(present).at(files.paths)
+    vouches = VouchTable.of(vouched).at(files.paths)
+    is_whole = (vouches.crcs >= 0) & (lengths == vouches.bytes) & (lengths >= files.extents)
+    member = rows_of(files.paths, packed.paths)
+    # a segment of a segment cannot be spelled
+    is_member = (member >= 0) & ~is_whole & ~files.is_segment
+    is_member[is_member] = packed.bytes[member[is_member]] >= files.extents[is_member]
+    is_kept = is_whole | is_member
+    kept_members = packed.take(member[is_member])
+    costs = lengths.copy()
+    costs[is_member] = kept_members.bytes
+    which = _holders(files.paths, committed)
+    reasons = (_EARLIER, *(f"shared with {checkpoint.name}" for checkpoint in committed))
+    keeps = Keeps(files.take(is_kept), costs[is_kept], reasons, which[is_kept])
+    lacking = files.take(~is_kept)
+    copies = (
+        new_row(Action, ("copy", file.uri, target, cost, _why(length, vouch, bool(holder))))
+        for (target, file), cost, length, vouch, holder in zip(
+            lacking.items(),
+            lacking.costs.tolist(),
+            lengths[~is_kept].tolist(),
+            vouches.take(~is_kept).values(),
+            which[~is_kept].tolist(),
+            strict=True,
+        )
+    )
+    return Split(tuple(copies), keeps, kept_members)
+
+
+def _holders(paths: Texts, committed: Sequence[Committed]) -> Numbers:
+    """Return which checkpoint holds each path, counted from 1: 0 where none does."""
+    which = np.zeros(len(paths), np.int64)
+    for number, checkpoint in enumerate(committed, start=1):
+        for held in (Lengths.of(checkpoint.files), MemberTable.of(checkpoint.members)):
+            if held:
+                which[rows_of(paths, held.paths) >= 0] = number
+    return which
 
 
 def dropped(
@@ -205,15 +253,16 @@ def deletes(
         return ()
     replaced_names = {checkpoint.name for checkpoint in replaced}
     remaining = [checkpoint for checkpoint in committed if checkpoint.name not in replaced_names]
-    kept = set(needed).union(*(checkpoint.files for checkpoint in remaining))
+    kept = [as_texts(needed), *(Lengths.of(checkpoint.files).paths for checkpoint in remaining)]
     holders: dict[str, list[str]] = {}
     for checkpoint in replaced:
-        for target in checkpoint.files:
-            if target not in kept and (written is None or target in written):
+        for target in without(Lengths.of(checkpoint.files).paths, *kept).to_pylist():
+            if written is None or target in written:
                 holders.setdefault(target, []).append(checkpoint.name)
+    lengths = Lengths.of(present).at(texts(holders), absent=0).tolist()
     return tuple(
-        Action("delete", None, target, present.get(target, 0), _only_for(names))
-        for target, names in holders.items()
+        Action("delete", None, target, length, _only_for(names))
+        for (target, names), length in zip(holders.items(), lengths, strict=True)
     )
 
 
@@ -221,10 +270,11 @@ def _only_for(names: Sequence[str]) -> str:
     return f"only {' and '.join(names)} needed it"
 
 
-def _why_again(length: int | None, vouch: Vouch | None) -> str:
-    if length is None:
-        return "missing in the replica"
-    if vouch is None or vouch.crc32c is None:
+def _why(length: int, vouch: Vouch, is_held: bool) -> str:
+    """Return why a file is copied that has `length` bytes in the replica, -1 if it is not there."""
+    if length < 0:
+        return "missing in the replica" if is_held else "new"
+    if vouch.crc32c is None:
         return "what is there is not recorded by cpreplicate"
     if length == vouch.length:
         return "longer at source: a merged file grew"

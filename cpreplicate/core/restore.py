@@ -12,9 +12,10 @@ from typing import Literal, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.metadata import Absolute, Handle, Metadata, PathRewriter, Relative
-from cpreplicate.core.metadata.rewrite import Segment, Spelling
-from cpreplicate.core.placement import Layout
-from cpreplicate.core.plan import Member
+from cpreplicate.core.metadata.rewrite import Moves, Segment, Spelling
+from cpreplicate.core.placement import Layout, Placement, has_special_name
+from cpreplicate.core.recorded import Member, MemberTable
+from cpreplicate.core.tables import Numbers, Texts, parts_of, rows_of
 
 PathsMode = Literal["auto", "relative", "absolute"]
 _FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which has no NO_CLAIM
@@ -79,7 +80,7 @@ def _has_segments(metadata: Metadata, closure: Closure) -> bool:
     """Return whether a checkpoint references merged segments or their directories."""
     if not metadata.file_merging:
         return False
-    return bool(closure.directories) or any(file.segment for file in closure.files.values())
+    return bool(closure.directories) or bool(closure.files.is_segment.any())
 
 
 def warnings(metadata: Metadata, chosen: Paths, has_packs: bool = False) -> tuple[str, ...]:
@@ -147,6 +148,32 @@ def path_rewriter(
         return _unless_same(handle, relative_to(placement.name, target))
 
     return rewrite_path
+
+
+def moves(
+    closure: Closure, placement: Placement, replica: str, mode: str, members: MemberTable
+) -> Moves:
+    """Return how `path_rewriter` spells most handles: those of plain names in plain directories.
+
+    Each file of such a directory keeps its name in the replica.
+    """
+    files = closure.files
+    merged = placement.place_all(files.take(files.is_segment)).paths
+
+    def place(recorded: str) -> str | None:
+        prefix = closure.uris.prefix(recorded)
+        return placement.place(f"{prefix}x")[:-1] if prefix[:-1] in closure.plain else None
+
+    def spell(prefix: str) -> Absolute | Relative:
+        if mode == "absolute":
+            return Absolute(uri.join(replica, prefix))
+        return Relative(relative_to(placement.name, f"{prefix}x")[:-1])
+
+    def are_single(places: Texts) -> Numbers:
+        single: Numbers = has_special_name(parts_of(places).names)
+        return single | (rows_of(places, members.paths) >= 0) | (rows_of(places, merged) >= 0)
+
+    return Moves(place, spell, are_single)
 
 
 def relative_to(checkpoint: str, target: str) -> str:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from cpreplicate.errors import Refused, UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-# matches a file name that `resolve` leaves as it is in any directory, and that percent-decoding
-# leaves as it is too
-plain_name = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
+# A file name that `resolve` leaves as it is in any directory, and that percent-decoding leaves as
+# it is too. Without backtracking, so that RE2 reads it alike.
+PLAIN_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
+plain_name = re.compile(PLAIN_NAME).fullmatch
 _REPEATED_SLASH = re.compile(r"/{2,}")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim removes
 

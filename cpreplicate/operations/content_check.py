@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.plan import Action, Member, Plan, Vouch, total
+from cpreplicate.core.plan import Action, Plan, total
+from cpreplicate.core.recorded import Member, MemberTable, Vouch
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.replica import Replica
@@ -29,7 +30,8 @@ def damaged(
 
     Raises `CopyFailed` if one cannot be read.
     """
-    kept, members = (*plan.keeps, *plan.repacks), {**plan.members, **plan.moving}
+    kept = (*plan.keeps, *plan.repacks)
+    members = MemberTable.merged([plan.members, plan.moving])
     if not kept:
         return frozenset()
     notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
@@ -81,7 +83,12 @@ class Compared(NamedTuple):
 
 
 def keeping_what_is_equal(
-    plan: Plan, replica: Replica, written: set[str], runner: Runner, sides: Sides, notify: Notify
+    plan: Plan,
+    replica: Replica,
+    written: Container[str],
+    runner: Runner,
+    sides: Sides,
+    notify: Notify,
 ) -> Compared:
     """Return the plan that keeps the files of an adopted directory that equal the source's.
 
@@ -126,11 +133,11 @@ def keeping_what_is_equal(
 
 def _keeping(plan: Plan, others: list[Action]) -> Plan:
     kept = {action.target for action in others}
-    keeps = tuple(action._replace(action="keep", reason=EQUAL) for action in others)
+    keeps = [action._replace(action="keep", reason=EQUAL) for action in others]
     return replace(
         plan,
         copies=tuple(action for action in plan.copies if action.target not in kept),
-        keeps=plan.keeps + keeps,
+        keeps=plan.keeps.joined(keeps) if keeps else plan.keeps,
     )
 
 

@@ -11,7 +11,8 @@ from typing import NamedTuple, NoReturn
 
 from cpreplicate.core import packs, uri
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Member, Plan, total
+from cpreplicate.core.plan import Plan, total
+from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
 from cpreplicate.errors import CopyFailed, SourceMovedOn
 from cpreplicate.operations import incomplete
 from cpreplicate.operations.deletion import some
@@ -48,12 +49,12 @@ class Written(NamedTuple):
     """
 
     files: Mapping[str, Outcome]
-    members: Mapping[str, Member]
+    members: MemberTable
     packs: Mapping[str, int]
     unused_packs: tuple[str, ...]
 
 
-NOTHING = Written({}, {}, {}, ())
+NOTHING = Written({}, NO_MEMBERS, {}, ())
 
 
 def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
@@ -84,9 +85,9 @@ def _as_written(
     """Return what was copied, after it was found at the target with the lengths written."""
     plain = [outcome for outcome in outcomes if outcome.pack is None]
     files = _as_they_lie(plan, run.source_state, run.replica, plain)
-    members = dict(_members(outcomes, run.replica))
+    members = MemberTable.of(dict(_members(outcomes, run.replica)))
     if not members:
-        return Written(files, {}, {}, ())
+        return Written(files, NO_MEMBERS, {}, ())
     lengths, unused = _packs_as_they_lie(members, run.replica, journal.pack_stem)
     return Written(files, members, lengths, unused)
 
@@ -159,14 +160,14 @@ def _members(outcomes: Iterable[Outcome], replica: Replica) -> Iterator[tuple[st
 
 
 def _packs_as_they_lie(
-    members: Mapping[str, Member], replica: Replica, pack_stem: str
+    members: MemberTable, replica: Replica, pack_stem: str
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Return the length of each pack of these members, and the packs of the run without members.
 
     Raises `CopyFailed` if a pack does not end where its last member ends.
     """
     present = replica.present([PACKED])
-    lengths = packs.extents(members.values())
+    lengths = packs.extents(members)
     wrong = [
         f"{replica.uri_of(pack)} has {present.get(pack)} bytes after {length} were written"
         for pack, length in lengths.items()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core import estimate, packs, uri
-from cpreplicate.core.closure import File
+from cpreplicate.core.closure import FileTable
 from cpreplicate.core.estimate import Bounds, CallCosts, Learned, Rates, Took, Work
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.plan import Plan, total
@@ -174,7 +174,7 @@ def _calls(location: str, work: Work, costs: CallCosts, seconds: float) -> int |
     return estimate.calls(work, costs, seconds) if has_namenode else None
 
 
-def _packable(plan: Plan, needed: Mapping[str, File], request: SyncRequest) -> frozenset[str]:
+def _packable(plan: Plan, needed: FileTable, request: SyncRequest) -> frozenset[str]:
     """Return what the plan packs, or would pack with `--pack on`."""
     if plan.packed:
         return plan.packed

@@ -11,7 +11,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, closure, foreign_groups
 from cpreplicate.core.metadata import Handle, Metadata
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Member
+from cpreplicate.core.recorded import Member
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of
 from cpreplicate.storage import Side
 

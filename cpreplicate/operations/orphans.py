@@ -5,9 +5,12 @@ Nothing is changed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+
+import numpy as np
+import pyarrow as pa
 
 from cpreplicate.core import uri
 from cpreplicate.core.packs import is_written
@@ -21,6 +24,7 @@ from cpreplicate.core.placement import (
     is_replica_path,
 )
 from cpreplicate.core.plan import Action
+from cpreplicate.core.tables import Texts, chosen, prefixed, rows_of, texts, texts_among
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.operations.deletion import refuse_links, some
 from cpreplicate.protocol import json_files, lease, manifest, ownership, replica_state
@@ -30,6 +34,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
+from cpreplicate.storage.base import Listing
 
 TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
@@ -61,9 +66,14 @@ class Found:
 
 @dataclass
 class _Tree:
-    """The files and directories under a replica, by their path in it. Links are neither."""
+    """The files and directories under a replica, by their path in it. Links are neither.
+
+    `files` are those that no committed checkpoint needs, and `needed` the others, which may be
+    many: a column for each directory that has some.
+    """
 
     files: dict[str, FileStatus] = field(default_factory=dict)
+    needed: dict[str, Texts] = field(default_factory=dict)
     directories: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
 
@@ -75,22 +85,22 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     checkpoints need, or that nobody else writes here.
     """
     names = (*(checkpoint.name for checkpoint in state.committed), *state.adopted)
-    needed = _needed(replica, state)
-    tree = _tree(replica)
+    tree = _tree(replica, _needed(replica, state))
     vouched = Vouched(replica, state)
     written = vouched.written
-    refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
-    orphans = _orphans(tree, needed, lambda path: why_orphan(path, names, written), before)
+    refuse_newer(replica, state, _unrecorded(tree, written), tree)
+    orphans = _orphans(tree, lambda path: why_orphan(path, names, written), before)
     gone, recorded = {orphan.target for orphan in orphans}, vouched.left_over(names)
-    unneeded = {path for path in tree.files.keys() - needed if is_written(path, recorded)}
-    left = (recorded & tree.files.keys() | unneeded) - gone
+    unneeded = {path for path in tree.files if is_written(path, recorded)}
+    left = unneeded.union(*_of_these(recorded, tree.needed.values())) - gone
     orphans += _journals_that_are_over(vouched.journals, left, tree, before)
     for path in tree.files:
-        is_ours = path in needed or is_written(path, written) or _is_known(path, names)
+        is_ours = is_written(path, written) or _is_known(path, names)
         if not is_ours and path not in tree.left:
             tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)
+    files_of_replica += sum(map(len, tree.needed.values()))
     return Found(
         names,
         files_of_replica,
@@ -99,6 +109,14 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
         tree.left,
         tuple(_emptied(tree, {orphan.target for orphan in orphans}, trash)),
     )
+
+
+def _of_these(paths: Collection[str], columns: Iterable[Texts]) -> Iterator[list[str]]:
+    """Yield those of some paths that are in a column, for each column."""
+    if paths:
+        asked = texts(paths)
+        for column in columns:
+            yield chosen(asked, rows_of(asked, column) >= 0).to_pylist()
 
 
 def examine(replica: Replica, is_alone: bool = False) -> State:
@@ -125,9 +143,8 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
 
 def refuse_newer_files(replica: Replica, state: State) -> None:
     """Raise `Refused` if there are unrecorded files that are newer than the newest checkpoint."""
-    tree, written = _tree(replica), Vouched(replica, state).written
-    needed = {path for checkpoint in state.committed for path in checkpoint.files}
-    refuse_newer(replica, state, _unrecorded(tree, needed, written), tree)
+    tree, written = _tree(replica, _referenced(state)), Vouched(replica, state).written
+    refuse_newer(replica, state, _unrecorded(tree, written), tree)
 
 
 def refuse_unrecorded_files(replica: Replica, state: State) -> None:
@@ -138,20 +155,18 @@ def refuse_unrecorded_files(replica: Replica, state: State) -> None:
     if state.marker is not None and state.marker.adopted:
         refuse_newer_files(replica, state)
         return
-    tree, written = _tree(replica), Vouched(replica, state).written
-    needed = {path for checkpoint in state.committed for path in checkpoint.files}
-    unrecorded = _unrecorded(tree, needed, written)
+    tree, written = _tree(replica, _referenced(state)), Vouched(replica, state).written
+    unrecorded = _unrecorded(tree, written)
     if unrecorded:
         raise Refused(_of_others(replica, unrecorded))
 
 
-def _unrecorded(tree: _Tree, needed: set[str], written: set[str]) -> list[str]:
+def _unrecorded(tree: _Tree, written: Container[str]) -> list[str]:
     """Return the files of checkpoints that are neither needed nor recorded as written."""
     return [
         path
         for path in tree.files
-        if path not in needed
-        and not is_written(path, written)
+        if not is_written(path, written)
         and is_replica_path(path)
         and not uri.name(path).startswith(TEMPORARY)
     ]
@@ -174,13 +189,11 @@ def _of_others(replica: Replica, paths: list[str]) -> str:
     )
 
 
-def _orphans(
-    tree: _Tree, needed: set[str], why: Callable[[str], str | None], before: float
-) -> list[Action]:
+def _orphans(tree: _Tree, why: Callable[[str], str | None], before: float) -> list[Action]:
     """Return the old files that are not needed. Add younger ones to `tree.left`, with a reason."""
     orphans = []
     for path, status in tree.files.items():
-        reason = None if path in needed else why(path)
+        reason = why(path)
         if reason is not None and _is_older(path, status, before):
             orphans.append(Action("delete", None, path, status.length, reason))
         elif reason is not None:
@@ -206,8 +219,13 @@ def _journals_that_are_over(
     return over
 
 
-def _needed(replica: Replica, state: State) -> set[str]:
-    needed: set[str] = set()
+def _referenced(state: State) -> Texts:
+    """Return the paths of the files that the committed checkpoints reference."""
+    columns = [checkpoint.files.paths for checkpoint in state.committed]
+    return pa.concat_arrays([texts(()), *columns])
+
+
+def _needed(replica: Replica, state: State) -> Texts:
     for committed in state.committed:
         if committed.outside:
             raise Refused(
@@ -216,8 +234,8 @@ def _needed(replica: Replica, state: State) -> set[str]:
                 " Nothing was removed. `cpreplicate relocate` rewrites the paths of a replica that"
                 " was moved"
             )
-        needed.update(committed.files)
-    if not needed:
+    needed = _referenced(state)
+    if not len(needed):
         raise Refused(
             f"{replica.root}: no committed checkpoint references any file, so all would be orphans."
             " Nothing was removed. If the replica is of no use, delete it by hand"
@@ -225,28 +243,43 @@ def _needed(replica: Replica, state: State) -> set[str]:
     return needed
 
 
-def _tree(replica: Replica) -> _Tree:
+def _tree(replica: Replica, needed: Texts) -> _Tree:
     tree = _Tree()
-    _walk(replica, "", tree)
+    _walk(replica, "", tree, needed)
     refuse_links(tree.directories, replica)
     return tree
 
 
-def _walk(replica: Replica, directory: str, tree: _Tree) -> None:
-    for child in replica.storage.list(replica.uri_of(directory) if directory else replica.root):
-        path = f"{directory}/{child.name}" if directory else child.name
+def _walk(replica: Replica, directory: str, tree: _Tree, needed: Texts) -> None:
+    prefix = f"{directory}/" if directory else ""
+    listed = replica.storage.listing(replica.uri_of(directory) if directory else replica.root)
+    _add_files(listed, prefix, tree, needed)
+    for child in listed.others:
+        path = f"{prefix}{child.name}"
         if child.is_link:
             tree.left[path] = "a symbolic link"
         elif not child.is_directory:
             tree.files[path] = child
         elif path in (*_LAID_OUT, OWN) or CHECKPOINT_NAME.fullmatch(path) or directory:
             tree.directories.append(path)
-            _walk(replica, path, tree)
+            _walk(replica, path, tree, needed)
         else:
             tree.left[path] = _NOT_OURS
 
 
-def why_orphan(path: str, committed: tuple[str, ...], written: set[str]) -> str | None:
+def _add_files(listed: Listing, prefix: str, tree: _Tree, needed: Texts) -> None:
+    names, is_text = texts_among(listed.names)
+    paths = prefixed(prefix, names)
+    is_needed = np.zeros(len(is_text), np.bool_)
+    is_needed[is_text] = rows_of(paths, needed) >= 0
+    if is_needed.any():
+        tree.needed[prefix] = chosen(paths, is_needed[is_text])
+    for row in np.flatnonzero(~is_needed).tolist():
+        status = listed.status(row)
+        tree.files[f"{prefix}{status.name}"] = status
+
+
+def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -> str | None:
     """Return why an unreferenced file may be removed, or None if no sweep removes it."""
     directory, _, name = path.rpartition("/")
     if directory.startswith(TRASH):
@@ -311,7 +344,7 @@ def _emptied(tree: _Tree, orphans: set[str], trash: tuple[Action, ...]) -> Itera
     """
     gone = orphans.union(action.target for action in trash)
     filled = {"", *_LAID_OUT, OWN}
-    for path in (*tree.files, *tree.left):
+    for path in (*tree.files, *tree.left, *tree.needed):
         directory = path.rpartition("/")[0] if path not in gone else ""
         while directory not in filled:
             filled.add(directory)

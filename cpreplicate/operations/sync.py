@@ -6,19 +6,22 @@ The steps are those of the commit protocol in `docs/architecture.md`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from cpreplicate.core import restore, uri
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Plan, Vouch, total
+from cpreplicate.core.plan import Plan, total
+from cpreplicate.core.recorded import MemberTable, Vouch, VouchTable
 from cpreplicate.core.restore import Restore
+from cpreplicate.core.tables import Lengths, Texts, rows_of, texts, without
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.operations import content_check, deletion, estimating
-from cpreplicate.operations.content_check import Compared
 from cpreplicate.operations.copying import Run, Written, copy_missing, refuse_incomplete
 from cpreplicate.operations.deletion import some
 from cpreplicate.operations.estimating import Estimates
@@ -202,6 +205,8 @@ def _capped(report: Report, state: State, request: SyncRequest) -> Report:
     copied again.
     """
     plan = report.plan
+    if request.max_delete is None:
+        return report
     members: dict[str, set[str]] = {}
     for committed in state.committed:
         for path, member in committed.members.items():
@@ -211,7 +216,7 @@ def _capped(report: Report, state: State, request: SyncRequest) -> Report:
     needed = {action.target for action in (*plan.copies, *plan.repacks, *plan.keeps)}
     gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
     deletes = sum(map(len, gone))
-    if request.max_delete is not None and not request.max_delete.allows(deletes, count):
+    if not request.max_delete.allows(deletes, count):
         raise TooManyDeletes(
             f"{deletes} of the {count} files of {plan.replica} would be deleted, but"
             f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
@@ -288,7 +293,7 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
         stack.enter_context(journal.writing())
         early = _commit(plan, run, stack) if _is_known_before_copies(plan) else None
         written = copy_missing(plan, run, journal)
-        plan = replace(plan, members={**plan.members, **written.members})
+        plan = replace(plan, members=MemberTable.merged([plan.members, written.members]))
         commit = early or _commit(plan, run, stack)
         digest = commit.digest if commit is not None else run.state.committed[0].metadata
         listed = _manifest(plan, run, written, digest, files)
@@ -344,7 +349,7 @@ def _changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
         yield journal.pack_stem
 
 
-def _compare_content(plan: Plan, run: Run) -> Compared:
+def _compare_content(plan: Plan, run: Run) -> tuple[Plan, VouchTable]:
     """Read the kept files whose content must be compared before anything is copied.
 
     Returns the plan that follows from it, and what is vouched for.
@@ -354,12 +359,13 @@ def _compare_content(plan: Plan, run: Run) -> Compared:
         damaged = content_check.damaged(plan, run.replica, files, run.runner, run.notify)
         plan = _copying_again(plan, damaged, run) if damaged else plan
     if not is_adopted(run.state, run.request):
-        return Compared(plan, files)
+        return plan, files
     written = run.vouched.written
     compared = content_check.keeping_what_is_equal(
         plan, run.replica, written, run.runner, run.request.sides, run.notify
     )
-    return Compared(compared.plan, {**files, **compared.vouched})
+    vouched = VouchTable.merged([files, VouchTable.of(compared.vouched)])
+    return compared.plan, vouched
 
 
 def _copying_again(plan: Plan, damaged: frozenset[str], run: Run) -> Plan:
@@ -379,29 +385,41 @@ def publish(plan: Plan, run: Run, commit: Publication) -> None:
 
 
 def _manifest(
-    plan: Plan, run: Run, written: Written, digest: Digest, files: Mapping[str, Vouch]
+    plan: Plan, run: Run, written: Written, digest: Digest, files: VouchTable
 ) -> manifest.Manifest:
-    needed, entries = run.source_state.needed, {}
-    for action in (*plan.copies, *plan.keeps):
-        if action.target in plan.members:
-            continue
-        outcome = written.files.get(uri.join(plan.replica, action.target))
-        recorded = files[action.target] if outcome is None else (outcome.bytes, outcome.crc32c)
-        entries[action.target] = manifest.Entry(needed[action.target].extent, *recorded)
-    for pack, length in {**_lengths_of_kept_packs(plan, run, files), **written.packs}.items():
-        entries[pack] = manifest.Entry(length, length, None)
+    keeps = plan.keeps.without(plan.members.paths).files
+    copied = _as_written(plan, written)
+    packs = {**_lengths_of_kept_packs(plan, run, files), **written.packs}
+    whole = {pack: Vouch(length, None, True) for pack, length in packs.items()}
+    tables = [files.at(keeps.paths), VouchTable.of(copied), VouchTable.of(whole)]
+    needed = run.source_state.needed
+    extents = [
+        keeps.extents,
+        Lengths(needed.paths, needed.extents).at(tables[1].paths),
+        tables[2].bytes,
+    ]
+    entries = manifest.EntryTable(VouchTable.merged(tables), np.concatenate(extents))
     return manifest.Manifest(plan.checkpoint_id, digest, entries, plan.members)
 
 
-def _lengths_of_kept_packs(plan: Plan, run: Run, files: Mapping[str, Vouch]) -> dict[str, int]:
+def _as_written(plan: Plan, written: Written) -> dict[str, Vouch]:
+    """Return what was copied, but for members of packs."""
+    copied: dict[str, Vouch] = {}
+    for target in without(texts(row.target for row in plan.copies), plan.members.paths).to_pylist():
+        outcome = written.files[uri.join(plan.replica, target)]
+        copied[target] = Vouch(outcome.bytes, outcome.crc32c, True)
+    return copied
+
+
+def _lengths_of_kept_packs(plan: Plan, run: Run, files: VouchTable) -> dict[str, int]:
     """Return the length of each pack that had members before: as recorded, else as it lies."""
-    kept = {
-        plan.members[action.target].pack for action in plan.keeps if action.target in plan.members
-    }
-    if kept <= files.keys():
-        return {pack: files[pack].length for pack in kept}
+    is_kept = rows_of(plan.members.paths, plan.keeps.files.paths) >= 0
+    packs = plan.members.take(is_kept).used_packs
+    recorded = files.at(texts(packs)).bytes
+    if (recorded >= 0).all():
+        return dict(zip(packs, recorded.tolist(), strict=True))
     present = run.replica.present([PACKED])
-    return {pack: present[pack] for pack in kept}
+    return {pack: present[pack] for pack in packs}
 
 
 def _clean_up(
@@ -454,18 +472,16 @@ def _left_over(plan: Plan, run: Run) -> set[str]:
     These are left by runs that died.
     """
     left = run.vouched.left_over(_kept_beside(plan, run))
-    return left.difference(_named_paths(plan))
+    return set(without(texts(left), *_named_paths(plan)).to_pylist()) if left else left
 
 
-def _named_paths(plan: Plan) -> Iterator[str]:
+def _named_paths(plan: Plan) -> Iterator[Texts]:
     """Yield the paths of the files that the plan copies, keeps and deletes, and of kept packs."""
-    for action in (*plan.copies, *plan.keeps):
-        if action.target not in plan.packed and action.target not in plan.members:
-            yield action.target
-    for member in plan.members.values():
-        yield member.pack
-    for action in plan.deletes:
-        yield action.target
+    plain = (action.target for action in plan.copies if action.target not in plan.packed)
+    yield without(texts(plain), plan.members.paths)
+    yield plan.keeps.without(plan.members.paths).files.paths
+    yield texts(plan.members.used_packs)
+    yield texts(action.target for action in plan.deletes)
 
 
 def _kept_beside(plan: Plan, run: Run) -> list[str]:
@@ -501,9 +517,12 @@ def _names_left_over(plan: Plan, run: Run, listed: manifest.Manifest) -> bool:
     """Return whether there are files of runs that died which no manifest names."""
     left = _left_over(plan, run)
     manifests = [run.vouched.manifests.get(name) for name in _kept_beside(plan, run)]
-    known = set(listed.entries).union(*(kept.entries for kept in manifests if kept is not None))
-    present = run.replica.present(uri.directories(left))
-    return any(is_written(path, left) and path not in known for path in present)
+    if not left:
+        return False
+    known = [listed, *(kept for kept in manifests if kept is not None)]
+    present = run.replica.present(uri.directories(left)).paths
+    unknown = without(present, *(one.entries.paths for one in known)).to_pylist()
+    return any(is_written(path, left) for path in unknown)
 
 
 def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]:

@@ -9,15 +9,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from cpreplicate.core import packs, restore, uri
-from cpreplicate.core.closure import Closure, File, closure
+from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.placement import METADATA, Placement
-from cpreplicate.core.plan import Cap, Member, Plan, copies_and_keeps, deletes, dropped
+from cpreplicate.core.plan import Action, Cap, Committed, Plan, copies_and_keeps, deletes, dropped
+from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
 from cpreplicate.core.restore import PathsMode
+from cpreplicate.core.tables import Lengths, chosen, directories, rows_of, texts
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.operations import incomplete
 from cpreplicate.operations.deletion import refuse_links
@@ -75,7 +76,7 @@ class SourceState:
     file: MetadataFile
     closure: Closure
     placement: Placement
-    needed: Mapping[str, File]
+    needed: FileTable
 
 
 def make_plan(
@@ -94,19 +95,17 @@ def make_plan(
         seal.refuse_sealed(replica)
     _refuse_to_go_back(state.committed, source_state, replica, request)
     _refuse_outside(state.committed, replica)
-    directories = _directories(source_state, state.committed, vouched)
-    refuse_links(directories, replica)
+    places = _directories(source_state, state.committed, vouched)
+    refuse_links(places, replica)
     committed = [checkpoint.as_committed() for checkpoint in state.committed]
-    present = replica.present(directories)
+    present = replica.present(places)
     members = vouched.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, vouched.files, members)
     packing = _packing(source_state, request)
-    plain = (vouched.files.keys() & present.keys()).union(
-        *(checkpoint.files for checkpoint in committed)
-    )
+    plain = _had_as_files(split.copies, committed, present, vouched)
     packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
     moving = packs.to_repack(split.members, present, packing)
-    kept_members = {path: split.members[path] for path in split.members.keys() - moving}
+    kept_members = split.members.without(moving)
     has_packs = bool(packed or split.members)
     metadata, name = source_state.file.metadata, source_state.placement.name
     paths = restore.choose(metadata, source_state.closure, request.paths, has_packs)
@@ -116,7 +115,7 @@ def make_plan(
     to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep)
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     written = vouched.written if is_adopted(state, request) else None
-    needed = packs.physical_paths(source_state.needed, packed, split.members, moving)
+    needed = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
@@ -125,7 +124,7 @@ def make_plan(
         base_checkpoint_id=committed[0].checkpoint_id if committed else None,
         publish=publish,
         copies=split.copies,
-        keeps=tuple(action for action in split.keeps if action.target not in moving),
+        keeps=split.keeps.without(moving.paths),
         deletes=deletes(committed, [*to_drop, *replaced], needed, present, written),
         dropped=tuple(checkpoint.name for checkpoint in to_drop),
         paths=paths.mode,
@@ -134,9 +133,25 @@ def make_plan(
         warnings=restore.warnings(metadata, paths, has_packs),
         packed=packed,
         members=kept_members,
-        repacks=packs.repacks(split.keeps, split.members, moving),
-        moving={path: split.members[path] for path in moving},
+        repacks=packs.repacks(split.keeps, moving),
+        moving=moving,
     )
+
+
+def _had_as_files(
+    copies: Sequence[Action],
+    committed: Sequence[Committed],
+    present: Mapping[str, int],
+    vouched: Vouched,
+) -> frozenset[str]:
+    """Return the targets of copies that the replica has, or should have, as files of their own."""
+    targets = texts(action.target for action in copies)
+    files = [Lengths.of(checkpoint.files).paths for checkpoint in committed]
+    is_there = rows_of(targets, Lengths.of(present).paths) >= 0
+    is_there &= rows_of(targets, vouched.files.paths) >= 0
+    for paths in files:
+        is_there |= rows_of(targets, paths) >= 0
+    return frozenset(chosen(targets, is_there).to_pylist())
 
 
 def _packing(source_state: SourceState, request: SyncRequest) -> Packing:
@@ -161,9 +176,9 @@ def _directories(
     source_state: SourceState, committed: Sequence[CommittedCheckpoint], vouched: Vouched
 ) -> set[str]:
     """Return the directories in which files are needed, referenced, or may have been left."""
-    of_checkpoints = (uri.directories(checkpoint.files) for checkpoint in committed)
+    of_checkpoints = (directories(checkpoint.files.paths) for checkpoint in committed)
     of_journals = (uri.directories(part.paths) for part in vouched.journals)
-    return uri.directories(source_state.needed).union(*of_checkpoints, *of_journals)
+    return directories(source_state.needed.paths).union(*of_checkpoints, *of_journals)
 
 
 def is_adopted(state: State, request: SyncRequest) -> bool:
@@ -317,7 +332,7 @@ def _is_published(
     replica: Replica,
     state: State,
     mode: str,
-    members: Mapping[str, Member],
+    members: MemberTable,
 ) -> bool:
     """Return whether the checkpoint is committed, with just these bytes, and is the newest."""
     if not state.committed or state.committed[0].name != source_state.placement.name:
@@ -330,12 +345,11 @@ def copies(
     plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken, pack_stem: str
 ) -> Copies:
     """Return the copies of a plan as tasks for a runner; paths of packs begin with `pack_stem`."""
-    copied = {action.target for action in plan.copies}
-    targets = [target for target in source_state.needed if target in copied]
-    files = [file for target, file in source_state.needed.items() if target in copied]
+    is_copied = rows_of(source_state.needed.paths, texts(row.target for row in plan.copies)) >= 0
+    files = source_state.needed.take(is_copied)
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
     root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)
-    return Copies(Planned(origin, root, files, targets, token, stem, plan.packed))
+    return Copies(Planned(origin, root, files, token, stem, plan.packed))
 
 
 def repacks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
@@ -357,14 +371,14 @@ def rewritten(
     source_state: SourceState,
     replica: Replica,
     mode: str,
-    members: Mapping[str, Member] = MappingProxyType({}),
+    members: MemberTable = NO_MEMBERS,
 ) -> Iterator[bytes]:
     """Yield the bytes of the source's `_metadata` with paths of the replica.
 
     `members` are the packed files by their logical path.
     """
-    rewriter = restore.path_rewriter(
-        source_state.closure, source_state.placement, replica.root, mode, members
-    )
+    spelled = (source_state.closure, source_state.placement, replica.root, mode, members)
+    rewriter, moves = restore.path_rewriter(*spelled), restore.moves(*spelled)
+    file = source_state.file
     with ExitStack() as stack:
-        yield from rewrite(source_state.file.open(stack), source_state.file.metadata, rewriter)
+        yield from rewrite(file.open(stack), file.metadata, rewriter, moves)

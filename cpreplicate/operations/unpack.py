@@ -10,20 +10,22 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.metadata import Handle, PathRewriter
 from cpreplicate.core.metadata.rewrite import Spelling, Whole
 from cpreplicate.core.packs import is_pack, is_written
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
-from cpreplicate.core.plan import Member
+from cpreplicate.core.recorded import NO_MEMBERS, Member
 from cpreplicate.core.restore import relative_to
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations import deletion
 from cpreplicate.operations.deletion import refuse_links, some
 from cpreplicate.protocol.journal import Copied, JournalWriter
 from cpreplicate.protocol.lease import Lease
-from cpreplicate.protocol.manifest import Entry, Manifest
+from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, segments_of
@@ -113,12 +115,9 @@ def _is_valid(path: str) -> bool:
 
 def without_packs(files: Closure, layout: Layout, packed: PackedFiles) -> Closure:
     """Return the closure without the packs that only segments of packed files name."""
-    kept = {
-        file_uri: file
-        for file_uri, file in files.files.items()
-        if not is_pack(path := layout.place(file_uri)) or path in packed.plain
-    }
-    return replace(files, files=kept)
+    paths = map(layout.place, files.files)
+    is_kept = [not is_pack(path) or path in packed.plain for path in paths]
+    return replace(files, files=files.files.take(np.array(is_kept, np.bool_)))
 
 
 def rewriter(
@@ -388,4 +387,4 @@ def as_plain(manifest: Manifest, plain: Container[str]) -> Manifest:
     }
     for path, member in manifest.members.items():
         entries[path] = Entry(member.length, member.length, member.crc32c)
-    return manifest._replace(entries=entries, members={})
+    return manifest._replace(entries=EntryTable.of(entries), members=NO_MEMBERS)

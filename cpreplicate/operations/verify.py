@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate.core import uri
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
-from cpreplicate.core.plan import Member
+import numpy as np
+import pyarrow.compute as pc
+
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
+from cpreplicate.core.recorded import Member
+from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
 from cpreplicate.errors import NotThere, UsageError
 from cpreplicate.protocol.checkpoint_record import newest_first, read_record
-from cpreplicate.protocol.manifest import Entry, Manifest
+from cpreplicate.protocol.manifest import EntryTable, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.storage import Side, checksum, checksums_of_parts
 
@@ -79,13 +82,13 @@ def verify(
     name = _asked(replica, committed, checkpoint)
     referenced, is_torn = _committed_checkpoint(replica, name)
     manifests = _manifests(replica, committed)
-    recorded = manifests[name].entries if name in manifests else {}
-    present = replica.present(uri.directories(referenced.files))
-    short = tuple(
-        path
-        for path, extent in referenced.files.items()
-        if path in present and _is_short(path, extent, present, recorded)
-    )
+    recorded = manifests[name].entries if name in manifests else EntryTable.of({})
+    files = referenced.files
+    present = replica.present(directories(files.paths))
+    lengths = present.at(files.paths)
+    is_there = lengths >= 0
+    is_short = is_there & (lengths < _least(files, recorded))
+    short = tuple(chosen(files.paths, is_short).to_pylist())
     compared: dict[str, bool] = {}
     uncompared: tuple[str, ...] = ()
     if content.share:
@@ -96,12 +99,12 @@ def verify(
         replica=replica.root,
         checkpoint_id=referenced.checkpoint_id,
         files=referenced.logical_files,
-        bytes=sum(present.get(path, 0) for path in referenced.files),
-        missing=tuple(path for path in referenced.files if path not in present),
+        bytes=sum(lengths[is_there].tolist()),
+        missing=tuple(chosen(files.paths, ~is_there).to_pylist()),
         short=short,
         corrupt=(
             *((f"{name}/{METADATA}",) if is_torn else ()),
-            *_extended(referenced, present, recorded, manifests.values()),
+            *(_extended(referenced, present, recorded, manifests.values()) if recorded else ()),
             *(path for path, equal in compared.items() if not equal and path not in short),
         ),
         outside=referenced.outside,
@@ -161,37 +164,34 @@ def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
     }
 
 
-def _is_short(
-    path: str, extent: int, present: Mapping[str, int], recorded: Mapping[str, Entry]
-) -> bool:
-    """Return whether a file is shorter than its extent, or than it was when copied.
+def _least(files: Lengths, recorded: EntryTable) -> Numbers:
+    """Return how long each file must at least be: its extent, and what it had when copied.
 
     For a changelog file only the latter counts: its extent is 0. A longer file is a merged file
     that grew and that a later checkpoint copied again.
     """
-    entry = recorded.get(path)
-    return present[path] < max(extent, entry.length if entry else 0)
+    least: Numbers = np.maximum(files.bytes, recorded.vouches.at(files.paths).bytes)
+    return least
 
 
 def _extended(
     committed: CommittedCheckpoint,
-    present: Mapping[str, int],
-    recorded: Mapping[str, Entry],
+    present: Lengths,
+    recorded: EntryTable,
     manifests: Iterable[Manifest],
-) -> Iterator[str]:
-    """Yield the files that are longer than cpreplicate ever wrote them.
+) -> list[str]:
+    """Return the files that are longer than cpreplicate ever wrote them.
 
     Merged files are left out: they may have grown since.
     """
-    longest: dict[str, int] = {}
-    for manifest in manifests:
-        for path, entry in manifest.entries.items():
-            longest[path] = max(entry.length, longest.get(path, 0))
-    yield from (
-        path
-        for path in recorded
-        if path not in committed.growing and present.get(path, 0) > longest[path]
-    )
+    paths = recorded.paths
+    if committed.growing is None:  # any may be a merged one, but packs
+        paths = paths.filter(pc.starts_with(paths, f"{PACKED}/"))
+    else:
+        paths = without(paths, texts(committed.growing))
+    longest = np.max([manifest.entries.vouches.at(paths).bytes for manifest in manifests], axis=0)
+    longer: list[str] = chosen(paths, present.at(paths, absent=0) > longest).to_pylist()
+    return longer
 
 
 def _compare_content(

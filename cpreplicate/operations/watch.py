@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.core.tables import texts, without
 from cpreplicate.errors import (
     CopyFailed,
     LeaseHeld,
@@ -74,8 +75,8 @@ class Backlog:
             seal.refuse_sealed(replica)
             state = replica_state.examine(replica, is_alone=True)
             ownership.refuse_foreign(state, replica)
-            needed = {path for checkpoint in state.committed for path in checkpoint.files}
-            self.targets = [target for target in self.targets if target not in needed]
+            needed = (checkpoint.files.paths for checkpoint in state.committed)
+            self.targets = without(texts(self.targets), *needed).to_pylist()
             while self.targets and time.monotonic() < until:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
                 if failed := deletion.delete(part, replica, runner, lease):

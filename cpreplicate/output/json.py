@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -97,5 +97,5 @@ def verification_object(verification: Verification) -> dict[str, Any]:
     }
 
 
-def _totals(actions: tuple[Action, ...]) -> dict[str, int]:
+def _totals(actions: Sequence[Action]) -> dict[str, int]:
     return {"files": len(actions), "bytes": total(actions)}

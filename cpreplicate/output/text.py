@@ -218,7 +218,7 @@ def _result(result: Report) -> str:
     return f"{outcome} ({result.runner}, {took}){note}"
 
 
-def _verbs(plan: Plan) -> tuple[tuple[str, tuple[Action, ...]], ...]:
+def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
     repacks = (("repack", plan.repacks),) if plan.repacks else ()
     return (
         ("copy", plan.copies),
@@ -228,7 +228,7 @@ def _verbs(plan: Plan) -> tuple[tuple[str, tuple[Action, ...]], ...]:
     )
 
 
-def actions(verbs: Iterable[tuple[str, tuple[Action, ...]]], every: bool) -> str:
+def actions(verbs: Iterable[tuple[str, Sequence[Action]]], every: bool) -> str:
     """Return a table with the first files of each verb, or with every file.
 
     The text is empty if there are no files.

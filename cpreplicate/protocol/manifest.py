@@ -10,12 +10,16 @@ without a CRC32C. The manifest is written after the commit and names the digest 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
-from cpreplicate.core.plan import Member
+from cpreplicate.core.recorded import NO_MEMBERS, MemberTable, Vouch, VouchTable
+from cpreplicate.core.tables import Numbers, PathTable, Texts, chosen, last_rows, texts
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
@@ -46,6 +50,33 @@ class Entry(NamedTuple):
     written: bool = True
 
 
+class EntryTable(PathTable[Entry]):
+    """Entries by path, in columns: `extents`, and what is vouched for."""
+
+    def __init__(self, vouches: VouchTable, extents: Numbers) -> None:
+        assert len(vouches) == len(extents), "a row has both"
+        self.vouches, self.extents = vouches, extents
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Entry]) -> EntryTable:
+        """Return a mapping as a table, which it may be already."""
+        if isinstance(entries, EntryTable):
+            return entries
+        vouches = {path: Vouch(*entry[1:]) for path, entry in entries.items()}
+        extents = (entry.extent for entry in entries.values())
+        return cls(VouchTable.of(vouches), np.fromiter(extents, np.int64, len(entries)))
+
+    @property
+    def paths(self) -> Texts:
+        return self.vouches.paths
+
+    def rows(self, chosen: slice) -> Iterator[Entry]:
+        for extent, vouch in zip(
+            self.extents[chosen].tolist(), self.vouches.rows(chosen), strict=True
+        ):
+            yield Entry(extent, *vouch)
+
+
 class Manifest(NamedTuple):
     """The files of a checkpoint by their path, and the digest of its `_metadata`.
 
@@ -54,8 +85,8 @@ class Manifest(NamedTuple):
 
     checkpoint_id: int
     metadata: Digest
-    entries: Mapping[str, Entry]
-    members: Mapping[str, Member] = {}
+    entries: EntryTable
+    members: MemberTable = NO_MEMBERS
 
 
 def manifest_uri(replica: str, checkpoint: str) -> str:
@@ -94,40 +125,62 @@ def remove(storage: Storage, replica: str, checkpoint: str) -> None:
 
 
 def _encoded(manifest: Manifest) -> bytes:
-    import pyarrow as pa
-
-    rows = [
-        *((path, *entry, None, None) for path, entry in manifest.entries.items()),
-        *(
-            (path, length, length, crc32c, True, pack, offset)
-            for path, (pack, offset, length, crc32c) in manifest.members.items()
-        ),
-    ]
-    values = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
+    entries, members = manifest.entries, manifest.members
+    vouches, packed = entries.vouches, len(members)
+    none = pa.nulls(len(entries))
+    packs = texts(members.packs).take(pa.array(members.codes))
     columns = {
-        name: pa.array(column, pa.type_for_alias(kind))
-        for (name, kind), column in zip(_COLUMNS.items(), values, strict=True)
+        "path": pa.concat_arrays([entries.paths, members.paths]),
+        "extent": np.concatenate([entries.extents, members.bytes]),
+        "length": np.concatenate([vouches.bytes, members.bytes]),
+        "crc32c": _nullable(np.concatenate([vouches.crcs, members.crcs])),
+        "written": np.concatenate([vouches.is_written, np.ones(packed, np.bool_)]),
+        "pack": pa.concat_arrays([none.cast(packs.type), packs]),
+        "offset": pa.concat_arrays([none.cast("int64"), pa.array(members.offsets)]),
     }
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _COLUMNS.items()])
+    table = pa.table([_typed(columns[field.name], field.type) for field in schema], schema=schema)
     described = {
         "checkpoint_id": str(manifest.checkpoint_id),
         "metadata_length": str(manifest.metadata.length),
         "metadata_crc32c": str(manifest.metadata.crc32c),
     }
-    return parquet_files.encoded(pa.table(columns).replace_schema_metadata(described))
+    return parquet_files.encoded(table.replace_schema_metadata(described))
+
+
+def _nullable(crcs: Numbers) -> Any:
+    return pa.array(crcs, mask=crcs < 0)
+
+
+def _typed(column: Any, kind: Any) -> Any:
+    return (pa.array(column) if isinstance(column, np.ndarray) else column).cast(kind)
 
 
 def _decoded(table: Any) -> Manifest:
-    entries: dict[str, Entry] = {}
-    members: dict[str, Member] = {}
-    for path, extent, length, crc32c, written, pack, offset in zip(
-        *parquet_files.columns(table, _COLUMNS), strict=True
-    ):
-        if pack is None:
-            entries[path] = Entry(extent, length, crc32c, written)
-        else:
-            members[path] = Member(pack, offset, length, crc32c)
+    columns = parquet_files.arrays(
+        table, _COLUMNS, required=("path", "extent", "length", "written")
+    )
+    is_packed = columns["pack"].is_valid().to_numpy(zero_copy_only=False)
+    vouches = VouchTable(
+        columns["path"],
+        columns["length"].to_numpy(),
+        columns["crc32c"].cast("int64").fill_null(-1).to_numpy(),
+        columns["written"].to_numpy(zero_copy_only=False),
+    )
+    rows = last_rows(vouches.paths)
+    plain, packed = rows[~is_packed[rows]], rows[is_packed[rows]]
+    entries = EntryTable(vouches.take(plain), columns["extent"].to_numpy()[plain])
     checkpoint_id, metadata = _described(table)
+    members = _members(columns, vouches.take(packed), packed) if len(packed) else NO_MEMBERS
     return Manifest(checkpoint_id, metadata, entries, members)
+
+
+def _members(columns: Mapping[str, Any], vouches: VouchTable, rows: Numbers) -> MemberTable:
+    packs = chosen(columns["pack"], rows).dictionary_encode()
+    offsets = columns["offset"].fill_null(0).to_numpy()[rows]
+    codes = packs.indices.to_numpy(zero_copy_only=False)
+    names = tuple(packs.dictionary.to_pylist())
+    return MemberTable(vouches.paths, names, codes, offsets, vouches.bytes, vouches.crcs)
 
 
 def _described(table: Any) -> tuple[int, Digest]:

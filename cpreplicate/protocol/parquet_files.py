@@ -8,7 +8,7 @@ before anything is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 # What pyarrow raises for a damaged file
@@ -63,22 +63,33 @@ def columns(table: Any, types: Mapping[str, str]) -> Iterator[list[Any]]:
 
     Raises `Damaged` if a column has another type, or if there are rows without a path.
     """
-    if table["path"].null_count if "path" in table.column_names else table.num_rows:
-        raise Damaged("rows without a path")
-    for name, kind in types.items():
-        if name not in table.column_names:
-            yield [None] * table.num_rows
-        elif str(table.schema.field(name).type) == kind:
-            yield _values(table[name])
-        else:
-            raise Damaged(f"the column {name} has another type")
+    yield from (column.to_pylist() for column in arrays(table, types, ("path",)).values())
 
 
-def _values(column: Any) -> list[Any]:
+def arrays(table: Any, types: Mapping[str, str], required: Container[str]) -> dict[str, Any]:
+    """Return columns as Arrow arrays, texts as large ones; nulls for a column that is not there.
+
+    Raises `Damaged` if a column has another type, or if one of those `required` has nulls.
+    """
+    return {name: _array(table, name, kind, name in required) for name, kind in types.items()}
+
+
+def _array(table: Any, name: str, kind: str, is_required: bool) -> Any:
+    import pyarrow as pa
+
+    if name not in table.column_names:
+        column = pa.nulls(table.num_rows, kind)
+    elif str(table.schema.field(name).type) == kind:
+        column = table[name].combine_chunks()
+    else:
+        raise Damaged(f"the column {name} has another type")
+    if is_required and column.null_count:
+        raise Damaged(f"rows without a value of {name}")
     try:
-        return list(column.to_pylist())
+        column.validate(full=True)  # a text may be no UTF-8
     except _ERRORS as error:
         raise Damaged(str(error)) from error
+    return column.cast("large_string") if kind == "string" else column
 
 
 def _check_size(footer: Any, length: int) -> None:

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.placement import METADATA, OWN, PACKED, is_replica_path
-from cpreplicate.core.plan import Committed, Member
+from cpreplicate.core.placement import METADATA, OWN, PACKED, are_replica_paths, is_replica_path
+from cpreplicate.core.plan import Committed
+from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
+from cpreplicate.core.tables import (
+    Lengths,
+    Numbers,
+    Texts,
+    chosen,
+    prefixed,
+    texts,
+    texts_among,
+    without_prefix,
+)
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.digest import Digest
@@ -28,7 +43,7 @@ from cpreplicate.protocol.source import (
     read_metadata,
 )
 from cpreplicate.storage import Side
-from cpreplicate.storage.base import TEMPORARY, Content, FileStatus
+from cpreplicate.storage.base import TEMPORARY, Content, FileStatus, Listing
 
 # Bytes. For a larger `_metadata`, reading the manifest instead of decoding it saves time.
 _MANIFEST_WORTH = 16 << 20
@@ -41,16 +56,16 @@ class CommittedCheckpoint:
     `files` is path to extent of files and packs, `members` logical path to place of packed files.
     `outside` are the URIs that it references outside the replica.
     `growing` are merged files, which may be longer than recorded: a run that died may have copied
-    them again.
+    them again. It is None if it is not known which files are merged ones.
     """
 
     name: str
     checkpoint_id: int
     metadata: Digest
-    files: Mapping[str, int]
+    files: Lengths
     outside: tuple[str, ...]
-    growing: frozenset[str]
-    members: Mapping[str, Member] = field(default_factory=dict)
+    growing: frozenset[str] | None
+    members: MemberTable = field(default_factory=lambda: NO_MEMBERS)
 
     def as_committed(self) -> Committed:
         """Return what a plan needs of this checkpoint."""
@@ -59,7 +74,7 @@ class CommittedCheckpoint:
     @property
     def packs(self) -> frozenset[str]:
         """The packs among `files` that have members."""
-        return frozenset(member.pack for member in self.members.values())
+        return frozenset(self.members.used_packs)
 
     @property
     def logical_files(self) -> int:
@@ -76,7 +91,7 @@ class Replica:
         self.storage = side.storage(root)
         self._is_alone = False
         # directories of checkpoints: the last listing of each, until it is used
-        self._listed: dict[str, list[FileStatus]] = {}
+        self._listed: dict[str, Listing] = {}
 
     def uri_of(self, relative: str) -> str:
         """Return the URI of a path in this replica."""
@@ -106,14 +121,15 @@ class Replica:
         names = highest_first(
             child.name for child in children if child.is_directory and not child.is_link
         )
-        self._listed = {name: self.storage.list(self.uri_of(name)) for name in names}
-        return [
-            name for name in names if any(child.name == METADATA for child in self._listed[name])
-        ]
+        self._listed = {name: self.storage.listing(self.uri_of(name)) for name in names}
+        return [name for name in names if _has_metadata(self._listed[name])]
 
     def listed_metadata(self, name: str) -> FileStatus:
         """Return the status of the `_metadata` of a checkpoint that `committed_names` returned."""
-        return next(child for child in self._listed[name] if child.name == METADATA)
+        listed = self._listed[name]
+        if METADATA in listed.names:
+            return listed.status(listed.names.index(METADATA))
+        return next(other for other in listed.others if other.name == METADATA)
 
     def without_unfinished(self) -> bool:
         """Remove the unfinished files of other runs in the checkpoints just listed.
@@ -124,19 +140,16 @@ class Replica:
         False if one of these files was published just before.
         """
         self._is_alone = True
-        return self._remove_unfinished(
-            child for children in self._listed.values() for child in children
-        )
+        removed = [self._remove_unfinished(listed) for listed in self._listed.values()]
+        return all(removed)
 
     def keep_unfinished(self) -> None:
         """Remove no more unfinished files: from now on they may be this run's own."""
         self._is_alone = False
 
-    def _remove_unfinished(self, children: Iterable[FileStatus]) -> bool:
+    def _remove_unfinished(self, listed: Listing) -> bool:
         unfinished = [
-            child.uri
-            for child in children
-            if child.name.startswith(TEMPORARY) and not child.is_directory
+            uri.join(listed.uri, name) for name in _names(listed) if name.startswith(TEMPORARY)
         ]
         deleted = [self.storage.delete(path, durable=True) for path in unfinished]
         return all(deleted)
@@ -165,89 +178,96 @@ class Replica:
         members = self._members(data.in_memory, metadata)
         return self._referenced(name, data.digest, metadata, members)
 
-    def _members(self, data: bytes | BinaryIO, metadata: Metadata) -> dict[str, Member]:
+    def _members(self, data: bytes | BinaryIO, metadata: Metadata) -> MemberTable:
         """Return the packed files that a `_metadata` references, by their logical path."""
         if not metadata.file_merging:
-            return {}
+            return NO_MEMBERS
         prefix = self.uri_of(f"{PACKED}/")
-        return {
-            segment.logical_id: Member(
-                f"{PACKED}/{segment.path.removeprefix(prefix)}", segment.position, segment.size
-            )
-            for segment in segments(data, metadata)
-            if segment.path.startswith(prefix)
-        }
+        return MemberTable.of(
+            {
+                segment.logical_id: Member(
+                    f"{PACKED}/{segment.path.removeprefix(prefix)}", segment.position, segment.size
+                )
+                for segment in segments(data, metadata)
+                if segment.path.startswith(prefix)
+            }
+        )
 
     def _listed_in_manifest(self, name: str, digest: Digest) -> CommittedCheckpoint | None:
         listed = self.manifest(name)
         if listed is None or listed.metadata != digest:
             return None
-        if not all(map(is_replica_path, listed.entries)):
+        paths = listed.entries.paths
+        if not are_replica_paths(paths).all():
             return None
-        files = {path: entry.extent for path, entry in listed.entries.items()}
-        growing = frozenset(path for path in files if not is_pack(path))
+        files = Lengths(paths, listed.entries.extents)
         return CommittedCheckpoint(
-            name, listed.checkpoint_id, digest, files, (), growing, listed.members
+            name, listed.checkpoint_id, digest, files, (), None, listed.members
         )
 
     def _referenced(
-        self, name: str, digest: Digest, metadata: Metadata, members: Mapping[str, Member]
+        self, name: str, digest: Digest, metadata: Metadata, members: MemberTable
     ) -> CommittedCheckpoint:
         needed = closure(metadata)
-        inside: dict[str, int] = {}
-        outside: list[str] = []
-        growing: set[str] = set()
-        for file_uri, file in needed.files.items():
-            path = self._inside(file_uri)
-            if path is None:
-                outside.append(file_uri)
-                continue
-            inside[path] = file.extent
-            if file.segment and not is_pack(path):
-                growing.add(path)
+        files, is_inside = needed.files, self._are_inside(needed.files.paths)
+        inside = files.take(is_inside)
+        paths = without_prefix(inside.paths, self.uri_of(""))
+        merged = chosen(paths, inside.is_segment).to_pylist()
+        outside = files.take(~is_inside).paths.to_pylist()
         outside += [path for path in sorted(needed.directories) if self._inside(path) is None]
         return CommittedCheckpoint(
             name,
             metadata.checkpoint_id,
             digest,
-            inside,
+            Lengths(paths, inside.extents),
             tuple(outside),
-            frozenset(growing),
+            frozenset(path for path in merged if not is_pack(path)),
             members,
         )
+
+    def _are_inside(self, uris: Texts) -> Numbers:
+        """Return of each URI whether it is that of a file in this replica."""
+        prefix = self.uri_of("")
+        below: Numbers = pc.starts_with(uris, prefix).to_numpy(zero_copy_only=False)
+        below = below.copy()
+        relative = without_prefix(chosen(uris, below), prefix)
+        below[below] = are_replica_paths(relative)
+        return below
 
     def _inside(self, file_uri: str) -> str | None:
         """Return the path of a file in this replica, or None if it lies elsewhere."""
         path = uri.below(file_uri, self.root)
         return path if path is not None and is_replica_path(path) else None
 
-    def present(self, directories: Iterable[str]) -> dict[str, int]:
+    def present(self, directories: Iterable[str]) -> Lengths:
         """Return path to length of the files that lie in these directories.
 
-        Each directory is listed once. A symbolic link counts as absent.
+        Each directory is listed once. A symbolic link counts as absent, and so does a name that is
+        no text: no file of a replica has one.
         """
-        return {
-            f"{directory}/{child.name}": child.length
-            for directory in sorted(set(directories))
-            for child in self._children(directory)
-            if not child.is_directory and not child.is_link
-        }
+        paths, lengths = [texts(())], [np.zeros(0, np.int64)]
+        for directory in sorted(set(directories)):
+            listed = self._listing(directory)
+            names, is_text = texts_among(listed.names)
+            paths.append(prefixed(f"{directory}/", names))
+            lengths.append(np.array(listed.lengths, np.int64)[is_text])
+        return Lengths(pa.concat_arrays(paths), np.concatenate(lengths))
 
-    def _children(self, directory: str) -> list[FileStatus]:
+    def _listing(self, directory: str) -> Listing:
         """Return what lies in a directory, listed now or by `committed_names`."""
         listed = self._listed.pop(directory, None)
         if listed is not None:
             return listed
         while True:
             try:
-                children = self.storage.list(self.uri_of(directory))
+                listed = self.storage.listing(self.uri_of(directory))
             except NotADirectoryError as error:
                 raise Refused(
                     f"{self.uri_of(directory)} is a file where a replica has a directory. Remove"
                     " it, or sync into another TARGET_ROOT"
                 ) from error
-            if not self._is_alone or self._remove_unfinished(children):
-                return children
+            if not self._is_alone or self._remove_unfinished(listed):
+                return listed
 
     def publish(self, name: str, content: Content, check: Callable[[], None], replace: bool) -> int:
         """Commit: publish the `_metadata` of `name` atomically, and return its length.
@@ -280,3 +300,12 @@ class Replica:
         The caller lets it appear after the commit that it describes.
         """
         return manifest.writing(self.storage, self.root, name, content)
+
+
+def _has_metadata(listed: Listing) -> bool:
+    return METADATA in listed.names or any(other.name == METADATA for other in listed.others)
+
+
+def _names(listed: Listing) -> list[str]:
+    """Return the names of the files and links in a directory."""
+    return [*listed.names, *(other.name for other in listed.others if not other.is_directory)]

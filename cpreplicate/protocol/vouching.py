@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
 
 from cpreplicate.core.packs import is_pack, stem_of
-from cpreplicate.core.placement import CHECKPOINT_NAME
-from cpreplicate.core.plan import Member, Vouch
+from cpreplicate.core.placement import CHECKPOINT_NAME, PACKED
+from cpreplicate.core.recorded import Member, MemberTable, Vouch, VouchTable
+from cpreplicate.core.tables import Texts, chosen, texts, without
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Copied, Journal
 from cpreplicate.protocol.manifest import Manifest
@@ -24,31 +28,24 @@ class Vouched:
     def __init__(self, replica: Replica, state: State) -> None:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
-        self.files: dict[str, Vouch] = {}
-        self.members: dict[str, Member] = {}
-        # Where two of them list one file, the later one counts.
+        files: list[VouchTable] = []
+        members: list[MemberTable] = []
         for name in _in_order(state):
             if name.startswith(journal.PREFIX):
-                self._add_journal(journal.read(replica.storage, replica.root, name))
-            else:
-                checkpoint = name.removesuffix(manifest.SUFFIX)
-                self._add_manifest(checkpoint, replica.manifest(checkpoint))
-
-    def _add_journal(self, part: Journal) -> None:
-        self.journals.append(part)
-        for path, length, crc32c, pack, offset in part.copied.values():
-            if pack is None or offset is None:
-                self.files[path] = Vouch(length, crc32c, True)
-            else:
-                self.members[path] = Member(pack, offset, length, crc32c)
-
-    def _add_manifest(self, checkpoint: str, listed: Manifest | None) -> None:
-        if listed is None:
-            return
-        self.manifests[checkpoint] = listed
-        for path, entry in listed.entries.items():
-            self.files[path] = Vouch(entry.length, entry.crc32c, entry.written)
-        self.members.update(listed.members)
+                part = journal.read(replica.storage, replica.root, name)
+                self.journals.append(part)
+                files.append(_files_of(part))
+                members.append(_members_of(part))
+                continue
+            checkpoint = name.removesuffix(manifest.SUFFIX)
+            listed = replica.manifest(checkpoint)
+            if listed is not None:
+                self.manifests[checkpoint] = listed
+                files.append(listed.entries.vouches)
+                members.append(listed.members)
+        # Where two of them list one file, the later one counts.
+        self.files = VouchTable.merged(files)
+        self.members = MemberTable.merged(members)
 
     def copied(self) -> list[Copied]:
         """Return the complete files of the journals, except where another record counts by now."""
@@ -60,49 +57,82 @@ class Vouched:
             return self.files.get(row.path) == Vouch(row.length, row.crc32c, True)
         return self.members.get(row.path) == Member(row.pack, row.offset, row.length, row.crc32c)
 
-    def distrust(self, paths: Iterable[str]) -> None:
+    def distrust(self, paths: Collection[str]) -> None:
         """Vouch no longer for the content of these files, which are damaged.
 
         They stay recorded as written.
         """
-        for path in paths:
-            if path in self.files:
-                self.files[path] = self.files[path]._replace(crc32c=None)
-            self.members.pop(path, None)
+        self.files = self.files.distrusting(paths)
+        self.members = self.members.without(paths)
 
-    def whole_members(self, present: Mapping[str, int]) -> dict[str, Member]:
+    def whole_members(self, present: Mapping[str, int]) -> MemberTable:
         """Return the packed files whose pack is present with its recorded length.
 
         A pack that only a journal names has no recorded length: it must reach the members' ends.
         """
-        return {
-            path: member
-            for path, member in self.members.items()
-            if member.crc32c is not None and self._is_whole(member, present.get(member.pack))
-        }
+        members = self.members
+        lengths = {pack: present[pack] for pack in members.packs if self._is_whole(pack, present)}
+        return members.take((members.crcs >= 0) & (members.ends <= members.by_pack(lengths)))
 
-    def _is_whole(self, member: Member, length: int | None) -> bool:
-        if length is None or not is_pack(member.pack):
+    def _is_whole(self, pack: str, present: Mapping[str, int]) -> bool:
+        if pack not in present or not is_pack(pack):
             return False
-        vouch = self.files.get(member.pack)
-        return (vouch is None or vouch.length == length) and length >= member.offset + member.length
+        vouch = self.files.get(pack)
+        return vouch is None or vouch.length == present[pack]
 
     def left_over(self, committed: Iterable[str]) -> set[str]:
         """Return the written paths that no manifest of the named checkpoints lists."""
-        listed = (self.manifests[name].entries for name in committed if name in self.manifests)
-        return self._recorded().difference(*listed)
+        listed = [
+            self.manifests[name].entries.paths for name in committed if name in self.manifests
+        ]
+        left = set(without(self._written_files(), *listed).to_pylist())
+        planned = self._planned()
+        return left.union(without(texts(planned), *listed).to_pylist())
 
     @property
-    def written(self) -> set[str]:
+    def written(self) -> Container[str]:
         """The paths that cpreplicate wrote, or was about to write.
 
         Of packs it has the beginnings of their paths, too: see `packs.is_written`.
         """
-        return self._recorded().union(stem_of(path) for path in self.files if is_pack(path))
+        files = self._written_files()
+        packs = files.filter(pc.starts_with(files, f"{PACKED}/")).to_pylist()
+        planned = self._planned().union(map(stem_of, packs))
+        return _Written(self.files, planned)
 
-    def _recorded(self) -> set[str]:
-        paths = {path for path, vouch in self.files.items() if vouch.written}
-        return paths.union(*(part.paths for part in self.journals))
+    def _written_files(self) -> Texts:
+        return chosen(self.files.paths, self.files.is_written)
+
+    def _planned(self) -> frozenset[str]:
+        return frozenset().union(*(part.paths for part in self.journals))
+
+
+@dataclass(frozen=True)
+class _Written(Container[str]):
+    """The paths of the written ones among `files`, and `others`."""
+
+    files: VouchTable
+    others: frozenset[str]
+
+    def __contains__(self, path: object) -> bool:
+        if path in self.others:
+            return True
+        return isinstance(path, str) and path in self.files and self.files[path].written
+
+
+def _files_of(part: Journal) -> VouchTable:
+    plain = (row for row in part.copied.values() if row.pack is None or row.offset is None)
+    return VouchTable.of({row.path: Vouch(row.length, row.crc32c, True) for row in plain})
+
+
+def _members_of(part: Journal) -> MemberTable:
+    return MemberTable.of(
+        {
+            row.path: Member(row.pack, row.offset, row.length, row.crc32c)
+            for row in part.copied.values()
+            if row.pack is not None and row.offset is not None
+        }
+    )
 
 
 def _vouching(own: Iterable[str]) -> list[str]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from cpreplicate.core.closure import File
+from cpreplicate.core.closure import File, FileTable
+from cpreplicate.core.tables import prefixed, rows_of, texts
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.tasks import Copy, Task, size_of
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 Indexes = npt.NDArray[Any]
+_CHUNK = 4_096  # copies that are objects at the same time
 
 
 def sizes_of(actions: Sequence[Task]) -> Indexes:
@@ -48,50 +49,31 @@ class Planned:
 
     origin: str
     root: str
-    files: Sequence[File]
-    targets: Sequence[str]
+    files: FileTable
     token: LeaseToken
     stem: str = ""
     packed: frozenset[str] = frozenset()
 
     @cached_property
-    def extents(self) -> Indexes:
-        """The length that each file must at least have."""
-        return np.fromiter((extent for _, extent, _, _ in self.files), np.int64, len(self.files))
-
-    @cached_property
-    def sizes(self) -> Indexes:
-        """The length of each file according to its state handle."""
-        return np.fromiter((size for _, _, size, _ in self.files), np.int64, len(self.files))
-
-    @cached_property
     def is_packed(self) -> Indexes:
         """Whether each file becomes a member of a pack."""
-        return np.fromiter(
-            (target in self.packed for target in self.targets), np.bool_, len(self.targets)
-        )
+        return rows_of(self.files.paths, texts(self.packed)) >= 0
 
     @cached_property
     def rows(self) -> pa.RecordBatch:
         """A table with the fields of `File` and the target.
 
-        The source is null if it follows from the target. The rows are created in the order of the
-        plan, and batches take theirs: visiting the objects in the order of batches takes three
-        times as long.
+        The source is null if it follows from the target.
         """
-        # imported late, because the inline runner does not need it
-        import pyarrow as pa
-
-        origin, files = self.origin, zip(self.files, self.targets, strict=True)
-        other = [
-            None if source == origin + target else source for (source, _, _, _), target in files
-        ]
+        files = self.files
+        sources, targets = files.sources.texts(), files.paths
+        follows = pc.equal(sources, prefixed(self.origin, targets))
         columns = [
-            pa.array(other, pa.large_string()),
-            pa.array(self.targets, pa.large_string()),
-            pa.array(self.extents),
-            pa.array(self.sizes),
-            pa.array([grows for _, _, _, grows in self.files], pa.bool_()),
+            pc.if_else(follows, pa.scalar(None, sources.type), sources),
+            targets,
+            pa.array(files.extents),
+            pa.array(files.sizes),
+            pa.array(files.is_segment),
             pa.array(self.is_packed),
         ]
         names = ["source", "target", "extent", "size", "grows", "packed"]
@@ -111,9 +93,7 @@ class Copies(Sequence[Copy]):
 
     def sizes(self) -> Indexes:
         """Return how many bytes each copy moves."""
-        extents, sizes = self.planned.extents, self.planned.sizes
-        moved: Indexes = np.maximum(extents[self._indexes], sizes[self._indexes])
-        return moved
+        return self.planned.files.costs[self._indexes]
 
     def is_packed(self) -> Indexes:
         """Return whether each copy becomes a member of a pack."""
@@ -141,13 +121,25 @@ class Copies(Sequence[Copy]):
     def __getitem__(self, index: int | slice) -> Copy | Copies:
         if isinstance(index, slice):
             return self.pick(np.arange(len(self))[index])
-        planned, position = self.planned, self._indexes[index]
-        source, extent, size, grows = planned.files[position]
+        position = self._indexes[index]
+        return self._copy(*self.planned.files.row(position), self.planned.is_packed[position])
+
+    def __iter__(self) -> Iterator[Copy]:
+        for first in range(0, len(self), _CHUNK):
+            indexes = self._indexes[first : first + _CHUNK]
+            files = self.planned.files.take(indexes).items()
+            for (target, file), is_packed in zip(
+                files, self.planned.is_packed[indexes].tolist(), strict=True
+            ):
+                yield self._copy(target, file, is_packed)
+
+    def _copy(self, target: str, file: File, is_packed: bool) -> Copy:
+        planned = self.planned
         return Copy(
-            source,
-            planned.root + planned.targets[position],
-            extent,
-            size,
-            planned.token if grows else None,
-            planned.stem if planned.targets[position] in planned.packed else None,
+            file.uri,
+            planned.root + target,
+            file.extent,
+            file.size,
+            planned.token if file.segment else None,
+            planned.stem if is_packed else None,
         )

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.placement import Placement
 from cpreplicate.errors import Refused
 
@@ -11,6 +12,10 @@ ROOT = "hdfs://dcA/ckpt/job2"
 PLACEMENT = Placement(f"{ROOT}/chk-7", ROOT, "chk-7")
 ELSEWHERE = "hdfs://dcA/ckpt/job1/shared"
 PREFIX = f"foreign/{hashlib.sha256(ELSEWHERE.encode()).hexdigest()[:16]}"
+
+
+def files_at(sources):
+    return FileTable.of({source: File(source, 1) for source in sources})
 
 
 def sha256(name):
@@ -50,7 +55,7 @@ def test_the_error_about_two_sources_names_both_and_where_they_would_meet():
     first = f"{ELSEWHERE}/a"
     second = f"{ROOT}/{PLACEMENT.place(first)}"
     with pytest.raises(Refused) as raised:
-        PLACEMENT.place_all(dict.fromkeys([f"{ELSEWHERE}/b", first, second]))
+        PLACEMENT.place_all(files_at([f"{ELSEWHERE}/b", first, second]))
     message = str(raised.value)
     assert first in message
     assert second in message

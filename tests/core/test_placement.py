@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core import uri
+from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.placement import Placement, is_replica_path
 from cpreplicate.errors import Refused
 
@@ -19,6 +20,10 @@ PATTERN = uri.plain_name.__self__  # type: ignore[attr-defined]  # a bound metho
 PLAIN = st.from_regex(PATTERN, fullmatch=True) | st.sampled_from(
     ["_metadata", "chk-7", "x" * 200, "x" * 201]
 )
+
+
+def files_at(sources):
+    return FileTable.of({source: File(source, 1) for source in sources})
 
 
 @pytest.mark.parametrize(
@@ -74,9 +79,9 @@ def test_a_foreign_name_fits_every_filesystem(name):
 @given(st.lists(NAMES, unique=True), st.sampled_from(["shared", "foreign", "../job1/shared"]))
 def test_two_source_files_never_meet_on_one_target(names, directory):
     sources = [f"{JOB}/{directory}/{name}" for name in names]
-    placed = PLACEMENT.place_all({source: source for source in sources})
-    assert sorted(placed.values()) == sorted(sources)
-    assert all(PLACEMENT.place(source) == target for target, source in placed.items())
+    placed = PLACEMENT.place_all(files_at(sources))
+    assert sorted(file.uri for file in placed.values()) == sorted(sources)
+    assert all(PLACEMENT.place(file.uri) == target for target, file in placed.items())
 
 
 @given(
@@ -90,14 +95,14 @@ def test_files_of_directories_with_plain_names_lie_where_each_alone_would_lie(fi
     plain = (
         data.draw(st.sets(st.sampled_from(sorted(uri.directories(sources))))) if sources else set()
     )
-    placed = PLACEMENT.place_all({source: source for source in sources}, plain)
-    assert placed == {PLACEMENT.place(source): source for source in sources}
+    placed = PLACEMENT.place_all(files_at(sources), plain)
+    assert placed == {PLACEMENT.place(source): File(source, 1) for source in sources}
 
 
 def test_sources_that_would_meet_are_refused():
     foreign = "hdfs://dcA/ckpt/job1/shared/a"
     with pytest.raises(Refused, match="both"):
-        PLACEMENT.place_all(dict.fromkeys([foreign, f"{JOB}/{PLACEMENT.place(foreign)}"]))
+        PLACEMENT.place_all(files_at([foreign, f"{JOB}/{PLACEMENT.place(foreign)}"]))
 
 
 def test_a_foreign_merge_directory_holds_no_file_of_the_replica():

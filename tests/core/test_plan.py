@@ -8,12 +8,12 @@ from cpreplicate.core.closure import File
 from cpreplicate.core.plan import (
     Action,
     Committed,
-    Vouch,
     copies_and_keeps,
     deletes,
     dropped,
     total,
 )
+from cpreplicate.core.recorded import Vouch
 
 TARGETS = st.sampled_from([f"shared/{n}" for n in "abcdefgh"])
 FILES = st.dictionaries(TARGETS, st.integers(0, 9))
@@ -143,5 +143,5 @@ def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(
     }
     needed_now = {target for checkpoint in kept for target in checkpoint.files} | set(wanted)
     assert not (references - needed_now) & set(present)
-    assert {action.target for action in copies + keeps} == set(wanted)
+    assert {action.target for action in (*copies, *keeps)} == set(wanted)
     assert total(copies) == sum(wanted[action.target] for action in copies)

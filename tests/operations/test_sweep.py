@@ -319,11 +319,12 @@ def test_each_orphan_has_its_reason(replica):
 class Timeless(StorageWrapper):
     """A storage that does not know when an orphan was modified."""
 
-    def list(self, uri):
-        return [
-            status._replace(modified=0.0) if status.name == "orphan" else status
-            for status in super().list(uri)
-        ]
+    def listing(self, uri):
+        listed = super().listing(uri)
+        for row, name in enumerate(listed.names):
+            if name == "orphan":
+                listed.modified[row] = 0.0
+        return listed
 
 
 def test_an_orphan_of_unknown_age_is_left_with_a_reason(replica):

@@ -12,13 +12,12 @@ from pyarrow import parquet
 
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.digest import Digest
-from cpreplicate.protocol.manifest import Entry, Manifest
+from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
 from tests.support.memory import MemoryStorage
 
 ROOT = "memory:/dcB/job"
-MANIFEST = Manifest(
-    7, Digest(100, 1), {"shared/a": Entry(90, 100, 5), "chk-7/b": Entry(1, 1, None)}
-)
+ENTRIES = EntryTable.of({"shared/a": Entry(90, 100, 5), "chk-7/b": Entry(1, 1, None)})
+MANIFEST = Manifest(7, Digest(100, 1), ENTRIES)
 COLUMNS = ["path", "extent", "length", "crc32c"]
 
 

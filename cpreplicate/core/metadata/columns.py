@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.metadata.model import (
@@ -73,38 +74,47 @@ class Handles:
 
     def __iter__(self) -> Iterator[Handle]:
         for first in range(0, len(self), _CHUNK):
-            yield from self._rows(slice(first, first + _CHUNK))
+            yield from self.chosen(slice(first, first + _CHUNK))
 
     def paths(self) -> Iterator[str | None]:
         """Yield the recorded path of each handle, None for those that name no file."""
         for first in range(0, len(self), _CHUNK):
             yield from self._paths_of(slice(first, first + _CHUNK))
 
-    def located(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield path, kind (of `KINDS`), extent and size of each handle that names a file.
+    def named(self) -> Column:
+        """Return the rows of the handles that name a file."""
+        return np.flatnonzero(self._path_start >= 0)
 
-        Extent and size are in bytes. The extent is the length that the file must at least have. It
-        is zero for a changelog's `dstl` file: its handle records the size of the uncompressed
-        payload, which is unrelated to the file's length if compression is on
-        (`FsStateChangelogWriter`, observed on 1.20 and 2.3).
+    def recorded(self, rows: Column) -> Any:
+        """Return the recorded paths of some rows that name a file, as a column of bytes.
+
+        They are in modified UTF-8, as `pyarrow.LargeBinaryArray`.
         """
-        for first in range(0, len(self), _CHUNK):
-            rows = slice(first, first + _CHUNK)
-            kind, size = self.kind[rows], self.size[rows]
-            # clipped, because a sum over the limit would wrap to a negative one
-            size = size + np.clip(self.position[rows], 0, _MOST - size)
-            extent = np.where((self.part[rows] == DELTA) & (kind != SEGMENT), 0, size)
-            extents = extent.tolist()
-            # one number for both: a million cost 30 MB
-            sizes = extents if np.array_equal(extent, size) else size.tolist()
-            paths = self._paths_of(rows)
-            located = zip(paths, kind.tolist(), extents, sizes, strict=True)
-            if (self._path_start[rows] >= 0).all():
-                yield from located
-            else:
-                yield from (row for row in located if row[0] is not None)  # type: ignore[misc]  # not None
+        starts = self._path_start[rows]
+        in_order = np.argsort(starts, kind="stable")
+        bounds = np.empty(2 * len(rows), np.int64)  # of each path, and of what lies between them
+        bounds[0::2] = starts[in_order]
+        bounds[1::2] = bounds[0::2] + self._path_length[rows][in_order]
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._paths)]
+        stored = pa.Array.from_buffers(pa.large_binary(), max(len(bounds) - 1, 0), buffers)
+        places = np.empty(len(rows), np.int64)
+        places[in_order] = np.arange(0, len(bounds), 2)
+        return stored.take(pa.array(places))
 
-    def _paths_of(self, rows: slice) -> list[str | None]:
+    def extents(self, rows: Column) -> tuple[Column, Column]:
+        """Return extent and size in bytes of some rows that name a file.
+
+        The extent is the length that the file must at least have. It is zero for a changelog's
+        `dstl` file: its handle records the size of the uncompressed payload, which is unrelated to
+        the file's length if compression is on (`FsStateChangelogWriter`, observed on 1.20 and 2.3).
+        """
+        size = self.size[rows]
+        # clipped, because a sum over the limit would wrap to a negative one
+        size = size + np.clip(self.position[rows], 0, _MOST - size)
+        is_payload = (self.part[rows] == DELTA) & (self.kind[rows] != SEGMENT)
+        return np.where(is_payload, 0, size), size
+
+    def _paths_of(self, rows: slice | Column) -> list[str | None]:
         """Return the paths of some rows.
 
         They are decoded as one text where they lie side by side and are ASCII. A call for each
@@ -125,7 +135,8 @@ class Handles:
             mutf8.decode(bytes(blob[begin:stop])) if begin >= 0 else None for begin, stop in bounds
         ]
 
-    def _rows(self, rows: slice) -> Iterator[Handle]:
+    def chosen(self, rows: slice | Column) -> Iterator[Handle]:
+        """Yield some handles."""
         columns = (
             self.operator,
             self.subtask,

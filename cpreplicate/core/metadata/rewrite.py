@@ -10,11 +10,19 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cpreplicate.core import uri
 from cpreplicate.core.metadata import mutf8
-from cpreplicate.core.metadata.model import Handle, Metadata
+from cpreplicate.core.metadata.columns import Handles
+from cpreplicate.core.metadata.model import FILE, RELATIVE, Handle, Metadata
 from cpreplicate.core.metadata.window import read_fully
+from cpreplicate.core.tables import Numbers, Parts, Texts, chosen, split
 from cpreplicate.errors import MetadataError
 
+_BYTES = pa.large_binary()
 _CHUNK = 4 << 20  # bytes; a yielded chunk is at most as long, unless it is one long piece
 _SEGMENT_TYPE = 15
 _SEGMENT_SCOPE, _SEGMENT_PATH = 17, 21  # after u8 type, i64 position and i64 size; i32 scope
@@ -69,35 +77,145 @@ PathRewriter: TypeAlias = Callable[[Handle], Spelling | None]
 """Return the new spelling of a handle's path, or None to leave the handle as it is."""
 
 
+class Moves(NamedTuple):
+    """How most handles are spelled anew at once: those of files with plain names.
+
+    `place` returns what the places of files begin with from what their recorded paths do, or None
+    where each file is to be asked for. `spell` returns the spelling of such a beginning.
+    `are_single` returns which of some places need another spelling.
+    """
+
+    place: Callable[[str], str | None]
+    spell: Callable[[str], Absolute | Relative]
+    are_single: Callable[[Texts], Numbers]
+
+
 def rewrite(
-    data: bytes | BinaryIO, metadata: Metadata, path_rewriter: PathRewriter
+    data: bytes | BinaryIO,
+    metadata: Metadata,
+    path_rewriter: PathRewriter,
+    moves: Moves | None = None,
 ) -> Iterator[bytes]:
     """Yield the bytes of `data`, from which `metadata` was decoded, with rewritten paths.
 
-    Raises `ValueError` for a relative segment or directory, which Flink has no form for, and
+    `moves`, if given, agree with `path_rewriter`, which is then asked for few handles. Raises
+    `ValueError` for a relative segment or directory, which Flink has no form for, and
     `MetadataError` for a path that is longer than the format holds.
     """
-    pieces: list[bytes] = []
-    size = 0
-    for piece in _pieces(_Source(data, metadata.length), metadata, path_rewriter):
-        if size + len(piece) > _CHUNK:
-            yield b"".join(pieces)
-            pieces, size = [], 0
-        pieces.append(piece)
-        size += len(piece)
-    yield b"".join(pieces)
-
-
-def _pieces(source: _Source, metadata: Metadata, path_rewriter: PathRewriter) -> Iterator[bytes]:
+    source, handles = _Source(data, metadata.length), metadata.handles
     copied = 0
-    for handle in metadata.handles:
-        spelling = None if handle.path is None else path_rewriter(handle)
-        if spelling is None:
-            continue
-        yield from source.between(copied, handle.start)
-        yield encoded(handle, spelling, source.read(handle.start, handle.length))
-        copied = handle.start + handle.length
+    for rows in _blocks(handles):
+        starts, ends = handles.start[rows], (handles.start + handles.length)[rows]
+        if len(rows) == 1:  # much may lie before it, such as inline state
+            yield from source.between(copied, int(starts[0]))
+            copied = int(starts[0])
+        original = source.read(copied, int(ends[-1]) - copied)
+        new = _new_handles(handles, rows, original, copied, path_rewriter, moves)
+        yield from _sliced(_spliced(original, starts - copied, ends - copied, new))
+        copied = int(ends[-1])
     yield from source.between(copied, metadata.length)
+
+
+def _blocks(handles: Handles) -> Iterator[Numbers]:
+    """Yield the rows of handles that name files, in groups that lie within a chunk."""
+    rows = handles.named()
+    ends = (handles.start + handles.length)[rows]
+    first = copied = 0
+    while first < len(rows):
+        last = max(int(np.searchsorted(ends, copied + _CHUNK, side="right")), first + 1)
+        yield rows[first:last]
+        first, copied = last, int(ends[last - 1])
+
+
+def _new_handles(
+    handles: Handles,
+    rows: Numbers,
+    original: bytes,
+    base: int,
+    path_rewriter: PathRewriter,
+    moves: Moves | None,
+) -> Texts:
+    """Return the new bytes of these handles; `original` begins at byte `base` of the file."""
+    is_moved = np.zeros(len(rows), np.bool_)
+    parts: list[Texts] = []
+    if moves is not None:
+        is_moved, moved = _moved(handles, rows, moves)
+        parts.append(moved)
+    singles = [
+        _single(handle, path_rewriter(handle), original[handle.start - base :][: handle.length])
+        for handle in handles.chosen(rows[~is_moved])
+    ]
+    parts.append(pa.array(singles, _BYTES))
+    order = np.empty(len(rows), np.int64)
+    order[np.concatenate([np.flatnonzero(is_moved), np.flatnonzero(~is_moved)])] = np.arange(
+        len(rows)
+    )
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def _single(handle: Handle, spelling: Spelling | None, original: bytes) -> bytes:
+    return original if spelling is None else encoded(handle, spelling, original)
+
+
+def _moved(handles: Handles, rows: Numbers, moves: Moves) -> tuple[Numbers, Texts]:
+    """Return which of these handles move with their directory, and the new bytes of those."""
+    beginnings, names = split(handles.recorded(rows))
+    shared = beginnings.dictionary_encode()
+    codes = shared.indices.to_numpy(zero_copy_only=False)
+    places = [moves.place(mutf8.decode(text)) for text in shared.dictionary.to_pylist()]
+    has_place = np.array([place is not None for place in places], np.bool_)
+    is_file = np.isin(handles.kind[rows], (FILE, RELATIVE))
+    is_plain = pc.match_substring_regex(names, f"^{uri.PLAIN_NAME}$").to_numpy(zero_copy_only=False)
+    is_moved = is_file & is_plain & has_place[codes]
+    moved = Parts([place or "" for place in places], codes[is_moved], chosen(names, is_moved))
+    moved = moved._replace(names=moved.names.cast(pa.large_string()))
+    is_single = moves.are_single(moved.texts())
+    is_moved[is_moved] = ~is_single
+    return is_moved, _respelled(moved.take(~is_single), handles.size[rows[is_moved]], moves)
+
+
+def _respelled(places: Parts, sizes: Numbers, moves: Moves) -> Texts:
+    """Return handles of files at these places of the replica, with their sizes."""
+    spellings = [moves.spell(prefix) for prefix in places.prefixes]
+    prefixes = pa.array([mutf8.encode(spelling.path) for spelling in spellings], _BYTES)
+    names = places.names.cast(_BYTES)
+    paths = _joined(prefixes.take(pa.array(places.codes)), names)
+    lengths = pc.binary_length(paths).to_numpy(zero_copy_only=False)
+    if lengths.max(initial=0) > mutf8.LONGEST:
+        mutf8.encode(paths[int(lengths.argmax())].as_py().decode())  # raises
+    texts = _joined(_fixed(lengths.astype(">u2")), paths)
+    numbers = _fixed(sizes.astype(">i8"))
+    relative = _joined(pa.scalar(b"\x06", _BYTES), texts, numbers)
+    absolute = _joined(pa.scalar(b"\x02", _BYTES), numbers, texts)
+    is_relative = np.array([isinstance(spelling, Relative) for spelling in spellings], np.bool_)
+    return pc.if_else(pa.array(is_relative[places.codes]), relative, absolute)
+
+
+def _joined(*columns: Texts) -> Texts:
+    return pc.binary_join_element_wise(*columns, pa.scalar(b"", _BYTES))
+
+
+def _fixed(numbers: Numbers) -> Texts:
+    """Return the bytes of each number."""
+    kind, buffers = pa.binary(numbers.itemsize), [None, pa.py_buffer(numbers)]
+    return pa.Array.from_buffers(kind, len(numbers), buffers).cast(_BYTES)
+
+
+def _spliced(original: bytes, starts: Numbers, ends: Numbers, new: Texts) -> bytes:
+    """Return the bytes in which those from each start to its end are replaced."""
+    bounds = np.empty(2 * len(starts) + 1, np.int64)
+    bounds[0], bounds[1::2], bounds[2::2] = 0, starts, ends
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(original)]
+    pieces = pa.Array.from_buffers(_BYTES, 2 * len(starts), buffers)
+    between = pieces.take(pa.array(np.arange(0, 2 * len(starts), 2)))
+    spliced = _joined(between, new)
+    first, end = np.frombuffer(spliced.buffers()[1], np.int64)[[0, len(starts)]].tolist()
+    return bytes(spliced.buffers()[2][first:end])
+
+
+def _sliced(data: bytes) -> Iterator[bytes]:
+    for first in range(0, len(data), _CHUNK):
+        yield data[first : first + _CHUNK]
 
 
 def encoded(handle: Handle, spelling: Spelling, original: bytes) -> bytes:

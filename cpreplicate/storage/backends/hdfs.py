@@ -11,7 +11,7 @@ import errno
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -24,8 +24,10 @@ from cpreplicate.storage.base import (
     Attributes,
     Content,
     FileStatus,
+    Listing,
     Streamed,
     Transient,
+    new_listing,
     refuse_unusable,
 )
 from cpreplicate.storage.closing import close_promptly
@@ -89,6 +91,22 @@ class HdfsStorage(HdfsClientStorage):
             return None
 
     def list(self, uri: str) -> list[FileStatus]:
+        return [
+            _status(uris.join(uri, uris.name(status.path)), status)
+            for status in self._statuses(uri)
+        ]
+
+    def listing(self, uri: str) -> Listing:
+        listed = new_listing(uri)
+        for status in self._statuses(uri):
+            name = uris.name(status.path)
+            if status.isdir:
+                listed.others.append(_status(uris.join(uri, name), status))
+            else:
+                listed.add(name, status.length, status.modification_time / 1000)
+        return listed
+
+    def _statuses(self, uri: str) -> Sequence[Any]:
         try:
             with _TranslatedErrors(uri):
                 statuses = list(self._client.list_status(path_of(uri)))
@@ -96,7 +114,7 @@ class HdfsStorage(HdfsClientStorage):
             return []
         if len(statuses) == 1 and not statuses[0].isdir and statuses[0].path == path_of(uri):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
-        return [_status(uris.join(uri, uris.name(status.path)), status) for status in statuses]
+        return statuses
 
     def write_new(self, uri: str, content: Content) -> int:
         from hdfs_native import WriteOptions

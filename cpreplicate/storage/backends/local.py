@@ -17,7 +17,7 @@ from typing import BinaryIO
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import Attributes, Content, FileStatus
+from cpreplicate.storage.base import Attributes, Content, FileStatus, Listing, new_listing
 
 
 class LocalStorage(RenamingStorage):
@@ -41,6 +41,18 @@ class LocalStorage(RenamingStorage):
                 return list(_children(uri, entries))
         except FileNotFoundError:
             return []
+
+    def listing(self, uri: str) -> Listing:
+        listed = new_listing(uri)
+        with contextlib.suppress(FileNotFoundError), os.scandir(_path(uri)) as entries:
+            for entry in entries:
+                if not entry.is_file(follow_symlinks=False):
+                    listed.others.extend(_children(uri, [entry]))
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # deleted after the listing
+                    status = entry.stat(follow_symlinks=False)
+                    listed.add(entry.name, status.st_size, status.st_mtime)
+        return listed
 
     def write_new(self, uri: str, content: Content) -> int:
         path = _path(uri)

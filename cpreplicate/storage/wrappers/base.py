@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import BinaryIO, TypeVar
 
-from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
+from cpreplicate.storage.base import Attributes, Content, FileStatus, Listing, Storage
 
 T = TypeVar("T")
 # the verbs that change nothing
@@ -41,6 +41,9 @@ class StorageWrapper(Storage):
 
     def list(self, uri: str) -> list[FileStatus]:
         return self.around("list", uri, lambda: self.unwrapped.list(uri))
+
+    def listing(self, uri: str) -> Listing:
+        return self.around("list", uri, lambda: self.unwrapped.listing(uri))
 
     def put(
         self,

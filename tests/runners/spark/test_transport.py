@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.core.closure import File
+from cpreplicate.core.closure import File, FileTable
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners import Copies, Copy, Delete, Outcome, Part, Planned, Read
 from cpreplicate.runners.spark.transport import (
@@ -69,13 +69,15 @@ def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, f
         for file, target in zip(files, targets, strict=True)
     ]
     packed = frozenset(data.draw(st.sets(st.sampled_from(targets))) if targets else ())
-    planned = Copies(Planned(origin, "hdfs://b/replica/", files, targets, TOKEN, STEM, packed))
+    table = FileTable.of(dict(zip(targets, files, strict=True)))
+    planned = Copies(Planned(origin, "hdfs://b/replica/", table, TOKEN, STEM, packed))
     assert list(planned.sizes()) == [max(copy.extent, copy.size) for copy in planned]
     picked = planned.pick(
         np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1]
     )
     assert decode(encode(picked)) == list(picked)
     assert [copy.source for copy in planned] == [file.uri for file in files]
+    assert [planned[index] for index in range(len(planned))] == list(planned)
     assert set(picked) <= set(planned)
     assert set(planned.places()) >= {"hdfs://b/replica/"} | {
         file.uri for file in files if not file.uri.startswith(origin)
