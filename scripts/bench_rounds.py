@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,7 +114,7 @@ class Cost(NamedTuple):
 def measured(*words: str) -> Cost:
     """Run a command of cpreplicate in a process of its own, and return what it cost."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "cpreplicate", *words], stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "cpreplicate", "-q", *words], stdout=subprocess.DEVNULL
     )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -122,13 +123,21 @@ def measured(*words: str) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss >> 10)
 
 
-def rounds(size: Size, root: Path) -> Iterator[tuple[str, Cost]]:
-    """Yield what each command costs, and its name."""
-    source, target = f"file:{root}/{JOB}", f"file:{root}/dcB"
+def prepare(size: Size, root: Path) -> None:
+    """Write the job, and replicate its first checkpoint."""
     write_job(root, size)
     sides = Sides()
-    request = SyncRequest(f"{source}/chk-1", target, sides=sides)
+    request = SyncRequest(f"file:{root}/{JOB}/chk-1", f"file:{root}/dcB", sides=sides)
     sync(request, lambda _line: None, _Linking(sides))
+
+
+def rounds(size: Size, root: Path) -> Iterator[tuple[str, Cost]]:
+    """Yield what each command costs, and its name."""
+    # in a process of its own: the memory of this one would count for the commands that it starts
+    preparing = get_context("spawn").Process(target=prepare, args=(size, root))
+    preparing.start()
+    preparing.join()
+    source, target = f"file:{root}/{JOB}", f"file:{root}/dcB"
     replicate = ("sync", f"{source}/chk-2", target)
     yield "diff", measured("diff", *replicate[1:])
     yield "sync", measured(*replicate)

@@ -22,6 +22,7 @@ import pytest
 from cpreplicate.core import plan
 from cpreplicate.core.packs import is_pack
 from cpreplicate.core.recorded import Vouch
+from cpreplicate.core.tables import texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
 from cpreplicate.operations import orphans as orphan
@@ -191,7 +192,7 @@ MUTANTS = {
     "packs of others are deleted": Mutant(packs_of_others_are_deleted, "missing"),
     "a seal is no reason": Mutant(without(seal, "refuse_sealed"), "a sealed replica was changed"),
     "what was put off is not recorded": Mutant(
-        without(Vouched, "left_over", frozenset()), "no record of"
+        without(Vouched, "left_over", texts(())), "no record of"
     ),
 }
 ENOUGH = 1000  # histories, of which few are played until it is found

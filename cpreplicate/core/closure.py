@@ -194,12 +194,12 @@ def _distinct(files: FileTable) -> FileTable:
     """Return each file once, where it is first named, with the greatest of its extents."""
     names = files.parts.names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     keys = names.astype(np.int64) * max(len(files.parts.prefixes), 1) + files.parts.codes
-    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-    if len(first) == len(keys):
+    which = pa.array(keys).dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    order = np.flatnonzero(np.diff(np.maximum.accumulate(which), prepend=-1))  # of the first ones
+    if len(order) == len(keys):
         return files
     most = FileTable(files.parts, files.sources, *map(np.copy, _numbers(files)))
-    order = np.sort(first)
-    place = first[which]  # of each row: the first row of the same file
+    place = order[which]  # of each row: the first row of the same file
     for column in _numbers(most):
         np.maximum.at(column, place, column.copy())
     return most.take(order)

@@ -96,6 +96,9 @@ class Placement:
         singles = sources.take(is_single).texts().to_pylist()
         parts = sources.moved(prefixes, is_single, map(self.place, singles))
         placed = FileTable(parts, sources, files.extents, files.sizes, files.is_segment)
+        is_apart = len(set(parts.prefixes)) == len(prefixes) and not is_single.any()
+        if is_apart and all(prefix.endswith("/") for prefix in parts.prefixes):
+            return placed  # each directory stays one, so no two files can meet
         if pc.count_distinct(placed.paths).as_py() < len(files):
             raise self._collision(files)
         return placed

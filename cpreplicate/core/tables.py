@@ -41,6 +41,8 @@ def texts(values: Iterable[str]) -> Texts:
 
 def rows_of(wanted: Texts, among: Texts) -> Numbers:
     """Return the row of each wanted text among others, -1 for those that are not there."""
+    if not len(wanted) or not len(among):
+        return np.full(len(wanted), -1)
     rows = pc.index_in(wanted, value_set=among).fill_null(-1)
     numbers: Numbers = rows.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
+import numpy as np
+
 from cpreplicate.core import packs, uri
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
+from cpreplicate.core.tables import rows_of, texts, without
 from cpreplicate.errors import CopyFailed, SourceMovedOn
 from cpreplicate.operations import incomplete
 from cpreplicate.operations.deletion import some
@@ -54,6 +56,7 @@ class Written(NamedTuple):
     unused_packs: tuple[str, ...]
 
 
+_NO_OTHER_LENGTH = np.iinfo(np.int64).max
 NOTHING = Written({}, NO_MEMBERS, {}, ())
 
 
@@ -191,30 +194,30 @@ def _as_they_lie(
 ) -> dict[str, Outcome]:
     """Return the outcomes by URI, after each copy was found at the target with the length written.
 
-    Costs one listing for each directory: a stat for each file would cost more. A merged file may
+    A merged file may
     have another length, if two attempts at it raced (speculation, an executor that was considered
     lost). Both attempts are long enough. It is not known which of them lies there, so its CRC32C is
     not known either.
     """
-    plain = [action for action in plan.copies if action.target not in plan.packed]
-    present = replica.present(uri.directories(action.target for action in plain))
-    lengths, least = {}, {}
-    for action in plain:
-        target, file = replica.uri_of(action.target), source_state.needed[action.target]
-        lengths[target] = present.get(action.target)
-        least[target] = file.extent if file.segment else math.inf
-    lying = []
+    targets = without(texts(row.target for row in plan.copies), texts(plan.packed))
+    needed = source_state.needed
+    files = needed.take(rows_of(targets, needed.paths))
+    lengths = replica.lengths_of(targets, needed.paths).at(targets)
+    least = np.where(files.is_segment, files.extents, _NO_OTHER_LENGTH)
+    lies = {
+        replica.uri_of(path): pair
+        for path, *pair in zip(targets.to_pylist(), lengths.tolist(), least.tolist(), strict=True)
+    }
+    lying, wrong = [], []
     for outcome in outcomes:
-        length = lengths[outcome.target]
-        if length is None or length == outcome.bytes or length < least[outcome.target]:
-            lying.append(outcome)
-        else:
+        length, shortest = lies[outcome.target]
+        if length != outcome.bytes and length >= shortest:
             lying.append(outcome._replace(bytes=length, crc32c=None))
-    wrong = [
-        f"{outcome.target} has {lengths[outcome.target]} bytes after {outcome.bytes} were written"
-        for outcome in lying
-        if lengths[outcome.target] != outcome.bytes
-    ]
+            continue
+        lying.append(outcome)
+        if length != outcome.bytes:
+            count = length if length >= 0 else None
+            wrong.append(f"{outcome.target} has {count} bytes after {outcome.bytes} were written")
     if wrong:
         raise CopyFailed(_not_as_written(wrong))
     return {outcome.target: outcome for outcome in lying}

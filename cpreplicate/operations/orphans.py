@@ -90,7 +90,8 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     written = vouched.written
     refuse_newer(replica, state, _unrecorded(tree, written), tree)
     orphans = _orphans(tree, lambda path: why_orphan(path, names, written), before)
-    gone, recorded = {orphan.target for orphan in orphans}, vouched.left_over(names)
+    gone = {orphan.target for orphan in orphans}
+    recorded = set(vouched.left_over(names).to_pylist())
     unneeded = {path for path in tree.files if is_written(path, recorded)}
     left = unneeded.union(*_of_these(recorded, tree.needed.values())) - gone
     orphans += _journals_that_are_over(vouched.journals, left, tree, before)

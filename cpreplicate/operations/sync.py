@@ -472,7 +472,7 @@ def _left_over(plan: Plan, run: Run) -> set[str]:
     These are left by runs that died.
     """
     left = run.vouched.left_over(_kept_beside(plan, run))
-    return set(without(texts(left), *_named_paths(plan)).to_pylist()) if left else left
+    return set(without(left, *_named_paths(plan)).to_pylist())
 
 
 def _named_paths(plan: Plan) -> Iterator[Texts]:

@@ -102,8 +102,10 @@ def make_plan(
     members = vouched.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, vouched.files, members)
     packing = _packing(source_state, request)
-    plain = _had_as_files(split.copies, committed, present, vouched)
-    packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
+    packed = frozenset[str]()
+    if packing.mode != "off":
+        plain = _had_as_files(split.copies, committed, present, vouched)
+        packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
     moving = packs.to_repack(split.members, present, packing)
     kept_members = split.members.without(moving)
     has_packs = bool(packed or split.members)

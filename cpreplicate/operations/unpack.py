@@ -372,7 +372,7 @@ def _planned(unpacking: Unpacking, packs: Iterable[str]) -> frozenset[str]:
     changed = {*unpacking.members, *packs}
     if not changed:
         return frozenset()
-    return frozenset(changed | unpacking.vouched.left_over(unpacking.names))
+    return frozenset(changed.union(unpacking.vouched.left_over(unpacking.names).to_pylist()))
 
 
 def as_plain(manifest: Manifest, plain: Container[str]) -> Manifest:

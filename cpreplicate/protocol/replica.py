@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, takewhile
+from operator import methodcaller
 from typing import BinaryIO
 
 import numpy as np
@@ -26,6 +28,7 @@ from cpreplicate.core.tables import (
     Texts,
     chosen,
     prefixed,
+    split,
     texts,
     texts_among,
     without_prefix,
@@ -47,6 +50,8 @@ from cpreplicate.storage.base import TEMPORARY, Content, FileStatus, Listing
 
 # Bytes. For a larger `_metadata`, reading the manifest instead of decoding it saves time.
 _MANIFEST_WORTH = 16 << 20
+_LISTED_A_CALL = 1_000  # files, of HDFS (dfs.ls.limit) and of object stores
+_STATS = 16  # at the same time
 
 
 @dataclass(frozen=True)
@@ -148,9 +153,9 @@ class Replica:
         self._is_alone = False
 
     def _remove_unfinished(self, listed: Listing) -> bool:
-        unfinished = [
-            uri.join(listed.uri, name) for name in _names(listed) if name.startswith(TEMPORARY)
-        ]
+        links = [other.name for other in listed.others if not other.is_directory]
+        names = filter(methodcaller("startswith", TEMPORARY), chain(listed.names, links))
+        unfinished = [uri.join(listed.uri, name) for name in names]
         deleted = [self.storage.delete(path, durable=True) for path in unfinished]
         return all(deleted)
 
@@ -253,6 +258,36 @@ class Replica:
             lengths.append(np.array(listed.lengths, np.int64)[is_text])
         return Lengths(pa.concat_arrays(paths), np.concatenate(lengths))
 
+    def lengths_of(self, paths: Texts, among: Texts) -> Lengths:
+        """Return path to length of those of these files that are there.
+
+        Costs one listing for each directory, or a stat for each file where that costs fewer calls:
+        `among` are the files that the directories have about.
+        """
+        held = split(among)[0].value_counts()
+        counts = dict(zip(held.field(0).to_pylist(), held.field(1).to_pylist(), strict=True))
+        asked: dict[str, list[str]] = {}
+        for path in paths.to_pylist():
+            asked.setdefault(path.rpartition("/")[0], []).append(path)
+        listed = [
+            directory
+            for directory, some in asked.items()
+            if len(some) * _LISTED_A_CALL > counts.get(f"{directory}/", 0)
+        ]
+        few = [path for directory in asked.keys() - set(listed) for path in asked[directory]]
+        with ThreadPoolExecutor(_STATS) as pool:
+            statuses = pool.map(self.storage.stat, map(self.uri_of, few))
+            lengths = {
+                path: status.length
+                for path, status in zip(few, statuses, strict=True)
+                if status is not None and not status.is_directory
+            }
+        present, others = self.present(listed), Lengths.of(lengths)
+        return Lengths(
+            pa.concat_arrays([present.paths, others.paths]),
+            np.concatenate([present.bytes, others.bytes]),
+        )
+
     def _listing(self, directory: str) -> Listing:
         """Return what lies in a directory, listed now or by `committed_names`."""
         listed = self._listed.pop(directory, None)
@@ -304,8 +339,3 @@ class Replica:
 
 def _has_metadata(listed: Listing) -> bool:
     return METADATA in listed.names or any(other.name == METADATA for other in listed.others)
-
-
-def _names(listed: Listing) -> list[str]:
-    """Return the names of the files and links in a directory."""
-    return [*listed.names, *(other.name for other in listed.others if not other.is_directory)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from cpreplicate.core.packs import is_pack, stem_of
@@ -80,14 +81,13 @@ class Vouched:
         vouch = self.files.get(pack)
         return vouch is None or vouch.length == present[pack]
 
-    def left_over(self, committed: Iterable[str]) -> set[str]:
+    def left_over(self, committed: Iterable[str]) -> Texts:
         """Return the written paths that no manifest of the named checkpoints lists."""
         listed = [
             self.manifests[name].entries.paths for name in committed if name in self.manifests
         ]
-        left = set(without(self._written_files(), *listed).to_pylist())
-        planned = self._planned()
-        return left.union(without(texts(planned), *listed).to_pylist())
+        recorded = pa.concat_arrays([self._written_files(), texts(self._planned())])
+        return without(recorded, *listed).unique()
 
     @property
     def written(self) -> Container[str]:

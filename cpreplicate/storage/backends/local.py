@@ -44,14 +44,21 @@ class LocalStorage(RenamingStorage):
 
     def listing(self, uri: str) -> Listing:
         listed = new_listing(uri)
+        names, lengths, modified = listed.names, listed.lengths, listed.modified
+        others = []
         with contextlib.suppress(FileNotFoundError), os.scandir(_path(uri)) as entries:
             for entry in entries:
                 if not entry.is_file(follow_symlinks=False):
-                    listed.others.extend(_children(uri, [entry]))
+                    others.append(entry)
                     continue
-                with contextlib.suppress(FileNotFoundError):  # deleted after the listing
+                try:
                     status = entry.stat(follow_symlinks=False)
-                    listed.add(entry.name, status.st_size, status.st_mtime)
+                except FileNotFoundError:  # deleted after the listing
+                    continue
+                names.append(entry.name)  # inline: there may be a million
+                lengths.append(status.st_size)
+                modified.append(status.st_mtime)
+        listed.others.extend(_children(uri, others))
         return listed
 
     def write_new(self, uri: str, content: Content) -> int:
