@@ -65,9 +65,10 @@ cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in 
 try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs root, Go and ten minutes for the first time
 	$(BIN)/python scripts/try_kubernetes.py
 
-bench: setup maven ## decode speed against Flink's own loader, and what a plan costs the driver
+bench: setup maven ## decode speed against Flink's own loader, what a plan and a round cost the driver
 	$(BIN)/python scripts/bench_decode.py
 	$(BIN)/python scripts/bench_plan.py
+	$(BIN)/python scripts/bench_rounds.py
 
 bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, seconds and calls a file
 	$(BIN)/python scripts/bench_hdfs.py

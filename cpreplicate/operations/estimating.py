@@ -26,7 +26,7 @@ from cpreplicate.storage.sides import HDFS_SCHEMES
 
 # Of one process, docs/performance.md. `wait`: hdfs-native sleeps 500 ms if the NameNode answers
 # `complete` with "not yet".
-_HDFS = Rates(2.2, 2.5, INLINE_FILES, 1_000, INLINE_BYTES, 2_000, wait=0.5)
+_HDFS = Rates(0.7, 1.0, INLINE_FILES, 1_000, INLINE_BYTES, 2_000, wait=0.5)
 _FILE = Rates(0.1, 0.1, 1_000, 5_000, INLINE_BYTES, 5_000)
 _OTHER = Rates(1.0, 1.2, INLINE_FILES, 500, INLINE_BYTES / 2, 500)
 _SPARK_TASKS = 3.0  # seconds of its first tasks and of its end, beside those to start

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
@@ -102,11 +102,17 @@ class _Packer:
             ThreadPoolExecutor(readers, "pack-read") as reading,
             ThreadPoolExecutor(writers, "pack-write") as writing,
         ):
-            writes = [writing.submit(self._write_packs) for _ in range(writers)]
-            reads = [reading.submit(self._read_next, index) for index in self.members]
-            wait([*writes, *reads], return_when=FIRST_EXCEPTION)
-            self._stop_if_failed([*writes, *reads])
-        _raise_first([*writes, *reads])
+            futures: list[Future[None]] = []
+            try:  # an interrupt may come at any time
+                futures += [writing.submit(self._write_packs) for _ in range(writers)]
+                futures += [reading.submit(self._read_next, index) for index in self.members]
+                wait(futures, return_when=FIRST_EXCEPTION)
+            except BaseException:
+                self._break_off(futures)
+                raise
+            if any(future.done() and future.exception() is not None for future in futures):
+                self._break_off(futures)
+        _raise_first(futures)
         return self._outcomes
 
     def read(self, index: int) -> _Member:
@@ -125,10 +131,10 @@ class _Packer:
 
     def _bytes_of(self, member: Copy) -> Whole:
         if member.part is None:
-            return read_whole(member.source, member.extent, self.sides, self._moved)
+            return read_whole(member.source, member.extent, self.sides, self._count)
         offset, crc32c = member.part
         return read_part(
-            member.source, offset, member.extent, crc32c, self.sides.target, self._moved
+            member.source, offset, member.extent, crc32c, self.sides.target, self._count
         )
 
     def refuse(self, member: _Member, error: Exception) -> None:
@@ -138,7 +144,11 @@ class _Packer:
 
     def go_on(self) -> None:
         """Raise if what is under way is no longer wanted."""
-        self._moved(0)
+        self._count(0)
+
+    def _count(self, moved: int) -> None:
+        """Count bytes that were moved. Raise if what is under way is no longer wanted."""
+        self._moved(moved)
         if self._stopped.is_set():
             raise _BrokenOff
 
@@ -191,12 +201,11 @@ class _Packer:
             self._broken = error
             pack.fail(error)
 
-    def _stop_if_failed(self, futures: list[Future[None]]) -> None:
-        if any(future.done() and future.exception() is not None for future in futures):
-            self._stopped.set()
-            for future in futures:
-                future.cancel()
-            self.ready.put(None)
+    def _break_off(self, futures: Iterable[Future[None]]) -> None:
+        self._stopped.set()
+        for future in futures:
+            future.cancel()
+        self.ready.put(None)
 
 
 class _BrokenOff(Exception):

@@ -149,13 +149,13 @@ def _run_in_pools(
     """
     with ExitStack() as pools:
         waiting: list[Future[None]] = []
-        for units, streams, closers in queues:
-            if units:
-                pool = ThreadPoolExecutor(streams + closers, "copy")
-                pools.callback(pool.shutdown, cancel_futures=True)
-                permits = threading.Semaphore(streams)
-                waiting += [pool.submit(run, unit, permits) for unit in units]
-        try:
+        try:  # an interrupt may come as soon as the first unit runs
+            for units, streams, closers in queues:
+                if units:
+                    pool = ThreadPoolExecutor(streams + closers, "copy")
+                    pools.callback(pool.shutdown, cancel_futures=True)
+                    permits = threading.Semaphore(streams)
+                    waiting += [pool.submit(run, unit, permits) for unit in units]
             for future in waiting:
                 future.result()
         except BaseException:

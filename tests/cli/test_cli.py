@@ -328,6 +328,23 @@ def test_an_interrupt_breaks_off_large_files_that_are_being_copied(tmp_path):
     assert list((tmp_path / "dcB").glob("*/shared/*")) == []
 
 
+def test_an_interrupt_breaks_off_packs_that_are_being_written(tmp_path):
+    sizes = {f"shared/{number}": 500_000 for number in range(60)}
+    write_checkpoint(tmp_path / "dcA", 1, sizes)
+    words = ["--runner", "inline", "--pack", "on", "--bandwidth", "500KB/s"]
+    command = [sys.executable, "-m", "cpreplicate", "sync", tmp_path / "dcA" / jobs.JOB]
+    process = subprocess.Popen(
+        [*map(str, command), str(tmp_path / "dcB"), *words], stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: list((tmp_path / "dcB").glob("*/packed/*")))
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    stderr = process.communicate(timeout=90)[1]
+    assert time.monotonic() - began < 10  # all takes a minute
+    assert (process.returncode, "Traceback" in stderr) == (130, False)
+    assert list((tmp_path / "dcB").glob("*/packed/*")) == []
+
+
 @pytest.mark.parametrize(
     "checkpoint",
     ["hdfs://nosuchhost.invalid:8020/a/chk-1", "webhdfs://nosuchhost.invalid:9870/a/chk-1"],

@@ -147,9 +147,21 @@ def test_what_is_put_is_read_listed_and_deleted_under_its_literal_name(storage, 
     assert storage.stat(uri) is None
 
 
+def test_a_listing_has_what_a_list_has(storage, root):
+    for name in ("a", "b c", "sub/d"):
+        put(storage, f"{root}/new/{name}", name.encode())
+    listed = storage.listing(f"{root}/new")
+    files = [listed.status(row) for row in range(len(listed.names))]
+    expected = {(s.uri, s.name, s.length, s.modified) for s in storage.list(f"{root}/new")}
+    assert {(s.uri, s.name, s.length, s.modified) for s in (*files, *listed.others)} == expected
+    assert [other.name for other in listed.others if other.is_directory] == ["sub"]
+    assert sorted(listed.names) == ["a", "b c"]
+
+
 def test_what_does_not_exist_is_returned_as_absent_not_raised(storage, root):
     assert storage.stat(f"{root}/x/y") is None
     assert storage.list(f"{root}/x") == []
+    assert storage.listing(f"{root}/x").names == []
     assert storage.delete(f"{root}/x") is False
     assert storage.rmdir(f"{root}/x") is False
     assert storage.take_over(f"{root}/x", b"", b"mine") is False

@@ -1,0 +1,50 @@
+"""What a replica has, asked for with few calls."""
+
+import pytest
+
+from cpreplicate.core.tables import texts
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.storage import Side
+from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.wrappers.base import StorageWrapper
+from tests.support.registry import serving
+
+
+class Counting(StorageWrapper):
+    """A storage that counts calls by verb."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.calls = []
+
+    def before(self, verb, uri):  # noqa: ARG002  # the verb is enough
+        self.calls.append(verb)
+
+
+@pytest.fixture
+def counting(tmp_path):
+    storage = Counting(LocalStorage())
+    (tmp_path / "shared").mkdir()
+    for name, length in (("a", 3), ("b", 5)):
+        (tmp_path / "shared" / name).write_bytes(b"x" * length)
+    with serving("file", storage):
+        yield Replica(f"file:{tmp_path}", Side()), storage
+
+
+@pytest.mark.parametrize(
+    ("others", "verbs"), [(10, ["list"]), (10_000, ["stat", "stat", "stat"])], ids=["few", "many"]
+)
+def test_files_among_many_are_asked_for_one_by_one(counting, others, verbs):
+    replica, storage = counting
+    asked = texts(["shared/a", "shared/b", "shared/gone"])
+    among = texts([f"shared/{number}" for number in range(others)])
+    lengths = replica.lengths_of(asked, among)
+    assert (lengths["shared/a"], lengths["shared/b"]) == (3, 5)
+    assert "shared/gone" not in lengths
+    assert storage.calls == verbs
+
+
+def test_a_name_that_is_no_text_is_not_among_the_files_of_a_replica(counting, tmp_path):
+    replica, _ = counting
+    (tmp_path / "shared" / "\udcff").write_bytes(b"x")
+    assert sorted(replica.present(["shared"])) == ["shared/a", "shared/b"]
