@@ -171,9 +171,9 @@ def moves(
 
     def are_single(places: Texts) -> Numbers:
         single: Numbers = has_special_name(parts_of(places).names)
-        return single | (rows_of(places, members.paths) >= 0) | (rows_of(places, merged) >= 0)
+        return single | (rows_of(places, merged) >= 0)
 
-    return Moves(place, spell, are_single)
+    return Moves(place, spell, are_single, members, uri.join(replica, ""))
 
 
 def relative_to(checkpoint: str, target: str) -> str:

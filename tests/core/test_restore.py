@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpreplicate.core import restore
 from cpreplicate.core.closure import closure
-from cpreplicate.core.metadata import decode, rewrite
+from cpreplicate.core.metadata import Handle, decode, rewrite
 from cpreplicate.core.placement import Placement
 from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.errors import MetadataError, Refused
@@ -76,7 +76,7 @@ def test_a_plain_file_that_moves_with_its_directory_is_not_asked_for():
     metadata = decode(data, BASE)
     files = closure(metadata)
     arguments = (files, PLACEMENT, "hdfs://dcB/job", "relative", MemberTable.of({}))
-    asked = []
+    asked: list[Handle] = []
     pieces = rewrite(data, metadata, asked.append, restore.moves(*arguments))
     after = decode(b"".join(pieces), "hdfs://dcB/job/chk-7")
     assert asked == []

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.metadata.columns import Handles
-from cpreplicate.core.metadata.model import FILE, RELATIVE, Handle, Metadata
+from cpreplicate.core.metadata.model import FILE, RELATIVE, SHARED, Handle, Metadata
 from cpreplicate.core.metadata.window import read_fully
-from cpreplicate.core.tables import Numbers, Parts, Texts, chosen, split
+from cpreplicate.core.recorded import MemberTable
+from cpreplicate.core.tables import Numbers, Parts, Texts, chosen, rows_of, split
 from cpreplicate.errors import MetadataError
 
 _BYTES = pa.large_binary()
@@ -82,12 +83,15 @@ class Moves(NamedTuple):
 
     `place` returns what the places of files begin with from what their recorded paths do, or None
     where each file is to be asked for. `spell` returns the spelling of such a beginning.
-    `are_single` returns which of some places need another spelling.
+    `are_single` returns which of some places need another spelling. The `members` are parts of
+    files that lie below `root`.
     """
 
     place: Callable[[str], str | None]
     spell: Callable[[str], Absolute | Relative]
     are_single: Callable[[Texts], Numbers]
+    members: MemberTable
+    root: str
 
 
 def rewrite(
@@ -137,20 +141,23 @@ def _new_handles(
 ) -> Texts:
     """Return the new bytes of these handles; `original` begins at byte `base` of the file."""
     is_moved = np.zeros(len(rows), np.bool_)
-    parts: list[Texts] = []
+    moved = pa.array([], _BYTES)
     if moves is not None:
         is_moved, moved = _moved(handles, rows, moves)
-        parts.append(moved)
-    singles = [
-        _single(handle, path_rewriter(handle), original[handle.start - base :][: handle.length])
-        for handle in handles.chosen(rows[~is_moved])
-    ]
-    parts.append(pa.array(singles, _BYTES))
-    order = np.empty(len(rows), np.int64)
-    order[np.concatenate([np.flatnonzero(is_moved), np.flatnonzero(~is_moved)])] = np.arange(
-        len(rows)
-    )
-    return pa.concat_arrays(parts).take(pa.array(order))
+    singles = []
+    for handle in handles.chosen(rows[~is_moved]):
+        first = handle.start - base
+        as_it_was = original[first : first + handle.length]
+        singles.append(_single(handle, path_rewriter(handle), as_it_was))
+    return _merged(is_moved, moved, pa.array(singles, _BYTES))
+
+
+def _merged(is_first: Numbers, first: Texts, others: Texts) -> Texts:
+    """Return the rows of two columns in one, in which those flagged are of the first one."""
+    places = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
+    order = np.empty(len(is_first), np.int64)
+    order[places] = np.arange(len(is_first))
+    return pa.concat_arrays([first, others]).take(pa.array(order))
 
 
 def _single(handle: Handle, spelling: Spelling | None, original: bytes) -> bytes:
@@ -169,9 +176,31 @@ def _moved(handles: Handles, rows: Numbers, moves: Moves) -> tuple[Numbers, Text
     is_moved = is_file & is_plain & has_place[codes]
     moved = Parts([place or "" for place in places], codes[is_moved], chosen(names, is_moved))
     moved = moved._replace(names=moved.names.cast(pa.large_string()))
-    is_single = moves.are_single(moved.texts())
+    texts = moved.texts()
+    is_single = moves.are_single(texts)
     is_moved[is_moved] = ~is_single
-    return is_moved, _respelled(moved.take(~is_single), handles.size[rows[is_moved]], moves)
+    moved, texts, rows = moved.take(~is_single), chosen(texts, ~is_single), rows[is_moved]
+    member = rows_of(texts, moves.members.paths)
+    is_member = member >= 0
+    members = moves.members.take(member[is_member])
+    is_shared = handles.part[rows[is_member]] == SHARED
+    sizes = handles.size[rows[~is_member]]
+    plain = _respelled(moved.take(~is_member), sizes, moves)
+    return is_moved, _merged(is_member, _as_segments(members, is_shared, moves.root), plain)
+
+
+def _as_segments(members: MemberTable, is_shared: Numbers, root: str) -> Texts:
+    """Return handles of these members of packs, as `_segment` makes them one by one."""
+    packs = pa.array([mutf8.encode(f"{root}{pack}") for pack in members.packs], _BYTES)
+    scopes = np.where(is_shared, _SHARED, _EXCLUSIVE)
+    return _joined(
+        pa.scalar(bytes([_SEGMENT_TYPE]), _BYTES),
+        _fixed(members.offsets.astype(">i8")),
+        _fixed(members.bytes.astype(">i8")),
+        _fixed(scopes.astype(">i4")),
+        _with_lengths(packs.take(pa.array(members.codes))),
+        _with_lengths(members.paths.cast(_BYTES)),
+    )
 
 
 def _respelled(places: Parts, sizes: Numbers, moves: Moves) -> Texts:
@@ -179,16 +208,20 @@ def _respelled(places: Parts, sizes: Numbers, moves: Moves) -> Texts:
     spellings = [moves.spell(prefix) for prefix in places.prefixes]
     prefixes = pa.array([mutf8.encode(spelling.path) for spelling in spellings], _BYTES)
     names = places.names.cast(_BYTES)
-    paths = _joined(prefixes.take(pa.array(places.codes)), names)
-    lengths = pc.binary_length(paths).to_numpy(zero_copy_only=False)
-    if lengths.max(initial=0) > mutf8.LONGEST:
-        mutf8.encode(paths[int(lengths.argmax())].as_py().decode())  # raises
-    texts = _joined(_fixed(lengths.astype(">u2")), paths)
+    texts = _with_lengths(_joined(prefixes.take(pa.array(places.codes)), names))
     numbers = _fixed(sizes.astype(">i8"))
     relative = _joined(pa.scalar(b"\x06", _BYTES), texts, numbers)
     absolute = _joined(pa.scalar(b"\x02", _BYTES), numbers, texts)
     is_relative = np.array([isinstance(spelling, Relative) for spelling in spellings], np.bool_)
     return pc.if_else(pa.array(is_relative[places.codes]), relative, absolute)
+
+
+def _with_lengths(texts: Texts) -> Texts:
+    """Return texts as `DataOutputStream.writeUTF` writes them; they are in modified UTF-8."""
+    lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+    if lengths.max(initial=0) > mutf8.LONGEST:
+        mutf8.encode(texts[int(lengths.argmax())].as_py().decode())  # raises
+    return _joined(_fixed(lengths.astype(">u2")), texts)
 
 
 def _joined(*columns: Texts) -> Texts:

@@ -208,7 +208,8 @@ class _Reader(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._file)}[whence]
-        self._position, self._chunks, self._rest = base + offset, None, memoryview(b"")
+        if base + offset != self._position:  # else the connection goes on, as at the next member
+            self._position, self._chunks, self._rest = base + offset, None, memoryview(b"")
         return self._position
 
     def readinto(self, buffer: Any) -> int:
