@@ -114,7 +114,7 @@ class Cost(NamedTuple):
 def measured(*words: str) -> Cost:
     """Run a command of cpreplicate in a process of its own, and return what it cost."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "cpreplicate", "-q", *words], stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "cpreplicate", *words, "-q"], stdout=subprocess.DEVNULL
     )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
