@@ -18,7 +18,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.bulk import new_row
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
-from cpreplicate.core.tables import Numbers, Parts, PathTable, Texts, chosen, split, texts
+from cpreplicate.core.tables import Numbers, Parts, PathTable, Texts, chosen, slices, split, texts
 
 _NO_NAME = pa.scalar(b"", pa.large_binary())
 
@@ -154,7 +154,9 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     is_directory = handles.kind[rows] == DIRECTORY
     directories = {uris[path] for path in _decoded(handles.recorded(rows[is_directory]).unique())}
     rows = rows[~is_directory]
-    sources, not_plain = _sources(handles.recorded(rows), uris)
+    parts = [_sources(handles.recorded(rows[some]), uris) for some in slices(len(rows))]
+    sources = Parts.joined([part for part, _ in parts])
+    not_plain = set[str]().union(*(odd for _, odd in parts))
     extents, sizes = handles.extents(rows)
     is_segment = handles.kind[rows] == SEGMENT
     files = _distinct(FileTable(sources, sources, extents, sizes, is_segment))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable
-from cpreplicate.core.tables import Numbers, Texts, parts_of
+from cpreplicate.core.tables import Numbers, Texts, parts_of, slices
 from cpreplicate.errors import Refused
 
 METADATA = "_metadata"
@@ -144,6 +144,11 @@ def is_replica_path(relative: str) -> bool:
 
 def are_replica_paths(paths: Texts) -> Numbers:
     """Return of each path whether `is_replica_path`."""
+    answers = [_are_replica_paths(paths[some]) for some in slices(len(paths))]
+    return np.concatenate([np.zeros(0, np.bool_), *answers])
+
+
+def _are_replica_paths(paths: Texts) -> Numbers:
     parts = parts_of(paths)
     allowed = np.array([is_replica_path(f"{prefix}x") for prefix in parts.prefixes], np.bool_)
     is_plain = pc.match_substring_regex(parts.names, f"^{uri.PLAIN_NAME}$")

@@ -158,12 +158,13 @@ class Parts(NamedTuple):
     @classmethod
     def joined(cls, every: Sequence[Parts]) -> Parts:
         """Return the paths of all, one after the other."""
-        prefixes = [prefix for parts in every for prefix in parts.prefixes]
-        first = np.cumsum([0, *(len(parts.prefixes) for parts in every)])
-        codes = [parts.codes + start for parts, start in zip(every, first, strict=False)]
-        return cls(
-            prefixes, np.concatenate(codes), pa.concat_arrays([parts.names for parts in every])
-        )
+        known: dict[str, int] = {}
+        codes = [np.zeros(0, np.int64)]
+        for parts in every:
+            places = [known.setdefault(prefix, len(known)) for prefix in parts.prefixes]
+            codes.append(np.array(places, np.int64)[parts.codes])
+        names = pa.concat_arrays([texts(()), *(parts.names for parts in every)])
+        return cls(tuple(known), np.concatenate(codes), names)
 
     def take(self, rows: Numbers) -> Parts:
         """Return some of the paths."""
@@ -213,7 +214,7 @@ class PathTable(Mapping[str, Row]):
         return len(self.paths)
 
     def __iter__(self) -> Iterator[str]:
-        for part in _slices(len(self)):
+        for part in slices(len(self)):
             yield from self.paths[part].to_pylist()
 
     def __contains__(self, path: object) -> bool:
@@ -234,7 +235,8 @@ class PathTable(Mapping[str, Row]):
         return {path: row for row, path in enumerate(self.paths.to_pylist())}
 
 
-def _slices(count: int) -> Iterator[slice]:
+def slices(count: int) -> Iterator[slice]:
+    """Yield the slices of a column in which few rows are handled at the same time."""
     return (slice(first, first + _CHUNK) for first in range(0, count, _CHUNK))
 
 
@@ -243,7 +245,7 @@ class _Items(_ItemsView[str, Row]):
 
     def __iter__(self) -> Iterator[tuple[str, Row]]:
         table = self._mapping
-        for part in _slices(len(table)):
+        for part in slices(len(table)):
             yield from zip(table.paths[part].to_pylist(), table.rows(part), strict=True)
 
 
@@ -251,7 +253,7 @@ class _Values(_ValuesView[Row]):
     _mapping: PathTable[Row]
 
     def __iter__(self) -> Iterator[Row]:
-        for part in _slices(len(self._mapping)):
+        for part in slices(len(self._mapping)):
             yield from self._mapping.rows(part)
 
 

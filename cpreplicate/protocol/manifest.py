@@ -19,7 +19,7 @@ import pyarrow as pa
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.recorded import NO_MEMBERS, MemberTable, Vouch, VouchTable
-from cpreplicate.core.tables import Numbers, PathTable, Texts, chosen, last_rows, texts
+from cpreplicate.core.tables import Numbers, PathTable, Texts, chosen, texts
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
@@ -167,11 +167,12 @@ def _decoded(table: Any) -> Manifest:
         columns["crc32c"].cast("int64").fill_null(-1).to_numpy(),
         columns["written"].to_numpy(zero_copy_only=False),
     )
-    rows = last_rows(vouches.paths)
-    plain, packed = rows[~is_packed[rows]], rows[is_packed[rows]]
-    entries = EntryTable(vouches.take(plain), columns["extent"].to_numpy()[plain])
+    extents = columns["extent"].to_numpy()
     checkpoint_id, metadata = _described(table)
-    members = _members(columns, vouches.take(packed), packed) if len(packed) else NO_MEMBERS
+    if not is_packed.any():
+        return Manifest(checkpoint_id, metadata, EntryTable(vouches, extents))
+    entries = EntryTable(vouches.take(~is_packed), extents[~is_packed])
+    members = _members(columns, vouches.take(is_packed), np.flatnonzero(is_packed))
     return Manifest(checkpoint_id, metadata, entries, members)
 
 
