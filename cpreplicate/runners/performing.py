@@ -39,8 +39,6 @@ from cpreplicate.storage.working import working
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
 # docs/performance.md
 _LARGE_STREAMS = 8
-# large files beside these that may wait for their close; each still holds some MiB to be sent
-_LARGE_CLOSERS = 8
 _PACK_WORTH = 16 << 20  # bytes that are worth one more pack written at the same time
 Unit = Sequence[int]
 """Tasks that run one after the other, by their index in the batch."""
@@ -133,7 +131,7 @@ def _queues(
     large = [unit for unit in units if size(unit) > SMALL]
     small = [unit for unit in units if size(unit) <= SMALL]
     return [
-        _Queue(large, min(many, _LARGE_STREAMS), min(closers, _LARGE_CLOSERS)),
+        _Queue(large, min(many, _LARGE_STREAMS), 0),  # more cost memory, and gained no time
         _Queue(small, many, closers),
     ]
 

@@ -125,7 +125,7 @@ def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
     assert most == 4
 
 
-def test_while_large_files_wait_for_their_close_others_are_copied(memory):
+def test_while_small_files_wait_for_their_close_others_are_copied(memory):
     memory.closers = 8
     lock, copying, most = threading.Lock(), 0, 0
     all_are_closing = threading.Barrier(16, timeout=20)
@@ -144,8 +144,7 @@ def test_while_large_files_wait_for_their_close_others_are_copied(memory):
         return plain(*words)
 
     memory.put = closing_slowly
-    large = 64 << 20
-    copies = [Copy(SOURCE, f"{TARGET}{number}", 9, large) for number in range(16)]
+    copies = [Copy(SOURCE, f"{TARGET}{number}", 9) for number in range(16)]
     outcomes = perform(copies, Sides())
     assert [outcome.error for outcome in outcomes] == [None] * 16
     assert most == 8
