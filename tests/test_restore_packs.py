@@ -121,9 +121,13 @@ def test_a_packed_replica_of_a_forst_job_is_restored_exactly(
 
 # Each writes its own checkpoints: 2.0 has version 5 of `_metadata` and cannot read that of 2.3.
 EARLIER_CASES = [
-    Case("rocksdb", "NO_CLAIM"),
+    Case("rocksdb", "NO_CLAIM", file_merging=True),
     Case("rocksdb", "CLAIM", "absolute"),
     Case("hashmap", "NO_CLAIM"),
+    Case("three jobs", "CLAIM", "absolute"),
+    Case("file merging", "NO_CLAIM"),
+    Case("native savepoint", "NO_CLAIM"),
+    Case("unaligned", "CLAIM", "absolute"),
     Case("changelog", "CLAIM"),
 ]
 

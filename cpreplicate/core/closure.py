@@ -84,6 +84,12 @@ class FileTable(PathTable[File]):
         return self.parts.texts()
 
     @property
+    def directories(self) -> set[str]:
+        """The directories of the paths."""
+        used = np.unique(self.parts.codes).tolist()
+        return uri.directories(self.parts.prefixes[code] for code in used)
+
+    @property
     def costs(self) -> Numbers:
         """About how many bytes the copy of each file moves."""
         return np.maximum(self.extents, self.sizes)

@@ -180,7 +180,7 @@ def _directories(
     """Return the directories in which files are needed, referenced, or may have been left."""
     of_checkpoints = (directories(checkpoint.files.paths) for checkpoint in committed)
     of_journals = (uri.directories(part.paths) for part in vouched.journals)
-    return directories(source_state.needed.paths).union(*of_checkpoints, *of_journals)
+    return source_state.needed.directories.union(*of_checkpoints, *of_journals)
 
 
 def is_adopted(state: State, request: SyncRequest) -> bool:

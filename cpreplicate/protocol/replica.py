@@ -61,7 +61,8 @@ class CommittedCheckpoint:
     `files` is path to extent of files and packs, `members` logical path to place of packed files.
     `outside` are the URIs that it references outside the replica.
     `growing` are merged files, which may be longer than recorded: a run that died may have copied
-    them again. It is None if it is not known which files are merged ones.
+    them again. It is None if it is not known which files are merged ones. `listed` is the manifest
+    if all this was read from it.
     """
 
     name: str
@@ -71,6 +72,7 @@ class CommittedCheckpoint:
     outside: tuple[str, ...]
     growing: frozenset[str] | None
     members: MemberTable = field(default_factory=lambda: NO_MEMBERS)
+    listed: Manifest | None = None
 
     def as_committed(self) -> Committed:
         """Return what a plan needs of this checkpoint."""
@@ -207,7 +209,7 @@ class Replica:
             return None
         files = Lengths(paths, listed.entries.extents)
         return CommittedCheckpoint(
-            name, listed.checkpoint_id, digest, files, (), None, listed.members
+            name, listed.checkpoint_id, digest, files, (), None, listed.members, listed
         )
 
     def _referenced(

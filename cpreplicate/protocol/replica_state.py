@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import json_files, lease
+from cpreplicate.protocol import json_files, lease, manifest
 from cpreplicate.protocol.checkpoint_record import (
     RECORD_SUFFIX,
     Record,
@@ -148,8 +148,13 @@ class _Known:
         if self._earlier is None or not self._is_same_own(f"{name}{RECORD_SUFFIX}"):
             return None
         before = self._earlier.metadata_files.get(name)
-        is_same = self._is_same(before, self._metadata_files[name])
-        return self._committed.get(name) if is_same else None
+        committed = self._committed.get(name)
+        if committed is None or not self._is_same(before, self._metadata_files[name]):
+            return None
+        is_of_manifest = committed.listed is not None
+        if is_of_manifest and not self._is_same_own(f"{name}{manifest.SUFFIX}"):
+            return None
+        return committed
 
     def _is_same_own(self, name: str) -> bool:
         before = self._earlier.own.get(name) if self._earlier else None

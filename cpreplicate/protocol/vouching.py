@@ -29,6 +29,7 @@ class Vouched:
     def __init__(self, replica: Replica, state: State) -> None:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
+        known = {committed.name: committed.listed for committed in state.committed}
         files: list[VouchTable] = []
         members: list[MemberTable] = []
         for name in _in_order(state):
@@ -39,7 +40,8 @@ class Vouched:
                 members.append(_members_of(part))
                 continue
             checkpoint = name.removesuffix(manifest.SUFFIX)
-            listed = replica.manifest(checkpoint)
+            # what the state was read from is not read again: it was listed together with it
+            listed = known.get(checkpoint) or replica.manifest(checkpoint)
             if listed is not None:
                 self.manifests[checkpoint] = listed
                 files.append(listed.entries.vouches)
