@@ -21,7 +21,7 @@ import pytest
 
 from cpreplicate.core import plan
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.recorded import Vouch
+from cpreplicate.core.recorded import Vouch, VouchTable
 from cpreplicate.core.tables import texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
@@ -128,8 +128,8 @@ def present_is_done(patch: pytest.MonkeyPatch) -> None:
     split = plan.copies_and_keeps
 
     def trusting(needed, committed, present, vouched, members):
-        for path in needed.keys() & present.keys():
-            vouched.setdefault(path, Vouch(present[path], 0, True))
+        trusted = {path: Vouch(length, 0, True) for path, length in present.items()}
+        vouched = VouchTable.merged([VouchTable.of(trusted), vouched])
         return split(needed, committed, present, vouched, members)
 
     patch.setattr(sync_plan, "copies_and_keeps", trusting)

@@ -106,8 +106,21 @@ def rewrite(
     `ValueError` for a relative segment or directory, which Flink has no form for, and
     `MetadataError` for a path that is longer than the format holds.
     """
-    source, handles = _Source(data, metadata.length), metadata.handles
-    copied = 0
+    pieces: list[bytes] = []
+    size = 0
+    for piece in _pieces(_Source(data, metadata.length), metadata, path_rewriter, moves):
+        if size + len(piece) > _CHUNK:
+            yield b"".join(pieces)
+            pieces, size = [], 0
+        pieces.append(piece)
+        size += len(piece)
+    yield b"".join(pieces)
+
+
+def _pieces(
+    source: _Source, metadata: Metadata, path_rewriter: PathRewriter, moves: Moves | None
+) -> Iterator[bytes]:
+    handles, copied = metadata.handles, 0
     for rows in _blocks(handles):
         starts, ends = handles.start[rows], (handles.start + handles.length)[rows]
         if len(rows) == 1:  # much may lie before it, such as inline state
