@@ -282,7 +282,7 @@ class Replica:
             lengths = {
                 path: status.length
                 for path, status in zip(few, statuses, strict=True)
-                if status is not None and not status.is_directory
+                if status is not None and not (status.is_directory or status.is_link)
             }
         present, others = self.present(listed), Lengths.of(lengths)
         return Lengths(

@@ -27,6 +27,7 @@ def counting(tmp_path):
     (tmp_path / "shared").mkdir()
     for name, length in (("a", 3), ("b", 5)):
         (tmp_path / "shared" / name).write_bytes(b"x" * length)
+    (tmp_path / "shared" / "link").symlink_to("a")
     with serving("file", storage):
         yield Replica(f"file:{tmp_path}", Side()), storage
 
@@ -36,11 +37,11 @@ def counting(tmp_path):
 )
 def test_files_among_many_are_asked_for_one_by_one(counting, others, verbs):
     replica, storage = counting
-    asked = texts(["shared/a", "shared/b", "shared/gone"])
+    asked = texts(["shared/a", "shared/b", "shared/link"])
     among = texts([f"shared/{number}" for number in range(others)])
     lengths = replica.lengths_of(asked, among)
     assert (lengths["shared/a"], lengths["shared/b"]) == (3, 5)
-    assert "shared/gone" not in lengths
+    assert lengths.keys() == {"shared/a", "shared/b"}  # a link counts as absent
     assert storage.calls == verbs
 
 

@@ -30,8 +30,9 @@ class LocalStorage(RenamingStorage):
         return open(_path(uri), "rb", opener=_open_regular)
 
     def stat(self, uri: str) -> FileStatus | None:
+        path = _path(uri)
         try:
-            return _status(uri, os.stat(_path(uri)))
+            return _status(uri, os.stat(path))._replace(is_link=os.path.islink(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
