@@ -1,0 +1,50 @@
+"""How far a replica is behind its source."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+# Seconds. The REST API of Flink dates a checkpoint by its last acknowledgement, a file system by
+# the write of its `_metadata`, which comes later.
+_SAME = 1.0
+
+
+class Newest(NamedTuple):
+    """The newest completed checkpoint of a source or a replica.
+
+    `completed` is the time at which it was completed at the source, in seconds since the epoch.
+    """
+
+    checkpoint_id: int
+    completed: float
+
+
+def is_behind(source: Newest | None, replica: Newest | None) -> bool:
+    """Return whether the source has a checkpoint that is newer than the replica's.
+
+    A job that is started from scratch uses a number a second time: then the times differ.
+    """
+    if source is None:
+        return False
+    if replica is None or source.checkpoint_id != replica.checkpoint_id:
+        return True
+    return source.completed > replica.completed + _SAME
+
+
+def lag_seconds(source: Newest | None, replica: Newest | None, now: float) -> float:
+    """Return the seconds of work that would be lost if the source were lost now.
+
+    That is the age of the replica's newest checkpoint while the source has a newer one, else 0, as
+    postgres_exporter defines the lag of a standby. Infinite without a replica.
+    """
+    if not is_behind(source, replica):
+        return 0.0
+    return math.inf if replica is None else max(0.0, now - replica.completed)
+
+
+def checkpoints_behind(source: Newest | None, replica: Newest | None) -> int:
+    """Return how many checkpoints the replica is behind, by their numbers; at least 1 if any."""
+    if source is None or not is_behind(source, replica):
+        return 0
+    return max(1, source.checkpoint_id - (replica.checkpoint_id if replica is not None else 0))

@@ -1,0 +1,29 @@
+"""How far a replica is behind."""
+
+import math
+
+from cpreplicate.core.lag import Newest, checkpoints_behind, lag_seconds
+
+
+def test_a_replica_with_the_newest_checkpoint_has_no_lag_however_old_it_is():
+    assert lag_seconds(Newest(7, 100.0), Newest(7, 100.0), now=9000.0) == 0
+    assert checkpoints_behind(Newest(7, 100.0), Newest(7, 100.0)) == 0
+
+
+def test_the_lag_is_the_age_of_the_replica_while_the_source_has_a_newer_checkpoint():
+    assert lag_seconds(Newest(9, 150.0), Newest(7, 100.0), now=160.0) == 60
+    assert checkpoints_behind(Newest(9, 150.0), Newest(7, 100.0)) == 2
+
+
+def test_a_number_that_is_used_a_second_time_is_another_checkpoint():
+    assert lag_seconds(Newest(7, 500.0), Newest(7, 100.0), now=510.0) == 410
+    assert checkpoints_behind(Newest(3, 500.0), Newest(7, 100.0)) == 1
+
+
+def test_the_time_that_flink_reports_lies_before_that_of_the_file():
+    assert lag_seconds(Newest(7, 99.2), Newest(7, 100.0), now=9000.0) == 0
+
+
+def test_without_a_replica_the_lag_is_infinite_and_without_a_checkpoint_it_is_0():
+    assert lag_seconds(Newest(1, 100.0), None, now=101.0) == math.inf
+    assert lag_seconds(None, None, now=101.0) == 0
