@@ -5,16 +5,15 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import signal
 import sys
 import traceback
-from types import FrameType
 from typing import NoReturn
 
 import click
 
 from cpreplicate.cli import fleet, maintenance
 from cpreplicate.cli.commands import cli
+from cpreplicate.cli.signals import Stopped, stop_on_signals
 from cpreplicate.errors import CpreplicateError, exit_code_of
 from cpreplicate.storage.closing import PromptExit
 
@@ -24,17 +23,8 @@ _PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
 _RESUME = "Run the command again to resume"
 _MISUSED = 2
 _INTERRUPTED = 130
-_SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
 # how click 8.2 and later ends a command without arguments
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
-
-
-class _Stopped(BaseException):
-    """SIGTERM or SIGHUP arrived; like an interrupt, it unwinds through every `finally`."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.code = _SIGNALLED + number
 
 
 def main() -> NoReturn:
@@ -44,7 +34,7 @@ def main() -> NoReturn:
     """
     prompt_exit = PromptExit()
     _fill_closed_descriptors()
-    _stop_on_signals()
+    stop_on_signals()
     # a plan creates millions of objects and no cycles: collections took a third of its time
     gc.set_threshold(5_000_000, 20, 20)
     code = _exit_code()
@@ -72,19 +62,6 @@ def _fill_closed_descriptors() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # it stays open until the process ends
 
 
-def _stop_on_signals() -> None:
-    """Unwind on SIGTERM, and on SIGHUP unless it is ignored, as by nohup."""
-    signal.signal(signal.SIGTERM, _raise_stopped)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _raise_stopped)
-
-
-def _raise_stopped(number: int, _frame: FrameType | None) -> NoReturn:
-    # a closed terminal may send SIGHUP twice: the shell sends it again
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    raise _Stopped(number)
-
-
 def _exit_code() -> int:
     try:
         return int(cli.main(standalone_mode=False, prog_name="cpreplicate") or 0)
@@ -92,7 +69,7 @@ def _exit_code() -> int:
         return _misused(error)
     except (KeyboardInterrupt, click.Abort):
         return _interrupted(_INTERRUPTED)
-    except _Stopped as stopped:
+    except Stopped as stopped:
         return _interrupted(stopped.code)
     except Exception as error:  # noqa: BLE001  # a user gets a message, no traceback
         return _failed(error)
