@@ -46,6 +46,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Runner, TimedRunner, choose_runner
+from cpreplicate.storage.base import Content
 
 Notify = Callable[[str], None]
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
@@ -56,7 +57,8 @@ class Report:
     """The result of a sync: its plan, and how far that was carried out.
 
     `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
-    plan that is only shown.
+    plan that is only shown. `completed` is when the checkpoint was completed at the source, in
+    seconds since the epoch, None if that is not known.
     """
 
     plan: Plan
@@ -67,18 +69,20 @@ class Report:
     warnings: tuple[str, ...] = ()
     undeleted: tuple[str, ...] = ()
     estimates: Estimates | None = None
+    completed: float | None = None
 
 
 class SyncCheck(NamedTuple):
     """The result of `check`: whether the replica holds `checkpoint` already.
 
-    Otherwise, `files` and `bytes` are to be copied or deleted.
+    Otherwise, `files` and `bytes` are to be copied or deleted. `completed` is as in `Report`.
     """
 
     checkpoint: str
     is_current: bool
     files: int
     bytes: int
+    completed: float | None = None
 
 
 def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
@@ -122,6 +126,7 @@ def check(request: SyncRequest) -> SyncCheck:
         is_current=_is_done(plan, state, vouched, request, source_state),
         files=len(plan.copies) + len(plan.deletes),
         bytes=total(plan.copies),
+        completed=source_state.source.completed,
     )
 
 
@@ -330,12 +335,18 @@ def _commit(plan: Plan, run: Run, stack: ExitStack) -> Publication | None:
     def content() -> Iterable[bytes]:
         return rewritten(run.source_state, run.replica, plan.paths, plan.members)
 
-    if run.source_state.file.metadata.length <= _HELD_IN_MEMORY:
-        pieces = list(content())  # rewritten once for its digest and for the file
-        return stack.enter_context(
-            Publication(run.replica, plan.checkpoint, lambda: pieces, run.state)
-        )
-    return stack.enter_context(Publication(run.replica, plan.checkpoint, content, run.state))
+    is_small = run.source_state.file.metadata.length <= _HELD_IN_MEMORY
+    written = _held(content) if is_small else content
+    completed = run.source_state.source.completed
+    return stack.enter_context(
+        Publication(run.replica, plan.checkpoint, written, run.state, completed)
+    )
+
+
+def _held(content: Content) -> Content:
+    """Return the same content, made once for its digest and for the file."""
+    pieces = list(content())
+    return lambda: pieces
 
 
 def _changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
@@ -538,4 +549,10 @@ def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]
 def _report(plan: Plan, source_state: SourceState, started: float) -> Report:
     checkpoint = uri.join(plan.replica, plan.checkpoint)
     command = restore.restore(source_state.file.metadata, plan.paths, checkpoint)
-    return Report(plan, command, seconds=time.monotonic() - started, warnings=plan.warnings)
+    return Report(
+        plan,
+        command,
+        seconds=time.monotonic() - started,
+        warnings=plan.warnings,
+        completed=source_state.source.completed,
+    )

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cpreplicate.operations.fleet import FleetReport, JobResult, Status
-from cpreplicate.output.json import report_object
+from cpreplicate.output.json import report_object, timestamp
 from cpreplicate.output.text import columns, lines, size, table
 
 _STATUSES: tuple[Status, ...] = ("replicated", "current", "empty", "skipped", "planned", "failed")
@@ -89,5 +89,7 @@ def _job(job: JobResult) -> dict[str, Any]:
     if job.report is not None:
         result["report"] = report_object(job.report, actions=False)
     elif job.check is not None:
-        result["looked"] = job.check._asdict()
+        looked = job.check._asdict()
+        completed = timestamp(looked.pop("completed"))
+        result["looked"] = {**looked, "checkpoint_completed": completed}
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
 from typing import Any
 
 from cpreplicate.core.plan import Action, total
@@ -12,6 +13,14 @@ from cpreplicate.operations.estimating import Estimate, Estimates
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
+
+
+def timestamp(seconds: float | None) -> str | None:
+    """Return seconds since the epoch as ISO 8601 in UTC, with milliseconds; None stays None."""
+    if seconds is None:
+        return None
+    text = datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 def inspection_json(inspection: Inspection) -> str:
@@ -38,6 +47,7 @@ def report_object(report: Report, actions: bool) -> dict[str, Any]:
         "replica": plan.replica,
         "checkpoint": plan.checkpoint,
         "checkpoint_id": plan.checkpoint_id,
+        "checkpoint_completed": timestamp(report.completed),
         "base_checkpoint_id": plan.base_checkpoint_id,
         "copy": _totals(plan.copies),
         "packed": _totals(tuple(action for action in plan.copies if action.target in plan.packed)),

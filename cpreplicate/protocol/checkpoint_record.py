@@ -7,8 +7,9 @@ written by cpreplicate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.protocol import json_files
@@ -24,12 +25,15 @@ class Record(NamedTuple):
     """What cpreplicate knows of a checkpoint in a replica.
 
     Of two checkpoints, the one with the higher `sequence` was published later. `adopted`: it was
-    there when the directory was adopted.
+    there when the directory was adopted. `completed` is when the checkpoint was completed at the
+    source, in seconds since the epoch: the time of the `_metadata` there. It is None if that is not
+    known, as in records of version 0.2.0 and earlier.
     """
 
     sequence: int
     digests: tuple[Digest, ...]
     adopted: bool = False
+    completed: float | None = None
 
 
 def record_uri(replica: Replica, name: str) -> str:
@@ -44,9 +48,19 @@ def read_record(replica: Replica, name: str) -> Record | None:
         return None
     try:
         digests = tuple(Digest(int(length), int(crc32c)) for length, crc32c in fields["digests"])
-        return Record(int(fields["sequence"]), digests, bool(fields["adopted"]))
+        sequence, adopted = int(fields["sequence"]), bool(fields["adopted"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
+    return Record(sequence, digests, adopted, _time(fields.get("completed")))
+
+
+def _time(value: Any) -> float | None:
+    """Return a time of a record, None if it is absent or malformed: it proves nothing."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) else None
 
 
 def encoded_record(record: Record) -> bytes:

@@ -33,16 +33,24 @@ class Publication:
     """The commit of one checkpoint: its record and its `_metadata`, written early.
 
     Both are written and closed in the background, and appear by `publish`. As a context manager it
-    removes what has not appeared.
+    removes what has not appeared. `completed` is the time for the record.
     """
 
-    def __init__(self, replica: Replica, name: str, content: Content, state: State) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        name: str,
+        content: Content,
+        state: State,
+        completed: float | None = None,
+    ) -> None:
         current = [committed.metadata for committed in state.committed if committed.name == name]
         self.digest = digest_of(content())
         self._replica, self._name = replica, name
         # A `_metadata` that is there stays recorded, too. The checkpoint is the newest one from its
         # publication on.
-        record = Record(state.next_sequence, (*current, self.digest))
+        digests = (*current, self.digest)
+        record = Record(state.next_sequence, digests, completed=completed)
         record_content = encoded_record(record)
         storage = replica.storage
         self._record = PendingPut(storage, record_uri(replica, name), lambda: [record_content])
@@ -77,10 +85,13 @@ class Publication:
 
 
 def announce_rewrite(replica: Replica, name: str, current: Digest, content: Content) -> None:
-    """Record another spelling of the `_metadata` of `name`, which keeps its sequence number."""
-    record = read_record(replica, name)
-    sequence = record.sequence if record is not None else UNKNOWN_SEQUENCE
-    write_record(replica, name, Record(sequence, (current, digest_of(content()))))
+    """Record another spelling of the `_metadata` of `name`.
+
+    It keeps its sequence number, and the time at which it was completed.
+    """
+    record = read_record(replica, name) or Record(UNKNOWN_SEQUENCE, ())
+    digests = (current, digest_of(content()))
+    write_record(replica, name, Record(record.sequence, digests, completed=record.completed))
 
 
 def withdraw(replica: Replica, name: str) -> None:

@@ -15,7 +15,7 @@ from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
 from cpreplicate.protocol.digest import Digest, digest_of
-from cpreplicate.storage import Side
+from cpreplicate.storage import FileStatus, Side
 from cpreplicate.storage.base import CHUNK
 
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
@@ -27,12 +27,14 @@ _JOB_NAME = re.compile(r"(?!\.)[^/]+")
 class Source:
     """A completed checkpoint or savepoint.
 
-    `job_root` is None for a savepoint, which lies outside any job's directory.
+    `job_root` is None for a savepoint, which lies outside any job's directory. `completed` is when
+    its `_metadata` appeared, in seconds since the epoch; None if the storage does not date it.
     """
 
     checkpoint: str
     job: str
     job_root: str | None
+    completed: float | None = None
 
     @property
     def root(self) -> str:
@@ -50,8 +52,8 @@ def find(path: str, side: Side, allow_older: bool = False) -> Source:
     directory = uri.parent(path) if uri.name(path) == METADATA else path
     if CHECKPOINT_NAME.fullmatch(uri.name(directory)):
         return _completed(directory, side)
-    if _has_metadata(directory, side):
-        return Source(directory, _job_name(directory), None)
+    if (status := _metadata_status(directory, side)) is not None:
+        return Source(directory, _job_name(directory), None, _dated(status.modified))
     return newest(directory, side, allow_older)
 
 
@@ -59,7 +61,7 @@ def completed_names(job_root: str, side: Side) -> list[str]:
     """Return the completed checkpoints in a job's directory, the highest number first."""
     children = side.storage(job_root).list(job_root)
     names = highest_first(child.name for child in children if child.is_directory)
-    return [name for name in names if _has_metadata(uri.join(job_root, name), side)]
+    return [name for name in names if _metadata_status(uri.join(job_root, name), side) is not None]
 
 
 def highest_first(names: Iterable[str]) -> list[str]:
@@ -71,13 +73,14 @@ def highest_first(names: Iterable[str]) -> list[str]:
 
 
 def _completed(checkpoint: str, side: Side) -> Source:
-    if not _has_metadata(checkpoint, side):
+    status = _metadata_status(checkpoint, side)
+    if status is None:
         raise NotThere(
             f"{checkpoint} has no {METADATA}: it is not there, was subsumed, or has not completed."
             " Give the job's directory to take its newest completed checkpoint"
         )
     job_root = uri.parent(checkpoint)
-    return Source(checkpoint, _job_name(job_root), job_root)
+    return Source(checkpoint, _job_name(job_root), job_root, _dated(status.modified))
 
 
 def newest(job_root: str, side: Side, allow_older: bool) -> Source:
@@ -97,7 +100,8 @@ def newest(job_root: str, side: Side, allow_older: bool) -> Source:
             last = max(last, (name, status.modified), key=lambda completed: completed[1])
     if highest is not None:
         _refuse_ambiguous(job_root, highest, last, allow_older)
-        return Source(uri.join(job_root, last[0]), _job_name(job_root), job_root)
+        completed = _dated(last[1])
+        return Source(uri.join(job_root, last[0]), _job_name(job_root), job_root, completed)
     problem = (
         "holds no completed checkpoint (no chk-N with a _metadata)"
         if children
@@ -124,8 +128,13 @@ def _refuse_ambiguous(
         )
 
 
-def _has_metadata(directory: str, side: Side) -> bool:
-    return side.storage(directory).stat(uri.join(directory, METADATA)) is not None
+def _metadata_status(directory: str, side: Side) -> FileStatus | None:
+    return side.storage(directory).stat(uri.join(directory, METADATA))
+
+
+def _dated(modified: float) -> float | None:
+    """Return the time of a file, None for the 0 of a storage that does not date it."""
+    return modified or None
 
 
 def _job_name(directory: str) -> str:

@@ -1,0 +1,120 @@
+"""The record of a checkpoint keeps when the checkpoint was completed at the source."""
+
+import json
+import os
+
+import pytest
+
+from cpreplicate.operations import relocate, sync
+from cpreplicate.operations.promote import PromoteRequest, promote
+from cpreplicate.operations.relocate import RelocateRequest
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.verify import NOTHING
+from cpreplicate.protocol.checkpoint_record import read_record
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT
+
+COMPLETED = {1: 1_700_000_000.25, 2: 1_700_000_060.5}
+
+
+def ignore(_line):
+    pass
+
+
+def checkpoint(root, number, files=FILES):
+    directory = write_checkpoint(root / "dcA", number, files)
+    os.utime(directory / "_metadata", (COMPLETED[number],) * 2)
+    return directory
+
+
+def request(root, source=JOB, **options):
+    execution = ExecutionOptions(runner="inline")
+    return SyncRequest(
+        f"file:{root}/dcA/{source}", f"file:{root}/dcB", execution=execution, **options
+    )
+
+
+def recorded(root, name="chk-1"):
+    record = read_record(Replica(f"file:{root}/dcB/{JOB}", Side()), name)
+    assert record is not None
+    return record.completed
+
+
+def record_file(root, name="chk-1"):
+    return root / "dcB" / JOB / ".cpreplicate" / f"{name}.json"
+
+
+@pytest.fixture
+def root(tmp_path):
+    checkpoint(tmp_path, 1)
+    sync.sync(request(tmp_path), ignore)
+    return tmp_path
+
+
+def test_a_sync_records_and_reports_when_the_checkpoint_was_completed(tmp_path):
+    checkpoint(tmp_path, 1)
+    assert sync.diff(request(tmp_path)).completed == COMPLETED[1]
+    assert sync.check(request(tmp_path)).completed == COMPLETED[1]
+    assert sync.sync(request(tmp_path), ignore).completed == COMPLETED[1]
+    assert recorded(tmp_path) == COMPLETED[1]
+
+
+def test_a_sync_with_nothing_to_do_reports_it_too(root):
+    report = sync.sync(request(root), ignore)
+    assert (report.committed, report.completed) == (False, COMPLETED[1])
+    assert sync.check(request(root)).completed == COMPLETED[1]
+
+
+def test_a_checkpoint_that_is_named_and_a_savepoint_are_dated_by_their_metadata(tmp_path):
+    shared = {"shared/a": 100}
+    savepoint = checkpoint(tmp_path, 1, shared).rename(tmp_path / "dcA" / JOB / "savepoint-1")
+    report = sync.sync(request(tmp_path, f"{JOB}/{savepoint.name}"), ignore)
+    assert report.completed == COMPLETED[1]
+    checkpoint(tmp_path, 2, NEXT)
+    report = sync.sync(request(tmp_path, f"{JOB}/chk-2"), ignore)
+    assert report.completed == recorded(tmp_path, "chk-2") == COMPLETED[2]
+
+
+def test_each_kept_checkpoint_has_its_own_time(root):
+    checkpoint(root, 2, NEXT)
+    sync.sync(request(root, keep=2), ignore)
+    assert recorded(root, "chk-1") == COMPLETED[1]
+    assert recorded(root, "chk-2") == COMPLETED[2]
+
+
+def test_other_paths_relocate_and_promote_keep_the_time(root):
+    sync.sync(request(root, paths="absolute"), ignore)
+    assert recorded(root) == COMPLETED[1]
+    replica = f"file:{root}/dcB/{JOB}"
+    relocate.relocate(RelocateRequest(replica, "relative"), ignore)
+    assert recorded(root) == COMPLETED[1]
+    promote(PromoteRequest(replica, None, NOTHING, 0.0, Side()), ignore)
+    assert recorded(root) == COMPLETED[1]
+
+
+def test_an_adopted_checkpoint_has_no_time_and_the_one_beside_it_has(tmp_path):
+    write_checkpoint(tmp_path / "dcB", 1, FILES)
+    checkpoint(tmp_path, 2, FILES)
+    sync.sync(request(tmp_path, adopt=True), ignore)
+    assert recorded(tmp_path, "chk-1") is None
+    assert recorded(tmp_path, "chk-2") == COMPLETED[2]
+
+
+@pytest.mark.parametrize("value", [None, "soon", [1], float("nan"), float("inf"), 10**400])
+def test_a_record_of_an_older_version_or_with_a_malformed_time_stays_readable(root, value):
+    fields = json.loads(record_file(root).read_text())
+    del fields["completed"]
+    if value is not None:
+        fields["completed"] = value
+    record_file(root).write_text(json.dumps(fields))
+    assert recorded(root) is None
+    assert sync.check(request(root)).is_current
+
+
+def test_what_an_older_version_reads_of_a_record_is_there(root):
+    fields = json.loads(record_file(root).read_text())
+    assert fields["format"] == 1
+    assert {"sequence", "digests", "adopted"} <= fields.keys()
