@@ -1,0 +1,133 @@
+"""Which job of a service is tried next, and when: priorities, backoff, and fairness to others."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Ending = Literal["done", "again", "failed", "unreachable"]
+"""How a try ended. `again`: a newer checkpoint is there already."""
+
+_SHARE_OF_SUSPECTS = 4  # at most one slot of so many works on jobs that are expected to fail
+_SOON = 0.1  # of an interval: when a job is tried whose checkpoint was subsumed meanwhile
+_MOST_DOUBLINGS = 30
+
+
+class Wanted(NamedTuple):
+    """What the schedule must know of a job: its priority, and the sites that it needs."""
+
+    priority: int = 0
+    sites: str = ""
+
+
+@dataclass
+class _Entry:
+    wanted: Wanted
+    due: float
+    failures: int = 0
+    started: float | None = None
+
+
+class Schedule:
+    """The jobs of a service, by key, and the instants at which they are due.
+
+    A job waits for jobs of its own or a higher priority only: of these, at most `slots` run at the
+    same time. One job of each priority may always run, so that no job waits for ever. A job that
+    failed is tried again after `interval` seconds, then after twice as long,
+    and so on up to `max_backoff`, each time up to a half less, at random: jobs that failed together
+    do not come back together. Jobs that failed, and jobs that need the same sites as one that could
+    not reach them, have a quarter of the slots. So waiting for a dead cluster holds up nothing else.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        interval: float,
+        max_backoff: float,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._slots, self._interval, self._max_backoff = slots, interval, max_backoff
+        self._chance = chance
+        self._entries: dict[str, _Entry] = {}
+        self._unreachable: set[str] = set()
+
+    def update(self, jobs: Mapping[str, Wanted], now: float) -> None:
+        """Set the jobs. New ones are due at once; those that are gone are not tried again."""
+        for key in self._entries.keys() - jobs.keys():
+            if self._entries[key].started is None:
+                del self._entries[key]
+        for key, wanted in jobs.items():
+            entry = self._entries.setdefault(key, _Entry(wanted, now))
+            entry.wanted = wanted
+
+    def hurry(self, key: str, now: float) -> None:
+        """Let a job be due now, unless it failed: its source has a newer checkpoint."""
+        entry = self._entries.get(key)
+        if entry is not None and not entry.failures:
+            entry.due = min(entry.due, now)
+
+    def take(self, now: float) -> list[str]:
+        """Return the jobs to be begun now, the most important first; they count as running."""
+        due = [
+            (-entry.wanted.priority, entry.due, key)
+            for key, entry in self._entries.items()
+            if entry.started is None and entry.due <= now
+        ]
+        running = [entry for entry in self._entries.values() if entry.started is not None]
+        taken = []
+        for _, _, key in sorted(due):
+            entry = self._entries[key]
+            if self._has_slot(entry, running):
+                entry.started = now
+                running.append(entry)
+                taken.append(key)
+        return taken
+
+    def ended(self, key: str, ending: Ending, now: float) -> float:
+        """Record how the try of a job ended. Return the seconds until the next one."""
+        entry = self._entries[key]
+        started, entry.started = entry.started, None
+        if ending == "unreachable":
+            self._unreachable.add(entry.wanted.sites)
+        elif ending == "done":
+            self._unreachable.discard(entry.wanted.sites)
+        if ending in ("done", "again"):
+            entry.failures = 0
+            pause = self._interval * (_SOON if ending == "again" else 1.0)
+            entry.due = max(now, (now if started is None else started) + pause)
+        else:
+            entry.failures += 1
+            entry.due = now + self._backoff(entry.failures)
+        return entry.due - now
+
+    def forget(self, key: str) -> None:
+        """Remove a job that is not running, as one that is gone."""
+        self._entries.pop(key, None)
+
+    def next_due(self) -> float | None:
+        """Return the instant at which the next job is due, None if all run or there are none."""
+        due = [entry.due for entry in self._entries.values() if entry.started is None]
+        return min(due, default=None)
+
+    def failures(self) -> Counter[str]:
+        """Return how often each job has failed since its last success."""
+        return Counter({key: entry.failures for key, entry in self._entries.items()})
+
+    def _has_slot(self, entry: _Entry, running: list[_Entry]) -> bool:
+        rivals = [other for other in running if other.wanted.priority >= entry.wanted.priority]
+        has_equals = any(other.wanted.priority == entry.wanted.priority for other in rivals)
+        if len(rivals) >= self._slots and has_equals:
+            return False
+        suspects = sum(self._is_suspect(other) for other in rivals)
+        most = max(1, self._slots // _SHARE_OF_SUSPECTS)
+        return not self._is_suspect(entry) or suspects < most
+
+    def _is_suspect(self, entry: _Entry) -> bool:
+        return entry.failures > 0 or entry.wanted.sites in self._unreachable
+
+    def _backoff(self, failures: int) -> float:
+        doubled = self._interval * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
+        return min(self._max_backoff, doubled) * (1 - self._chance() / 2)
