@@ -8,6 +8,7 @@ from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
 from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, Stopped, Task
 from cpreplicate.runners.timed import TimedRunner
+from cpreplicate.runners.warm import WarmRunners
 
 __all__ = [
     "Copies",
@@ -25,6 +26,7 @@ __all__ = [
     "Stopped",
     "Task",
     "TimedRunner",
+    "WarmRunners",
     "choose_runner",
     "seconds_by_spark",
 ]

@@ -14,8 +14,22 @@ class RunnerAround:
     """A runner that passes every call on to another one."""
 
     def __init__(self, runner: Runner) -> None:
-        self.name, self.reason, self.is_elsewhere = runner.name, runner.reason, runner.is_elsewhere
         self._runner = runner
+
+    @property
+    def name(self) -> str:
+        """See `Runner`."""
+        return self._runner.name
+
+    @property
+    def reason(self) -> str:
+        """See `Runner`."""
+        return self._runner.reason
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """See `Runner`."""
+        return self._runner.is_elsewhere
 
     def run(
         self, actions: Sequence[Task], level: int = 0, done: Done | None = None

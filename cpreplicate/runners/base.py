@@ -21,9 +21,14 @@ class Runner(Protocol):
     when this process ends.
     """
 
-    name: str
-    reason: str
-    is_elsewhere: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def is_elsewhere(self) -> bool: ...
 
     def run(
         self, actions: Sequence[Task], level: int = 0, done: Done | None = None

@@ -40,14 +40,18 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    execution: ExecutionOptions, files: int, size: int, bandwidth: float | None = None
+    execution: ExecutionOptions,
+    files: int,
+    size: int,
+    bandwidth: float | None = None,
+    is_started: bool = False,
 ) -> Estimate:
     """Estimate what each runner takes for so many files and bytes.
 
-    `bandwidth` is the limit of the run in bytes a second.
+    `bandwidth` is the limit of the run in bytes a second. `is_started`: Spark runs already.
     """
     master = execution.spark_master() or DEFAULT_MASTER
-    start, is_measured = startup_times.seconds(master)
+    start, is_measured = (0.0, True) if is_started else startup_times.seconds(master)
     least = size / bandwidth if bandwidth else 0.0
     inline = files / INLINE_FILES + size / INLINE_BYTES
     speedup = _speedup(master, execution)
@@ -77,17 +81,18 @@ def choice(
     size: int,
     bandwidth: float | None = None,
     reason: str = "asked for",
+    is_started: bool = False,
 ) -> Choice:
     """Return the runner that was asked for, or the faster one. Nothing is created or imported.
 
-    `reason` is returned unless the choice is made here.
+    `reason` is returned unless the choice is made here. `is_started`: Spark runs already.
     """
     if execution.runner != "auto":
         return Choice(execution.runner, reason)
     if not _can_start():
         why = "auto, Spark cannot start under a user id without a passwd entry"
         return Choice("inline", why)
-    estimated = estimate(execution, files, size, bandwidth)
+    estimated = estimate(execution, files, size, bandwidth, is_started)
     why = f"auto, {files} files of {size} bytes: {estimated}"
     return Choice("inline" if estimated.inline <= estimated.spark else "spark", why)
 

@@ -134,6 +134,10 @@ class SparkRunner:
             for group in list(self._groups):
                 _cancel(self._started.context, group)
 
+    def has_ended(self) -> bool:
+        """Return whether the session was started and has ended, as when its application failed."""
+        return self._started is not None and not _is_running(self._started.context)
+
     def limited(self, sides: Sides) -> Sides:
         """Return sides for executors, which ask the driver's rate limiter."""
         limits = sides.target.limits

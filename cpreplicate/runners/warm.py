@@ -1,0 +1,170 @@
+"""The runners of a service: threads for small plans, and one Spark session that is kept warm."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cpreplicate.runners.around import RunnerAround
+from cpreplicate.runners.base import Done, In, Out, Runner
+from cpreplicate.runners.choose import choice, choose_runner
+from cpreplicate.runners.copies import sizes_of
+from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.options import ExecutionOptions
+from cpreplicate.runners.tasks import Outcome, Stopped, Task
+from cpreplicate.storage import Sides
+
+if TYPE_CHECKING:
+    from cpreplicate.runners.spark.runner import SparkRunner
+
+LEVELS = 8  # of importance, which Spark tells apart
+
+
+class WarmRunners:
+    """Runs each plan where it is faster, on threads or on a Spark session that others use, too.
+
+    The session starts with the first plan that is worth it. It ends when nothing has used it for
+    `session_idle` seconds, or when a plan finds that it has ended.
+    """
+
+    def __init__(
+        self,
+        sides: Sides,
+        execution: ExecutionOptions,
+        session_idle: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sides, self._execution = sides, execution
+        self._session_idle, self._clock = session_idle, clock
+        self.inline: Runner = InlineRunner(sides, execution, "small plans of a service")
+        self._lock = threading.Lock()
+        self._spark: SparkRunner | None = None
+        self._users = 0
+        self._last_used = 0.0
+        self.is_cancelled = False
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether there is a Spark session."""
+        return self._spark is not None
+
+    def share(self, level: int = 0) -> Runner:
+        """Return a runner for one job, at its level of importance, 0 the most."""
+        return _Share(self, min(level, LEVELS - 1))
+
+    @contextmanager
+    def chosen(self, files: int, size: int) -> Iterator[Runner]:
+        """Yield the runner for a plan of so many files and bytes."""
+        bandwidth = self._sides.target.limits.bandwidth
+        chosen = choice(self._execution, files, size, bandwidth, is_started=self.is_warm)
+        if chosen.runner == "inline":
+            yield self.inline
+            return
+        spark = self._begin(files, size, chosen.reason)
+        try:
+            yield spark
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._last_used = self._clock()
+
+    def give_up_idle(self) -> bool:
+        """End the session if it has been idle for long enough. Return whether it ended."""
+        with self._lock:
+            is_idle = self._clock() - self._last_used >= self._session_idle
+            if self._spark is None or self._users or not is_idle:
+                return False
+            self._end_session()
+        return True
+
+    def cancel(self) -> None:
+        """Cancel all runs, from another thread: they and later ones raise `Stopped`."""
+        self.is_cancelled = True
+        self.inline.cancel()
+        spark = self._spark
+        if spark is not None:
+            spark.cancel()
+
+    def _begin(self, files: int, size: int, reason: str) -> Runner:
+        with self._lock:
+            if self.is_cancelled:
+                raise Stopped
+            if self._spark is None or self._spark.has_ended():
+                self._end_session()
+                self._spark = self._new_session(files, size, reason)
+            self._users += 1
+            return self._spark
+
+    def _new_session(self, files: int, size: int, reason: str) -> SparkRunner:
+        from cpreplicate.runners.spark.runner import SparkRunner
+
+        runner = choose_runner(
+            replace(self._execution, runner="spark"), files, size, self._sides, LEVELS, reason
+        )
+        assert isinstance(runner, SparkRunner)
+        return runner
+
+    def _end_session(self) -> None:
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            spark.__exit__(None, None, None)
+
+    def __enter__(self) -> WarmRunners:
+        self.inline.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._end_session()
+        self.inline.__exit__(kind, error, trace)
+
+
+class _Share(RunnerAround):
+    """A job's share of the runners. It is the runner that was used last."""
+
+    def __init__(self, runners: WarmRunners, level: int) -> None:
+        super().__init__(runners.inline)
+        self._runners, self._level = runners, level
+
+    def run(
+        self,
+        actions: Sequence[Task],
+        level: int = 0,  # noqa: ARG002  # the job's own
+        done: Done | None = None,
+    ) -> list[Outcome]:
+        size = int(sizes_of(actions).sum())
+        with self._runners.chosen(len(actions), size) as runner:
+            self._runner = runner
+            return runner.run(actions, self._level, done)
+
+    def map(
+        self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()
+    ) -> list[Out]:
+        return self._runners.inline.map(function, items, places)
+
+    def limited(self, sides: Sides) -> Sides:
+        return self._runners.inline.limited(sides)
+
+    def cancel(self) -> None:
+        self._runners.cancel()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The creator of the runners ends them."""
