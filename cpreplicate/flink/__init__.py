@@ -1,0 +1,5 @@
+"""What a running Flink reports of its jobs."""
+
+from cpreplicate.flink.rest import CompletedCheckpoint, FlinkRest, RunningJob
+
+__all__ = ["CompletedCheckpoint", "FlinkRest", "RunningJob"]
