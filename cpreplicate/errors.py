@@ -37,6 +37,10 @@ class Refused(CpreplicateError):
     exit_code = 6
 
 
+class Sealed(Refused):
+    """The replica is sealed: a job may run from it."""
+
+
 class TooManyDeletes(Refused):
     """More would be deleted than `--max-delete` allows; `report` is the plan."""
 

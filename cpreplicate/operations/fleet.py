@@ -14,7 +14,7 @@ from typing import Literal
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
-from cpreplicate.errors import CpreplicateError, NotThere, UsageError, exit_code_of
+from cpreplicate.errors import CpreplicateError, NotThere, Sealed, UsageError, exit_code_of
 from cpreplicate.operations.sync import Notify, Report, SyncCheck, check, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import replica_state, seal
@@ -64,7 +64,8 @@ class Member:
 class JobResult:
     """The result of one job: `planned` with `--dry-run`.
 
-    If it failed, `exit_code` and `error` are those with which `sync` would end.
+    If it failed, `exit_code` and `error` are those with which `sync` would end, and `is_sealed` is
+    whether the seal of its replica was the reason.
     """
 
     name: str
@@ -76,6 +77,7 @@ class JobResult:
     report: Report | None = None
     exit_code: int = 0
     error: str | None = None
+    is_sealed: bool = False
 
 
 @dataclass(frozen=True)
@@ -309,7 +311,10 @@ def _failed(member: Member, error: Exception) -> JobResult:
     known = isinstance(error, (CpreplicateError, OSError))
     text = str(error) if known else f"unexpected {type(error).__name__}: {error}"
     return replace(
-        _ended(member, "failed"), exit_code=exit_code_of(error), error=" ".join(text.split())
+        _ended(member, "failed"),
+        exit_code=exit_code_of(error),
+        error=" ".join(text.split()),
+        is_sealed=isinstance(error, Sealed),
     )
 
 

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
 from cpreplicate.core.lag import Newest, checkpoints_behind, lag_seconds
+from cpreplicate.core.plan import Plan, total
+from cpreplicate.errors import LeaseHeld
+from cpreplicate.operations.sync import Report
+
+Operation = Literal["sync", "sweep", "verify"]
 
 
 @dataclass
 class Observation:
     """What a process has seen of a job since it started; times are seconds since the epoch.
 
-    `is_sealed`, `is_lease_held` and `orphan_bytes` are None if nobody looked. `failures` counts
-    failed tries by their exit code. `seconds` are spent by phase.
+    `operation` is what the tries did: `watch` and `fleet` try `sync`. `is_sealed`, `is_lease_held`
+    (by another process), `is_restorable` and `orphan_bytes` are None if nobody looked. `failures`
+    counts failed tries by their exit code. `seconds` are spent by phase. `last_error` and
+    `last_exit_code` are those of the last try.
     """
 
     name: str
     source: str = ""
     replica: str = ""
     priority: int = 0
+    operation: Operation = "sync"
     source_newest: Newest | None = None
     replica_newest: Newest | None = None
     tries: int = 0
+    last_try: float | None = None
     last_success: float | None = None
     last_error: str | None = None
     last_exit_code: int | None = None
     is_sealed: bool | None = None
     is_lease_held: bool | None = None
+    is_restorable: bool | None = None
     orphan_bytes: int | None = None
     files: Counter[str] = field(default_factory=Counter)
     """By `copied`, `kept` and `deleted`."""
@@ -44,3 +55,60 @@ class Observation:
     def behind(self) -> int:
         """Return how many checkpoints the replica is behind."""
         return checkpoints_behind(self.source_newest, self.replica_newest)
+
+    def succeeded(self, report: Report, now: float) -> None:
+        """Add a sync that succeeded, also one with nothing to do.
+
+        Files and bytes are those of its plan. Deletes that were put off do not count. Of a sync
+        with nothing to do, only the time counts: otherwise the kept files would depend on how often
+        a job is tried.
+        """
+        self.unchanged(now)
+        self.replica = report.plan.replica
+        self.seconds.update(report.phases)
+        self._replicated(report)
+        if not report.plan.empty:
+            self._count(report.plan, frozenset(report.undeleted))
+
+    def unchanged(self, now: float) -> None:
+        """Add a try that succeeded, and that had nothing to do or is not a sync."""
+        self.tries += 1
+        self.last_try = self.last_success = now
+        self.last_error, self.last_exit_code = None, 0
+        if self.operation == "sync":
+            # either of them would have made the sync fail
+            self.is_sealed = self.is_lease_held = False
+
+    def failed(self, exit_code: int, error: str, now: float, is_sealed: bool = False) -> None:
+        """Add a try that failed; `is_sealed` is whether a seal was the reason."""
+        self.tries += 1
+        self.last_try = now
+        self.last_error, self.last_exit_code = error, exit_code
+        self.failures[exit_code] += 1
+        if self.operation == "sync":
+            self.is_lease_held = exit_code == LeaseHeld.exit_code
+            self.is_sealed = True if is_sealed else self.is_sealed
+
+    def _replicated(self, report: Report) -> None:
+        newest = self._newest_of(report)
+        if newest is None:
+            return
+        self.replica_newest = newest
+        # the job may have completed another one during the sync
+        if self.source_newest is None or self.source_newest.completed < newest.completed:
+            self.source_newest = newest
+
+    def _newest_of(self, report: Report) -> Newest | None:
+        checkpoint_id = report.plan.checkpoint_id
+        completed: float | None = getattr(report, "completed", None)
+        if completed is not None:
+            return Newest(checkpoint_id, completed)
+        is_known = self.source_newest and self.source_newest.checkpoint_id == checkpoint_id
+        return self.source_newest if is_known else None
+
+    def _count(self, plan: Plan, put_off: frozenset[str]) -> None:
+        deletes = [action for action in plan.deletes if action.target not in put_off]
+        actions = {"copied": plan.copies, "kept": plan.keeps, "deleted": deletes}
+        for name, rows in actions.items():
+            self.files[name] += len(rows)
+            self.bytes[name] += total(rows)

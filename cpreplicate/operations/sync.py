@@ -6,9 +6,9 @@ The steps are those of the commit protocol in `docs/architecture.md`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +58,8 @@ class Report:
 
     `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
     plan that is only shown. `completed` is when the checkpoint was completed at the source, in
-    seconds since the epoch, None if that is not known.
+    seconds since the epoch, None if that is not known. `phases` are parts of `seconds`: `read`
+    until the plan was made, `copy` and `delete` in the runner, and `other`, such as the commit.
     """
 
     plan: Plan
@@ -70,6 +71,7 @@ class Report:
     undeleted: tuple[str, ...] = ()
     estimates: Estimates | None = None
     completed: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 class SyncCheck(NamedTuple):
@@ -156,6 +158,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         refuse_incomplete(plan, source_state, request)
         if _is_done(plan, state, vouched, request, source_state):
             return _report(plan, source_state, started)
+        read = time.monotonic() - started
         with TimedRunner(shared or _runner(plan, request, notify)) as runner:
             run = Run(source_state, replica, state, vouched, runner, lease, request, notify)
             done = _carry_out(plan, run)
@@ -168,7 +171,13 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         runner=runner.name,
         undeleted=done.undeleted,
         warnings=report.warnings + done.warnings,
+        phases=_phases(read, runner, report.seconds),
     )
+
+
+def _phases(read: float, runner: TimedRunner, seconds: float) -> dict[str, float]:
+    phases = {"read": read, "copy": runner.copies, "delete": runner.deletes}
+    return {**phases, "other": max(0.0, seconds - sum(phases.values()))}
 
 
 def _examine(
@@ -549,10 +558,12 @@ def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]
 def _report(plan: Plan, source_state: SourceState, started: float) -> Report:
     checkpoint = uri.join(plan.replica, plan.checkpoint)
     command = restore.restore(source_state.file.metadata, plan.paths, checkpoint)
+    seconds = time.monotonic() - started
     return Report(
         plan,
         command,
-        seconds=time.monotonic() - started,
+        seconds=seconds,
         warnings=plan.warnings,
         completed=source_state.source.completed,
+        phases={"read": seconds},
     )

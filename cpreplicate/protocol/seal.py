@@ -9,7 +9,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from cpreplicate.core.placement import OWN
-from cpreplicate.errors import Refused
+from cpreplicate.errors import Sealed
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 
@@ -53,10 +53,10 @@ def read(replica: Replica) -> Seal | None:
 
 
 def refuse_sealed(replica: Replica) -> None:
-    """Raise `Refused` if the replica is sealed."""
+    """Raise `Sealed` if the replica is sealed."""
     description = describe(replica)
     if description is not None:
-        raise Refused(
+        raise Sealed(
             f"{replica.root} is sealed {description}: a job may use its files. Nothing was done."
             " Sync into another TARGET_ROOT. Or, once the job has completed a checkpoint of its"
             f" own, run `cpreplicate unseal {shlex.quote(replica.root)} --job DIR`"

@@ -1,0 +1,122 @@
+"""What an observation holds after tries of a job."""
+
+import pytest
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.errors import Sealed
+from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.promote import PromoteRequest, promote
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT
+
+
+def silent(_line: str) -> None:
+    """These tests do not read progress messages."""
+
+
+@pytest.fixture
+def request_of(tmp_path):
+    def request_of(number, files, **options):
+        write_checkpoint(tmp_path / "dcA", number, files)
+        return SyncRequest(
+            f"file:{tmp_path}/dcA/{JOB}",
+            f"file:{tmp_path}/dcB",
+            execution=ExecutionOptions(runner="inline"),
+            **options,
+        )
+
+    return request_of
+
+
+def test_files_bytes_and_seconds_of_each_sync_add_up(request_of, tmp_path):
+    job = Observation("orders")
+    job.succeeded(sync(request_of(1, FILES), silent), 100.0)
+    assert job.files == {"copied": len(FILES), "kept": 0, "deleted": 0}
+    assert job.bytes["copied"] == sum(FILES.values())
+
+    report = sync(request_of(2, NEXT), silent)
+    job.succeeded(report, 200.0)
+    kept = FILES.keys() & NEXT.keys()
+    assert job.files == {
+        "copied": len(FILES) + len(NEXT) - len(kept),
+        "kept": len(kept),
+        "deleted": len(FILES) - len(kept),
+    }
+    assert job.bytes["deleted"] == sum(FILES[name] for name in FILES.keys() - kept)
+    assert set(job.seconds) == {"read", "copy", "delete", "other"}
+    assert (job.tries, job.last_success, job.last_exit_code) == (2, 200.0, 0)
+    assert job.replica == f"file:{tmp_path}/dcB/{JOB}"
+    assert (job.is_sealed, job.is_lease_held) == (False, False)
+
+
+def test_the_phases_of_a_sync_are_its_whole_time(request_of):
+    report = sync(request_of(1, FILES), silent)
+    assert sum(report.phases.values()) == pytest.approx(report.seconds, rel=0.05)
+    assert all(seconds >= 0 for seconds in report.phases.values())
+
+
+def test_a_sync_with_nothing_to_do_counts_as_a_success_and_no_files(request_of):
+    job, request = Observation("orders"), request_of(1, FILES)
+    sync(request, silent)
+    job.succeeded(sync(request, silent), 100.0)
+    assert (job.tries, job.last_success) == (1, 100.0)
+    assert not any(job.files.values())
+    assert set(job.seconds) == {"read"}
+
+
+def test_deletes_that_were_put_off_do_not_count(request_of):
+    job = Observation("orders")
+    sync(request_of(1, FILES), silent)
+    job.succeeded(sync(request_of(2, NEXT, async_deletes=True), silent), 100.0)
+    assert job.files["deleted"] == 0
+
+
+def test_after_a_sync_the_replica_has_what_the_source_had(request_of):
+    job = Observation("orders", source_newest=Newest(1, 90.0))
+    job.succeeded(sync(request_of(1, FILES), silent), 100.0)
+    assert job.lag(110.0) == 0
+    assert job.replica_newest.checkpoint_id == 1
+
+
+def test_a_failure_keeps_the_last_success_and_counts_by_exit_code():
+    job = Observation("orders")
+    job.unchanged(100.0)
+    job.failed(11, "the lease is held", 200.0)
+    job.failed(7, "not reachable", 300.0)
+    job.failed(7, "not reachable", 400.0)
+    assert (job.tries, job.last_try, job.last_success) == (4, 400.0, 100.0)
+    assert job.failures == {7: 2, 11: 1}
+    assert (job.last_exit_code, job.last_error) == (7, "not reachable")
+
+
+def test_a_lease_of_another_process_is_seen_until_the_next_try():
+    job = Observation("orders")
+    job.failed(11, "the lease is held", 200.0)
+    assert job.is_lease_held
+    job.failed(7, "not reachable", 300.0)
+    assert job.is_lease_held is False
+
+
+def test_a_sealed_replica_stays_sealed_until_a_try_succeeds(request_of, tmp_path):
+    job, request = Observation("orders"), request_of(1, FILES)
+    sync(request, silent)
+    promote(PromoteRequest(f"file:{tmp_path}/dcB/{JOB}", side=Side()), silent)
+    with pytest.raises(Sealed) as refused:
+        sync(request, silent)
+    job.failed(refused.value.exit_code, str(refused.value), 100.0, is_sealed=True)
+    job.failed(7, "not reachable", 200.0)
+    assert job.is_sealed
+    job.unchanged(300.0)
+    assert job.is_sealed is False
+
+
+def test_a_sweep_or_verify_does_not_see_seal_or_lease():
+    for operation in ("sweep", "verify"):
+        job = Observation("orders", operation=operation)
+        job.unchanged(100.0)
+        job.failed(11, "the lease is held", 200.0)
+        assert (job.is_sealed, job.is_lease_held) == (None, None)
