@@ -2,9 +2,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or slow)"
+NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven demo lint quick-tests check test durations coverage mutation cotenant fuzz
+.PHONY: help setup java maven promtool demo lint quick-tests check test durations coverage mutation cotenant fuzz
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet try-kubernetes clean
 
 help: ## list the targets
@@ -25,6 +25,9 @@ java:
 maven: java
 	@sh scripts/need.sh maven
 
+promtool:
+	@sh scripts/need.sh promtool
+
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh
 
@@ -42,7 +45,7 @@ quick-tests: setup
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
-test: lint maven ## lint and every test, real Spark and real Flink included
+test: lint maven promtool ## lint and every test, real Spark and real Flink included
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 
 durations: ## run every test, and record the seconds by which the tests are ordered

@@ -1,0 +1,236 @@
+"""Prometheus metrics of observed jobs: docs/monitoring.md describes each of them.
+
+The labels `job` and `instance` belong to the scrape, so a job's name is the label `flink_job`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from cpreplicate import __version__
+from cpreplicate.operations.observation import Observation
+
+Samples = Iterable[tuple[tuple[str, ...], float | None]]
+_JOB = ("flink_job", "replica")
+_TRY = ("operation", *_JOB)
+
+
+class Family(NamedTuple):
+    """A metric: how its samples follow from an observation at a time.
+
+    `samples` are the values of the labels after `labels`, and the value, None if it is unknown.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    samples: Callable[[Observation, float], Samples]
+    is_counter: bool = False
+
+
+def _one(value: Callable[[Observation], float | None]) -> Callable[[Observation, float], Samples]:
+    return lambda job, _now: [((), value(job))]
+
+
+def _each(
+    values: Callable[[Observation], Mapping[str, float]],
+) -> Callable[[Observation, float], Samples]:
+    # a copy: another thread may add to it
+    return lambda job, _now: (((key,), value) for key, value in sorted(dict(values(job)).items()))
+
+
+def _lag(job: Observation, now: float) -> Samples:
+    return [((), None if job.source_newest is None else job.lag(now))]
+
+
+def _failures(job: Observation, _now: float) -> Samples:
+    return (((str(code),), count) for code, count in sorted(dict(job.failures).items()))
+
+
+FAMILIES = (
+    Family(
+        "cpreplicate_replica_lag_seconds",
+        "Age of the replica's newest checkpoint while the source has a newer one, else 0."
+        " +Inf without a replica.",
+        _JOB,
+        _lag,
+    ),
+    Family(
+        "cpreplicate_replica_checkpoints_behind",
+        "Checkpoints that the replica is behind its source, by their numbers.",
+        _JOB,
+        _one(lambda job: job.behind() if job.source_newest else None),
+    ),
+    Family(
+        "cpreplicate_source_checkpoint_id",
+        "Number of the newest completed checkpoint that was seen at the source.",
+        _JOB,
+        _one(lambda job: job.source_newest and job.source_newest.checkpoint_id),
+    ),
+    Family(
+        "cpreplicate_source_checkpoint_timestamp_seconds",
+        "Completion time of the newest checkpoint that was seen at the source.",
+        _JOB,
+        _one(lambda job: job.source_newest and job.source_newest.completed),
+    ),
+    Family(
+        "cpreplicate_replica_checkpoint_id",
+        "Number of the newest checkpoint that can be restored from the replica.",
+        _JOB,
+        _one(lambda job: job.replica_newest and job.replica_newest.checkpoint_id),
+    ),
+    Family(
+        "cpreplicate_replica_checkpoint_timestamp_seconds",
+        "Completion time, at the source, of the newest checkpoint of the replica.",
+        _JOB,
+        _one(lambda job: job.replica_newest and job.replica_newest.completed),
+    ),
+    Family(
+        "cpreplicate_replica_sealed",
+        "1 if the last try was refused because the replica is sealed, else 0.",
+        _JOB,
+        _one(lambda job: job.is_sealed),
+    ),
+    Family(
+        "cpreplicate_lease_held",
+        "1 if another process held the lease of the replica at the last try, else 0.",
+        _JOB,
+        _one(lambda job: job.is_lease_held),
+    ),
+    Family(
+        "cpreplicate_replica_restorable",
+        "1 if the last verify found the replica complete, 0 if it found damage.",
+        _JOB,
+        _one(lambda job: job.is_restorable),
+    ),
+    Family(
+        "cpreplicate_orphan_bytes",
+        "Bytes of orphans that the last sweep left in the replica.",
+        _JOB,
+        _one(lambda job: job.orphan_bytes),
+    ),
+    Family(
+        "cpreplicate_last_try_timestamp_seconds",
+        "Time at which the last try ended, successful or not.",
+        _TRY,
+        _one(lambda job: job.last_try),
+    ),
+    Family(
+        "cpreplicate_last_success_timestamp_seconds",
+        "Time at which the last successful try ended, also one with nothing to do.",
+        _TRY,
+        _one(lambda job: job.last_success),
+    ),
+    Family(
+        "cpreplicate_last_exit_code",
+        "Exit code of the last try: 0 after a success.",
+        _TRY,
+        _one(lambda job: job.last_exit_code),
+    ),
+    Family(
+        "cpreplicate_tries_total",
+        "Tries, successful or not.",
+        _TRY,
+        _one(lambda job: job.tries),
+        is_counter=True,
+    ),
+    Family(
+        "cpreplicate_failures_total",
+        "Failed tries by exit code.",
+        (*_TRY, "exit_code"),
+        _failures,
+        is_counter=True,
+    ),
+    Family(
+        "cpreplicate_files_total",
+        "Files that were copied, kept and deleted.",
+        (*_TRY, "action"),
+        _each(lambda job: job.files),
+        is_counter=True,
+    ),
+    Family(
+        "cpreplicate_bytes_total",
+        "Bytes of the files that were copied, kept and deleted.",
+        (*_TRY, "action"),
+        _each(lambda job: job.bytes),
+        is_counter=True,
+    ),
+    Family(
+        "cpreplicate_phase_seconds_total",
+        "Seconds of successful tries by phase.",
+        (*_TRY, "phase"),
+        _each(lambda job: job.seconds),
+        is_counter=True,
+    ),
+)
+
+
+class JobCollector(Collector):
+    """The metrics of the jobs that `observations` returns at each scrape.
+
+    Jobs that left disappear. What is unknown has no sample. Of two jobs with the same labels the
+    later one counts: Prometheus would reject both.
+    """
+
+    def __init__(
+        self,
+        observations: Callable[[], Sequence[Observation]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._observations, self._clock = observations, clock
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric that has samples."""
+        now = self._clock()
+        jobs = {_labels(job, _TRY): job for job in self._observations()}
+        for family in FAMILIES:
+            metric = _metric(family, jobs.values(), now)
+            if metric.samples:
+                yield metric
+
+
+class _BuildInfo(Collector):
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            "cpreplicate_build", "The version that runs.", value={"version": __version__}
+        )
+
+
+def registry_of(
+    observations: Callable[[], Sequence[Observation]], with_process: bool = True
+) -> CollectorRegistry:
+    """Return a registry of the metrics of jobs, and of this process if `with_process`."""
+    registry = CollectorRegistry()
+    registry.register(JobCollector(observations))
+    if with_process:
+        registry.register(_BuildInfo())
+        ProcessCollector(registry=registry)
+    return registry
+
+
+def _metric(family: Family, jobs: Iterable[Observation], now: float) -> Metric:
+    kind = CounterMetricFamily if family.is_counter else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for job in jobs:
+        labels = _labels(job, family.labels)
+        for more, value in family.samples(job, now):
+            if value is not None:
+                metric.add_metric((*labels, *more), float(value))
+    return metric
+
+
+def _labels(job: Observation, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of those labels that identify the job and what is tried."""
+    values = {"operation": job.operation, "flink_job": job.name, "replica": job.replica}
+    return tuple(values[name] for name in names if name in values)

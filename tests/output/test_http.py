@@ -1,0 +1,207 @@
+"""The server of metrics and probes, asked by real clients."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.errors import UsageError
+from cpreplicate.operations.observation import Observation
+from cpreplicate.output.http import Address, Pulse, parse_address, serve
+from tests.support.prometheus import prometheus, promtool
+
+FREE = Address("127.0.0.1", 0)
+JOB = Observation(
+    "orders",
+    replica="hdfs://dcB/r/55d1",
+    source_newest=Newest(42, 990.0),
+    replica_newest=Newest(40, 970.0),
+    tries=3,
+)
+
+
+def yes():
+    return True
+
+
+def no():
+    return False
+
+
+def get(address, path, **headers):
+    """Status, content type and body of an answer."""
+    request = urllib.request.Request(f"http://{address}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, response.headers["Content-Type"], response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_metrics_have_the_format_that_the_client_accepts():
+    with serve(FREE, lambda: [JOB], yes, yes) as address:
+        status, kind, text = get(address, "/metrics")
+        assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert 'cpreplicate_tries_total{flink_job="orders",operation="sync"' in text
+        accepted = "application/openmetrics-text;version=1.0.0"
+        status, kind, text = get(address, "/metrics", Accept=accepted)
+        assert kind.startswith("application/openmetrics-text; version=1.0.0")
+        assert text.endswith("# EOF\n")
+
+
+def test_probes_answer_200_or_503():
+    with serve(FREE, list, yes, no) as address:
+        assert get(address, "/healthz")[0] == 200
+        status, _, text = get(address, "/readyz")
+        assert (status, text) == (503, "not every job was tried yet\n")
+    with serve(FREE, list, no, yes) as address:
+        assert get(address, "/healthz")[0] == 503
+        assert get(address, "/readyz?verbose")[0] == 200
+
+
+def test_another_path_is_not_found():
+    with serve(FREE, list, yes, yes) as address:
+        assert get(address, "/")[0] == 404
+
+
+def test_a_port_that_is_in_use_is_a_usage_error():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        message = rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use\. Give another"
+        with (
+            pytest.raises(UsageError, match=message),
+            serve(Address("127.0.0.1", port), list, yes, yes),
+        ):
+            pytest.fail("the port is in use")
+
+
+def test_a_host_that_is_not_of_this_machine_is_a_usage_error():
+    with (
+        pytest.raises(UsageError, match="cannot listen on"),
+        serve(Address("192.0.2.1", 0), list, yes, yes),
+    ):
+        pytest.fail("that is no address of this machine")
+
+
+def test_slow_clients_block_neither_others_nor_the_end():
+    with serve(FREE, lambda: [JOB], yes, yes) as address:
+        slow = [socket.create_connection(address) for _ in range(20)]
+        for client in slow:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        began = time.monotonic()
+        assert get(address, "/metrics")[0] == 200
+        assert get(address, "/healthz")[0] == 200
+    assert time.monotonic() - began < 5
+    for client in slow:
+        client.close()
+
+
+def test_a_process_with_slow_clients_ends_at_once():
+    script = (
+        "import socket\n"
+        "from cpreplicate.output.http import Address, serve\n"
+        "with serve(Address('127.0.0.1', 0), list, bool, bool) as address:\n"
+        "    client = socket.create_connection(address)\n"
+        "    client.sendall(b'GET /me')\n"
+        "    import time; time.sleep(0.5)\n"
+    )
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    assert time.monotonic() - began < 8  # a client may take 10 s
+
+
+def test_observations_may_change_during_a_scrape():
+    job = Observation("orders", replica="file:/r")
+    stop = threading.Event()
+
+    def change():
+        number = 0
+        while not stop.is_set():
+            number += 1
+            job.failures[number % 500] += 1
+            job.files[f"action {number % 500}"] += 1
+            if number % 500 == 0:
+                job.failures.clear()
+                job.files.clear()
+
+    thread = threading.Thread(target=change)
+    with serve(FREE, lambda: [job], yes, yes) as address:
+        thread.start()
+        try:
+            assert {get(address, "/metrics")[0] for _ in range(30)} == {200}
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9464", Address("127.0.0.1", 9464)),
+        ("0.0.0.0:9464", Address("0.0.0.0", 9464)),
+        ("[::]:9464", Address("::", 9464)),
+        ("localhost:0", Address("localhost", 0)),
+    ],
+)
+def test_an_address_without_a_host_is_the_loopback_interface(text, address):
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", ":9464", "host", "host:", "host:65536", "::1:9464", "a:-1"])
+def test_what_is_no_address_is_a_usage_error(text):
+    with pytest.raises(UsageError, match="expected PORT or HOST:PORT"):
+        parse_address(text)
+
+
+def test_a_server_listens_on_ipv6():
+    with serve(Address("::1", 0), list, yes, yes) as address:
+        assert get(address, "/healthz")[0] == 200
+
+
+def test_a_loop_is_alive_until_its_last_beat_is_too_old():
+    now = [0.0]
+    pulse = Pulse(60.0, lambda: now[0])
+    now[0] = 60.0
+    assert pulse.is_alive()
+    now[0] = 61.0
+    assert not pulse.is_alive()
+    pulse.beat()
+    assert (pulse.is_alive(), pulse.age()) == (True, 0.0)
+
+
+@pytest.mark.prometheus
+def test_promtool_finds_nothing_wrong_with_the_metrics():
+    job = Observation("orders", replica="file:/r", orphan_bytes=5, is_restorable=True)
+    job.source_newest, job.replica_newest = Newest(42, 990.0), Newest(40, 970.0)
+    job.unchanged(1000.0)
+    job.failed(7, "not reachable", 1010.0)
+    for counter in (job.files, job.bytes, job.seconds):
+        counter["copied"] += 1
+    with serve(FREE, lambda: [job], yes, yes) as address:
+        text = get(address, "/metrics")[2]
+    assert text.count("# TYPE cpreplicate_") == 19
+    done = promtool("check", "metrics", stdin=text)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.prometheus
+def test_prometheus_scrapes_the_server(tmp_path):
+    with (
+        serve(FREE, lambda: [JOB], yes, yes) as address,
+        prometheus(tmp_path, [str(address)]) as server,
+    ):
+        (sample,) = server.wait_for("cpreplicate_replica_checkpoints_behind")
+        assert sample.value == 2
+        # the labels of the scrape do not hide those of the job
+        assert sample.labels["job"] == "cpreplicate"
+        assert sample.labels["flink_job"] == "orders"
+        assert "exported_job" not in sample.labels
+        (up,) = server.query("up")
+        assert up.value == 1

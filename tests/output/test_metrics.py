@@ -1,0 +1,119 @@
+"""The metrics of observed jobs."""
+
+import math
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cpreplicate import __version__
+from cpreplicate.core.lag import Newest
+from cpreplicate.operations.observation import Observation
+from cpreplicate.output.metrics import FAMILIES, JobCollector, registry_of
+
+REPLICA = "hdfs://dcB/flink/replicas/55d1"
+
+
+def collected(*jobs, now=1000.0):
+    """Samples as `name{other labels}`, of one job or of several."""
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for metric in JobCollector(lambda: jobs, lambda: now).collect()
+        for sample in metric.samples
+    }
+
+
+def values(job, now=1000.0):
+    """Samples by name, without those that have further labels."""
+    named = ("flink_job", "replica", "operation")
+    return {
+        name: value
+        for (name, *labels), value in collected(job, now=now).items()
+        if all(label in named for label, _ in labels)
+    }
+
+
+def test_a_job_that_was_never_tried_has_no_sample_but_its_tries():
+    assert values(Observation("orders", replica=REPLICA)) == {"cpreplicate_tries_total": 0}
+
+
+def test_lag_is_the_age_of_the_replica_while_the_source_has_a_newer_checkpoint():
+    job = Observation("orders", replica=REPLICA)
+    job.source_newest, job.replica_newest = Newest(42, 990.0), Newest(40, 970.0)
+    samples = values(job)
+    assert samples["cpreplicate_replica_lag_seconds"] == 30
+    assert samples["cpreplicate_replica_checkpoints_behind"] == 2
+    assert samples["cpreplicate_source_checkpoint_id"] == 42
+    assert samples["cpreplicate_replica_checkpoint_id"] == 40
+    assert samples["cpreplicate_source_checkpoint_timestamp_seconds"] == 990
+    assert samples["cpreplicate_replica_checkpoint_timestamp_seconds"] == 970
+
+
+def test_lag_is_infinite_without_a_replica():
+    job = Observation("orders", source_newest=Newest(42, 990.0))
+    assert values(job)["cpreplicate_replica_lag_seconds"] == math.inf
+    assert "cpreplicate_replica_checkpoint_id" not in values(job)
+
+
+def test_lag_is_unknown_while_no_checkpoint_of_the_source_was_seen():
+    job = Observation("orders", replica_newest=Newest(40, 970.0))
+    assert "cpreplicate_replica_lag_seconds" not in values(job)
+    assert "cpreplicate_replica_checkpoints_behind" not in values(job)
+
+
+def test_flags_are_0_or_1_and_unknown_ones_have_no_sample():
+    job = Observation("orders", is_sealed=True, is_lease_held=False)
+    samples = values(job)
+    assert samples["cpreplicate_replica_sealed"] == 1
+    assert samples["cpreplicate_lease_held"] == 0
+    assert "cpreplicate_replica_restorable" not in samples
+
+
+def test_counters_have_their_action_phase_or_exit_code():
+    job = Observation("orders", replica=REPLICA)
+    job.files.update(copied=3)
+    job.bytes.update(copied=300)
+    job.seconds.update({"copy": 1.5})
+    job.failures[7] = 2
+    labels = [("flink_job", "orders"), ("operation", "sync"), ("replica", REPLICA)]
+    samples = collected(job)
+
+    def value(name, label):
+        return samples[(name, *sorted([*labels, label]))]
+
+    assert value("cpreplicate_files_total", ("action", "copied")) == 3
+    assert value("cpreplicate_bytes_total", ("action", "copied")) == 300
+    assert value("cpreplicate_phase_seconds_total", ("phase", "copy")) == 1.5
+    assert value("cpreplicate_failures_total", ("exit_code", "7")) == 2
+
+
+def test_a_job_that_left_disappears():
+    jobs = [Observation("orders"), Observation("clicks")]
+    registry = registry_of(lambda: jobs, with_process=False)
+    assert b'flink_job="clicks"' in generate_latest(registry)
+    jobs.pop()
+    assert b'flink_job="clicks"' not in generate_latest(registry)
+
+
+def test_no_two_samples_have_the_same_labels():
+    jobs = [Observation("orders", tries=1), Observation("orders", tries=2)]
+    text = generate_latest(registry_of(lambda: jobs, with_process=False)).decode()
+    (line,) = [line for line in text.splitlines() if line.startswith("cpreplicate_tries_total{")]
+    assert line.endswith(" 2.0")
+
+
+def test_no_label_is_one_of_the_scrape():
+    names = {label for family in FAMILIES for label in family.labels}
+    assert not names & {"job", "instance"}
+
+
+def test_a_name_with_quotes_and_newlines_is_read_back_as_it_was():
+    name = 'a "job"\\with\na newline'
+    text = generate_latest(registry_of(lambda: [Observation(name)], with_process=False)).decode()
+    (family,) = text_string_to_metric_families(text)
+    assert family.samples[0].labels["flink_job"] == name
+
+
+def test_a_process_shows_its_version_and_start():
+    text = generate_latest(registry_of(list)).decode()
+    assert f'cpreplicate_build_info{{version="{__version__}"}} 1.0' in text
+    assert "process_start_time_seconds " in text
