@@ -10,7 +10,7 @@ from cpreplicate.errors import MetadataError
 from cpreplicate.storage import Transient
 
 _TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
-# `JobStatus.isGloballyTerminalState` of Flink, and SUSPENDED, in which another JobManager takes over
+# `JobStatus.isGloballyTerminalState` of Flink, and SUSPENDED: another JobManager takes over
 _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 # how Flink reports a checkpoint that is not retained, or lies in the memory of the JobManager
 # (`NonPersistentMetadataCheckpointStorageLocation`)
@@ -62,7 +62,8 @@ class FlinkRest:
     def jobs(self) -> list[RunningJob]:
         """Return the jobs that the JobManager knows, also those that ended a while ago.
 
-        Raises `Transient` if it cannot be reached, and `MetadataError` if the answer is not Flink's.
+        Raises `Transient` if it cannot be reached, and `MetadataError` if the answer is not
+        Flink's.
         """
         answer = self._get("jobs/overview")
         try:

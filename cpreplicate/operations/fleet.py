@@ -174,7 +174,7 @@ class _Check:
 
     def __call__(self, member: Member) -> SyncCheck | JobResult:
         try:
-            if member.is_discovered and _is_standby(member.request.source, self._sides.source):
+            if member.is_discovered and is_standby(member.request.source, self._sides.source):
                 return _ended(member, "skipped")
             return check(replace(member.request, sides=self._sides))
         except NotThere as error:
@@ -183,7 +183,7 @@ class _Check:
             return _failed(member, error)
 
 
-def _is_standby(source: str, side: Side) -> bool:
+def is_standby(source: str, side: Side) -> bool:
     """Return whether a directory below a root is a replica that no job writes to.
 
     A job may write to a replica that was promoted.

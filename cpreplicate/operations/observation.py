@@ -89,6 +89,12 @@ class Observation:
             self.is_lease_held = exit_code == LeaseHeld.exit_code
             self.is_sealed = True if is_sealed else self.is_sealed
 
+    def held(self, now: float) -> None:
+        """Add a try that found another process at work: a stand-in service, or an operator."""
+        self.tries += 1
+        self.last_try = now
+        self.is_lease_held = True
+
     def _replicated(self, report: Report) -> None:
         newest = self._newest_of(report)
         if newest is None:
@@ -100,9 +106,8 @@ class Observation:
 
     def _newest_of(self, report: Report) -> Newest | None:
         checkpoint_id = report.plan.checkpoint_id
-        completed: float | None = getattr(report, "completed", None)
-        if completed is not None:
-            return Newest(checkpoint_id, completed)
+        if report.completed is not None:
+            return Newest(checkpoint_id, report.completed)
         is_known = self.source_newest and self.source_newest.checkpoint_id == checkpoint_id
         return self.source_newest if is_known else None
 

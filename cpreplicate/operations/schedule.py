@@ -35,11 +35,12 @@ class Schedule:
     """The jobs of a service, by key, and the instants at which they are due.
 
     A job waits for jobs of its own or a higher priority only: of these, at most `slots` run at the
-    same time. One job of each priority may always run, so that no job waits for ever. A job that
-    failed is tried again after `interval` seconds, then after twice as long,
-    and so on up to `max_backoff`, each time up to a half less, at random: jobs that failed together
-    do not come back together. Jobs that failed, and jobs that need the same sites as one that could
-    not reach them, have a quarter of the slots. So waiting for a dead cluster holds up nothing else.
+    same time. One job of each priority may always run, so that no job waits for ever.
+
+    A job that failed is tried again after `interval` seconds, then after twice as long, and so on
+    up to `max_backoff`, each time up to a half less, at random: jobs that failed together do not
+    come back together. Jobs that failed, and jobs that need the same sites as one that could not
+    reach them, have a quarter of the slots. So waiting for a dead cluster holds up nothing else.
     """
 
     def __init__(

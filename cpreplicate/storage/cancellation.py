@@ -13,13 +13,20 @@ _thread = threading.local()
 def cancellable(check: Callable[[], None]) -> Iterator[None]:
     """While the block runs, call `check` now and then while this thread waits.
 
-    An exception that it raises ends the wait.
+    An exception that it raises ends the wait. Blocks may be nested: then all checks are called.
     """
-    _thread.check = check
+    outer: Callable[[], None] | None = getattr(_thread, "check", None)
+
+    def both() -> None:
+        if outer is not None:
+            outer()
+        check()
+
+    _thread.check = both
     try:
         yield
     finally:
-        del _thread.check
+        _thread.check = outer
 
 
 def go_on() -> None:

@@ -1,0 +1,211 @@
+"""Where a service learns of its jobs: Flink's REST API, a listing of a root, or a configuration."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from cpreplicate.core import uri
+from cpreplicate.core.lag import Newest
+from cpreplicate.errors import CpreplicateError, NotThere
+from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
+from cpreplicate.operations.fleet import Member, jobs_under
+from cpreplicate.operations.service import Checkpoint, ServedJob
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.storage import Transient
+
+Notify = Callable[[str], None]
+# Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
+# checkpoint may have completed since it was asked.
+_LINGER = 120.0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which jobs of a JobManager are followed: those of these names, or `every` one.
+
+    Names match `include` if there are any, and no `exclude`; both are patterns as of a shell.
+    """
+
+    names: frozenset[str] = frozenset()
+    every: bool = False
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        """Return whether a job of this name is followed."""
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.exclude):
+            return False
+        if self.include and any(fnmatch.fnmatchcase(name, pattern) for pattern in self.include):
+            return True
+        return name in self.names or (self.every and not self.include)
+
+
+@dataclass
+class _Seen:
+    """A job that a JobManager reported: where it writes, and when it was reported last."""
+
+    job: ServedJob
+    root: str
+    reported: float
+
+
+@dataclass
+class _JobManager:
+    rest: FlinkRest
+    seen: dict[str, _Seen] = field(default_factory=dict)
+
+
+class FlinkJobs:
+    """The jobs that JobManagers report, each followed under its name.
+
+    `urls` is called for the JobManagers each time: a file that lists them may have changed. While
+    one cannot be reached, its jobs are followed by the listings of their directories.
+    """
+
+    def __init__(
+        self,
+        urls: Callable[[], Sequence[str]],
+        connect: Callable[[str], FlinkRest],
+        chosen: Chosen,
+        template: SyncRequest,
+        notify: Notify,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._urls, self._connect, self._chosen = urls, connect, chosen
+        self._template, self._notify, self._clock = template, notify, clock
+        self._managers: dict[str, _JobManager] = {}
+        self._urls_read: Sequence[str] = ()
+        self._missing: set[str] = set()
+
+    def jobs(self) -> list[ServedJob]:
+        """See `Discovery`. A JobManager that cannot be asked is reported."""
+        self._choose_managers()
+        for manager in self._managers.values():
+            try:
+                self._ask(manager)
+            except (CpreplicateError, OSError) as error:
+                self._notify(f"{error}. Its jobs are followed by their directories meanwhile")
+                self._lose_sight(manager)
+        jobs = [seen.job for manager in self._managers.values() for seen in manager.seen.values()]
+        self._report_missing({job.member.name for job in jobs})
+        return jobs
+
+    def _choose_managers(self) -> None:
+        try:
+            self._urls_read = self._urls()
+        except (CpreplicateError, OSError) as error:
+            if not self._urls_read:
+                raise
+            self._notify(f"{error}. The URLs read before are used")
+        for url in self._managers.keys() - set(self._urls_read):
+            self._managers.pop(url).rest.close()
+        for url in self._urls_read:
+            if url not in self._managers:
+                self._managers[url] = _JobManager(self._connect(url))
+
+    def _ask(self, manager: _JobManager) -> None:
+        now = self._clock()
+        reported = [job for job in manager.rest.jobs() if self._chosen.has(job.name)]
+        for job in reported:
+            try:
+                checkpoint = manager.rest.newest_checkpoint(job.job_id)
+            except Transient:
+                raise
+            except (CpreplicateError, OSError) as error:
+                self._notify(f"{job.name}: {error}")
+                continue
+            if checkpoint is not None:
+                self._see(manager, job, checkpoint, now)
+        self._drop_gone(manager, {job.job_id for job in reported}, now)
+
+    def _see(
+        self, manager: _JobManager, job: RunningJob, checkpoint: CompletedCheckpoint, now: float
+    ) -> None:
+        path = uri.remap(checkpoint.path, self._template.remaps)
+        root = uri.parent(path)
+        before = manager.seen.get(job.job_id)
+        request = replace(self._template, source=root)
+        newest = Checkpoint(path, Newest(checkpoint.checkpoint_id, checkpoint.completed))
+        served = ServedJob(Member(job.name, request, is_discovered=True), newest)
+        if before is None:
+            self._notify(f"{job.name}: following the job {job.job_id}, which writes to {root}")
+        elif before.root != root and not self._template.same_source:
+            refusal = (
+                f"source changed: the job {job.job_id} wrote to {before.root} and now writes to"
+                f" {root}. Nothing was done. If it is the same job, give --same-source"
+            )
+            # its replica stays the one of the directory that was followed before
+            manager.seen[job.job_id] = _Seen(replace(served, refusal=refusal), before.root, now)
+            return
+        manager.seen[job.job_id] = _Seen(served, root, now)
+
+    def _drop_gone(self, manager: _JobManager, reported: set[str], now: float) -> None:
+        for job_id in manager.seen.keys() - reported:
+            seen = manager.seen[job_id]
+            if now - seen.reported < _LINGER:
+                seen.job = replace(seen.job, newest=None)
+            else:
+                self._notify(f"{seen.job.member.name}: the job {job_id} is gone")
+                del manager.seen[job_id]
+
+    def _lose_sight(self, manager: _JobManager) -> None:
+        for seen in manager.seen.values():
+            seen.job = replace(seen.job, newest=None)
+
+    def _report_missing(self, names: set[str]) -> None:
+        missing = set(self._chosen.names) - names
+        for name in sorted(missing - self._missing):
+            self._notify(f"{name}: no job of this name has completed a checkpoint yet. Waiting")
+        self._missing = missing
+
+
+class JobsUnder:
+    """The jobs whose directories lie below a root, new ones included."""
+
+    def __init__(self, root: str, template: SyncRequest, notify: Notify) -> None:
+        self._root, self._template, self._notify = root, template, notify
+        self._known: set[str] = set()
+
+    def jobs(self) -> list[ServedJob]:
+        """See `Discovery`. Costs one listing. A root without jobs is none yet."""
+        try:
+            sources = jobs_under(self._root, self._template.sides.source)
+        except NotThere:
+            sources = []
+        for source in sources:
+            if source not in self._known:
+                self._notify(f"{uri.name(source)}: following {source}")
+        self._known = set(sources)
+        return [
+            ServedJob(
+                Member(uri.name(source), replace(self._template, source=source), is_discovered=True)
+            )
+            for source in sources
+        ]
+
+
+class FleetJobs:
+    """The jobs of a configuration, which is read again on request."""
+
+    def __init__(self, read: Callable[[], Callable[[], Sequence[Member]]], notify: Notify) -> None:
+        self._read, self._notify = read, notify
+        self._members = read()
+        self._is_stale = False
+
+    def reload(self) -> None:
+        """Read the configuration before the next discovery; callable from a signal handler."""
+        self._is_stale = True
+
+    def jobs(self) -> list[ServedJob]:
+        """See `Discovery`. A mistake in the configuration is reported; the last one stays valid."""
+        if self._is_stale:
+            self._is_stale = False
+            try:
+                self._members = self._read()
+                self._notify("the configuration was read again")
+            except CpreplicateError as error:
+                self._notify(f"{error}. The configuration read before stays valid")
+        return [ServedJob(member) for member in self._members()]

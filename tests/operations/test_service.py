@@ -1,0 +1,291 @@
+"""The loop of a service: jobs that come and go, that fail, and that matter more than others."""
+
+import contextlib
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.errors import UsageError
+from cpreplicate.operations.fleet import Member
+from cpreplicate.operations.service import Checkpoint, ServedJob, Service, ServiceSettings
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.runners import ExecutionOptions, WarmRunners
+from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.wrappers.limits import new_limits
+from tests.support import jobs
+from tests.support.faults import Faulty
+from tests.support.killing import wait_until
+from tests.support.registry import serving
+from tests.support.replicas import FILES, NEXT
+
+INLINE = ExecutionOptions(runner="inline")
+
+
+class Jobs:
+    """Discovery that returns what a test has put there."""
+
+    def __init__(self, *found):
+        self.found = list(found)
+
+    def jobs(self):
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+def job_id(number):
+    return f"{number:032x}"
+
+
+def write(tmp_path, number, checkpoint, files=FILES):
+    jobs.JOB = job_id(number)
+    try:
+        return jobs.write_checkpoint(tmp_path / "dcA", checkpoint, files)
+    finally:
+        jobs.JOB = "0123456789abcdef0123456789abcdef"
+
+
+def served(tmp_path, number, priority=0, is_discovered=False, **options):
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{job_id(number)}", f"file:{tmp_path}/dcB", execution=INLINE, **options
+    )
+    return ServedJob(Member(f"job-{number}", request, priority, is_discovered))
+
+
+@contextlib.contextmanager
+def running(discovery, warnings=None, lines=None, sides=None, **settings):
+    """A service in a thread of its own."""
+    settings = ServiceSettings(**{"interval": 0.1, "max_backoff": 0.4, "grace": 10.0, **settings})
+    warnings = warnings if warnings is not None else []
+    with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
+        notify = lines.append if lines is not None else lambda _line: None
+        service = Service(discovery, runners, settings, notify, warnings.append)
+        thread = threading.Thread(target=service.run, args=[pytest.fail])
+        thread.start()
+        try:
+            yield service
+        finally:
+            service.stop()
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def replica_ids(service):
+    return {
+        job.name: job.replica_newest.checkpoint_id if job.replica_newest else None
+        for job in service.observations()
+    }
+
+
+def test_each_checkpoint_of_each_job_is_replicated_and_observed(tmp_path):
+    for number in range(3):
+        write(tmp_path, number, 1)
+    warnings = []
+    with running(Jobs(*(served(tmp_path, number) for number in range(3))), warnings) as service:
+        wait_until(lambda: service.is_ready())
+        wait_until(lambda: set(replica_ids(service).values()) == {1})
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-0": 1, "job-1": 2, "job-2": 1})
+        assert service.is_alive()
+        assert [job.lag(time.time()) for job in service.observations()] == [0, 0, 0]
+    assert warnings == []
+
+
+def test_a_new_job_is_followed_and_one_that_is_gone_is_no_longer_observed(tmp_path):
+    write(tmp_path, 1, 1)
+    write(tmp_path, 2, 1)
+    discovery = Jobs(served(tmp_path, 1))
+    with running(discovery) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = [served(tmp_path, 2)]
+        wait_until(lambda: replica_ids(service) == {"job-2": 1})
+    assert (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists()
+
+
+def test_a_discovery_that_fails_is_reported_and_the_jobs_known_before_are_followed(tmp_path):
+    write(tmp_path, 1, 1)
+    discovery, warnings = Jobs(served(tmp_path, 1)), []
+    with running(discovery, warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = UsageError("no more")
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2} and warnings)
+    assert warnings == ["no more. The jobs known before are followed"]
+
+
+def test_a_job_that_fails_is_reported_and_counted_and_holds_up_no_other(tmp_path):
+    write(tmp_path, 1, 1)
+    broken = write(tmp_path, 2, 1)
+    (broken / "_metadata").write_bytes(b"not Flink's")
+    warnings = []
+    with running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), warnings) as service:
+        wait_until(lambda: replica_ids(service).get("job-1") == 1)
+        wait_until(lambda: service.observations()[1].failures[5] >= 3)
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service).get("job-1") == 2)
+        write(tmp_path, 2, 2, NEXT)  # the next checkpoint supersedes the failure
+        wait_until(lambda: replica_ids(service).get("job-2") == 2)
+    assert len(warnings) == 1
+    assert "job-2:" in warnings[0]
+    assert "It is tried again" in warnings[0]
+
+
+def test_a_critical_job_is_never_behind_others(tmp_path):
+    """200 jobs and slots for 20: all of these are taken by jobs whose storage does not answer."""
+    number_of_jobs, critical = 200, set(range(0, 200, 20))
+    for number in range(number_of_jobs):
+        write(tmp_path, number, 1, {"shared/a": 10})
+    released, blocked = threading.Event(), []
+
+    def block(verb, uri):
+        if verb == "open" and "/dcA/" in uri:
+            number = int(uri.split("/dcA/")[1].split("/")[0], 16)
+            if number not in critical and "chk-2" in uri:
+                blocked.append(number)
+                released.wait(60)
+
+    found = [
+        served(tmp_path, number, priority=9 if number in critical else 0)
+        for number in range(number_of_jobs)
+    ]
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(*found), slots=20) as service,
+    ):
+        wait_until(lambda: set(replica_ids(service).values()) == {1}, 120)
+        for number in set(range(number_of_jobs)) - critical:
+            write(tmp_path, number, 2, {"shared/b": 10})
+        wait_until(lambda: len(blocked) == 20, 60)
+        for number in critical:
+            write(tmp_path, number, 2, {"shared/b": 10})
+        important = {f"job-{number}" for number in critical}
+        wait_until(lambda: all(replica_ids(service)[name] == 2 for name in important), 60)
+        assert len(blocked) == 20
+        assert 2 not in {replica_ids(service)[f"job-{number}"] for number in range(1, 20)}
+        released.set()
+        wait_until(lambda: set(replica_ids(service).values()) == {2}, 120)
+
+
+def test_a_job_that_another_process_replicates_is_left_to_it_and_no_failure(tmp_path):
+    write(tmp_path, 1, 1)
+    warnings = []
+    with acquire(f"file:{tmp_path}/dcB/{job_id(1)}", Side()):
+        with running(Jobs(served(tmp_path, 1)), warnings) as service:
+            wait_until(lambda: service.is_ready())
+            observed = service.observations()[0]
+            assert (observed.is_lease_held, dict(observed.failures)) == (True, {})
+    with running(Jobs(served(tmp_path, 1)), warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    assert warnings == []
+
+
+def test_two_services_replicate_each_checkpoint_once(tmp_path):
+    lines = []
+    for number in range(5):
+        write(tmp_path, number, 1)
+    found = [served(tmp_path, number) for number in range(5)]
+    with running(Jobs(*found), lines=lines) as one, running(Jobs(*found), lines=lines) as two:
+        for checkpoint in range(2, 8):
+            for number in range(5):
+                write(tmp_path, number, checkpoint, FILES if checkpoint % 2 else NEXT)
+            for service in (one, two):
+                wait_until(
+                    lambda seen=service, number=checkpoint: (
+                        set(replica_ids(seen).values()) == {number}
+                    ),
+                    60,
+                )
+        assert all(not job.failures for job in (*one.observations(), *two.observations()))
+
+
+def test_a_job_without_a_checkpoint_is_awaited_if_it_was_discovered_else_reported(tmp_path):
+    warnings = []
+    (tmp_path / "dcA" / job_id(1)).mkdir(parents=True)
+    (tmp_path / "dcA" / job_id(2)).mkdir()
+    found = [served(tmp_path, 1, is_discovered=True), served(tmp_path, 2)]
+    with running(Jobs(*found), warnings) as service:
+        wait_until(lambda: service.is_ready())
+        wait_until(lambda: warnings)
+        write(tmp_path, 1, 1)
+        wait_until(lambda: replica_ids(service).get("job-1") == 1)
+    assert [warning.split(":")[0] for warning in warnings] == ["job-2"]
+
+
+def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
+    write(tmp_path, 1, 1)
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    replica = SyncRequest(f"file:{tmp_path}/dcB/{job_id(1)}", f"file:{tmp_path}/dcC")
+    standby = ServedJob(Member("standby", replica, is_discovered=True))
+    with running(Jobs(standby)) as service:
+        wait_until(lambda: service.is_ready())
+        time.sleep(0.5)
+    assert not (tmp_path / "dcC").exists()
+
+
+def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
+    write(tmp_path, 1, 1)
+    one = served(tmp_path, 1)
+    request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
+    other = ServedJob(replace(one.member, request=request))
+    warnings = []
+    with running(Jobs(one, other), warnings) as service:
+        wait_until(lambda: warnings)
+        assert service.observations()[0].last_exit_code == 6
+    assert "would share the replica" in warnings[0]
+    assert not (tmp_path / "dcB").exists()
+
+
+def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_path):
+    write(tmp_path, 1, 1)
+    found = [served(tmp_path, 1, is_discovered=True)]
+    with running(Jobs(*found), retire_after=2.0) as service:
+        wait_until(lambda: (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists())
+        wait_until(lambda: service.observations() == [])
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+
+
+def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_another(tmp_path):
+    path = write(tmp_path, 1, 1)
+    listed = []
+
+    def note(verb, uri):
+        if verb in ("list", "stat", "open"):
+            listed.append(uri)
+
+    known = replace(
+        served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
+    )
+    with (
+        serving("file", Faulty(Side().storage("file:/"), note)),
+        running(Jobs(known)) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        listed.clear()
+        tries = service.observations()[0].tries
+        wait_until(lambda: service.observations()[0].tries > tries + 3)
+    assert listed == []
+
+
+def test_the_end_waits_for_what_is_being_replicated_and_cancels_what_takes_too_long(tmp_path):
+    write(tmp_path, 1, 1, {f"shared/{number}": 3_000_000 for number in range(4)})
+    sides = _limited(Sides(), 400_000.0)
+    with running(Jobs(served(tmp_path, 1)), sides=sides, grace=2.0):
+        wait_until(lambda: list((tmp_path / "dcB").glob("*/shared/*")))
+    replica = tmp_path / "dcB" / job_id(1)
+    assert not (replica / "chk-1" / "_metadata").exists()
+    assert not list(replica.glob(".cpreplicate/lease*"))
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+
+
+def _limited(sides, bandwidth):
+    limits = new_limits(None, bandwidth)
+    return sides._replace(
+        source=replace(sides.source, limits=limits), target=replace(sides.target, limits=limits)
+    )
