@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import groups, options, storage_options
+from cpreplicate.cli import groups, options, recording, storage_options
 from cpreplicate.cli.requests import (
     ContentOptions,
     start_narration,
@@ -114,7 +114,8 @@ def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
 @options.delete_options
 @storage_options.writing
 @options.check_content
-def sync(dry_run: bool, actions: bool, output: Any, **values: Any) -> int:
+@recording.option
+def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **values: Any) -> int:
     """Replicate a checkpoint.
 
     Copy the files that the replica lacks, commit, then delete what only the old checkpoint needed.
@@ -128,11 +129,13 @@ def sync(dry_run: bool, actions: bool, output: Any, **values: Any) -> int:
 
     notify = start_narration(values)
     request = sync_request(values)
-    run = operation.diff if dry_run else operation.sync
     with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
-        report = run(request, notify)
-    unwritten = show_report(report, output, actions)
-    return read_code(unwritten) if dry_run else change_code(unwritten)
+        if dry_run:
+            return read_code(show_report(operation.diff(request, notify), output, actions))
+        with recording.sync_metrics(metrics_file, request) as record:
+            report = operation.sync(request, notify)
+            record(report)
+    return change_code(show_report(report, output, actions))
 
 
 @cli.command(
@@ -213,8 +216,14 @@ def watch(
 @storage_options.target_conf
 @storage_options.access
 @options.output_options
+@recording.option
 def verify(
-    replica: str, checkpoint: tuple[str, ...], every: bool, output: Any, **values: Any
+    replica: str,
+    checkpoint: tuple[str, ...],
+    every: bool,
+    metrics_file: str | None,
+    output: Any,
+    **values: Any,
 ) -> int:
     """Check that a replica can be restored.
 
@@ -226,7 +235,10 @@ def verify(
     notify = start_narration(values)
     sample = ContentOptions.from_mapping(values).as_sample()
     side = storage_of(values).target_side()
-    names = operation.committed(replica, side) if every else (checkpoint or (None,))
-    verifications = [operation.verify(replica, name, sample, notify, side) for name in names]
+    with recording.verify_metrics(metrics_file, replica) as record:
+        names = operation.committed(replica, side) if every else (checkpoint or (None,))
+        verifications = [operation.verify(replica, name, sample, notify, side) for name in names]
+        is_restorable = all(result.restorable for result in verifications)
+        record(is_restorable)
     code = read_code(show_verifications(verifications, output))
-    return code if all(result.restorable for result in verifications) else 4
+    return code if is_restorable else 4

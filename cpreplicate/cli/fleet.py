@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import config, groups, options, storage_options
+from cpreplicate.cli import config, groups, options, recording, storage_options
 from cpreplicate.cli.commands import cli, sync
 from cpreplicate.cli.requests import (
     OptionValues,
@@ -82,11 +82,13 @@ class _JobOptions(OptionValues):
 @storage_options.access
 @storage_options.writing
 @options.output_options
+@recording.option
 def fleet(
     configuration: str,
     dry_run: bool,
     allow_older: bool,
     lock_wait: float,
+    metrics_file: str | None,
     output: Any,
     **values: Any,
 ) -> int:
@@ -99,16 +101,18 @@ def fleet(
     from cpreplicate.operations.fleet import replicate_fleet
     from cpreplicate.output import show_fleet
 
-    file = TomlFile(configuration)
-    _refuse_mistakes(file)
-    add_storages(file)
-    notify = start_narration(values)
-    sides = storage_of(values).sides()
-    # what the command line gives for all jobs: a default, and a value that wins
-    defaults = {"lock_wait": lock_wait}
-    forced = {"allow_older": True} if allow_older else {}
-    members = list(_members(file, sides, defaults, forced))
-    report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
+    with recording.fleet_metrics(None if dry_run else metrics_file, configuration) as record:
+        file = TomlFile(configuration)
+        _refuse_mistakes(file)
+        add_storages(file)
+        notify = start_narration(values)
+        sides = storage_of(values).sides()
+        # what the command line gives for all jobs: a default, and a value that wins
+        defaults = {"lock_wait": lock_wait}
+        forced = {"allow_older": True} if allow_older else {}
+        members = list(_members(file, sides, defaults, forced))
+        report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
+        record(report)
     unwritten = show_fleet(report, output)
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import groups, options, storage_options
+from cpreplicate.cli import groups, options, recording, storage_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.requests import (
     ContentOptions,
@@ -61,6 +61,7 @@ _SWEEP_CODES = {code: text for code, text in options.REPLICA_CODES.items() if co
 @storage_options.access
 @options.actions
 @options.output_options
+@recording.option
 def sweep(
     replica: str,
     dry_run: bool,
@@ -70,6 +71,7 @@ def sweep(
     max_delete: Cap,
     lock_wait: float,
     actions: bool,
+    metrics_file: str | None,
     output: Any,
     **values: Any,
 ) -> int:
@@ -90,8 +92,12 @@ def sweep(
         sides=Sides(side, side),
         execution=execution_of(values),
     )
-    with options.showing_refused_plan(lambda report: show_sweep(report, output, actions)):
+    with (
+        options.showing_refused_plan(lambda report: show_sweep(report, output, actions)),
+        recording.sweep_metrics(metrics_file, replica) as record,
+    ):
         report = operation.check(request) if dry_run else operation.sweep(request, notify)
+        record(report)
     unwritten = show_sweep(report, output, actions)
     return read_code(unwritten) if dry_run else change_code(unwritten)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
+from cpreplicate.core.placement import JOB_ID
 from cpreplicate.errors import CpreplicateError, NotThere, Sealed, UsageError, exit_code_of
 from cpreplicate.operations.sync import Notify, Report, SyncCheck, check, sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync_plan import SyncRequest, replica_root
 from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
@@ -321,9 +321,7 @@ def _failed(member: Member, error: Exception) -> JobResult:
 def _refuse_shared_replicas(members: Sequence[Member]) -> None:
     seen: dict[str, str] = {}
     for member in members:
-        source = member.request.source.rstrip("/")
-        job = uri.parent(source) if CHECKPOINT_NAME.fullmatch(uri.name(source)) else source
-        replica = uri.join(member.request.target_root, uri.name(job))
+        replica = replica_root(member.request.source, member.request.target_root)
         if seen.setdefault(replica, member.name) != member.name:
             raise UsageError(
                 f"the jobs {seen[replica]} and {member.name} would share the replica {replica}."

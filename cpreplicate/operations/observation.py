@@ -6,10 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest, checkpoints_behind, lag_seconds
+from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.errors import LeaseHeld
+from cpreplicate.errors import CpreplicateError, LeaseHeld
 from cpreplicate.operations.sync import Report
+from cpreplicate.operations.sync_plan import SyncRequest, replica_root
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import find
 
 Operation = Literal["sync", "sweep", "verify"]
 
@@ -117,3 +122,33 @@ class Observation:
         for name, rows in actions.items():
             self.files[name] += len(rows)
             self.bytes[name] += total(rows)
+
+
+def see_newest(job: Observation, request: SyncRequest) -> None:
+    """Look for the newest checkpoint of the source of a sync that failed.
+
+    What cannot be found out becomes unknown. So does the source if the replica has checkpoints that
+    `job` does not know: its lag cannot be given. Costs a few listings.
+    """
+    try:
+        job.source_newest = _newest_at(request)
+        if job.replica_newest is None and _has_checkpoint(request):
+            job.source_newest = None
+    except (CpreplicateError, OSError):
+        job.source_newest = None
+
+
+def newest(name: str, completed: float | None) -> Newest | None:
+    """Return the checkpoint of a directory `chk-N`; None of a savepoint, or without a time."""
+    match = CHECKPOINT_NAME.fullmatch(name)
+    return None if match is None or completed is None else Newest(int(match[1]), completed)
+
+
+def _newest_at(request: SyncRequest) -> Newest | None:
+    source = find(request.source, request.sides.source, request.allow_older)
+    return newest(uri.name(source.checkpoint), source.completed)
+
+
+def _has_checkpoint(request: SyncRequest) -> bool:
+    replica = Replica(replica_root(request.source, request.target_root), request.sides.target)
+    return bool(replica.committed_names())

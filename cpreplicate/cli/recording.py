@@ -1,0 +1,204 @@
+"""`--metrics-file`: write the metrics of a run from cron, also of one that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate.cli import groups
+from cpreplicate.core import uri
+from cpreplicate.errors import Sealed, TooManyDeletes, exit_code_of
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.fleet import FleetReport, JobResult
+    from cpreplicate.operations.observation import Observation, Operation
+    from cpreplicate.operations.sweep import Sweep
+    from cpreplicate.operations.sync import Report
+    from cpreplicate.operations.sync_plan import SyncRequest
+    from cpreplicate.output.textfile import MetricsFile, Try
+
+_INTERRUPTED = 130
+_DAMAGED = 4
+_UNREACHABLE = 7
+Apply = Callable[["Observation"], None]
+
+
+def _prom(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.endswith(".prom"):
+        raise click.BadParameter(
+            f"{value}: the textfile collector of node_exporter reads only files whose name ends in"
+            " .prom"
+        )
+    return value
+
+
+option = groups.output(
+    "--metrics-file",
+    metavar="PATH",
+    callback=_prom,
+    help="Write Prometheus metrics of the run to PATH, a file *.prom for the textfile collector of"
+    " node_exporter. Counters go on from those in the file; see docs/monitoring.md.",
+)
+
+
+@contextmanager
+def sync_metrics(path: str | None, request: SyncRequest) -> Iterator[Callable[[Report], None]]:
+    """Write the metrics of a sync; yield the function that records its report.
+
+    Like the other contexts here, it records a failure if the block raises. Without a path it does
+    nothing.
+    """
+    from cpreplicate.operations.sync_plan import replica_root
+
+    def see_newest(job: Observation) -> None:
+        from cpreplicate.operations import observation
+
+        observation.see_newest(job, request)
+
+    replica = replica_root(request.source, request.target_root)
+    with _job_metrics(path, "sync", replica, see_newest) as record:
+        yield lambda report: record(lambda job: job.succeeded(report, time.time()))
+
+
+@contextmanager
+def sweep_metrics(path: str | None, replica: str) -> Iterator[Callable[[Sweep], None]]:
+    """Write the metrics of a sweep; yield the function that records its report."""
+    with _job_metrics(path, "sweep", replica) as record:
+        yield lambda report: record(lambda job: _swept(job, report))
+
+
+@contextmanager
+def verify_metrics(path: str | None, replica: str) -> Iterator[Callable[[bool], None]]:
+    """Write the metrics of `verify`; yield the function that records if all can be restored."""
+    with _job_metrics(path, "verify", replica) as record:
+        yield lambda is_restorable: record(lambda job: _verified(job, is_restorable))
+
+
+@contextmanager
+def fleet_metrics(path: str | None, name: str) -> Iterator[Callable[[FleetReport], None]]:
+    """Write the metrics of a fleet; yield the function that records its report.
+
+    If the block raises, each job in the file has failed, or `name` if it has none.
+    """
+    try:
+        yield lambda report: None if path is None else _fleet_file(path).record(_tries_of(report))
+    except BaseException as error:
+        if path is not None:
+            _fleet_file(path).record_failure_of_all(name, _failure(error))
+        raise
+
+
+@contextmanager
+def _job_metrics(
+    path: str | None, operation: Operation, replica: str, see: Apply | None = None
+) -> Iterator[Callable[[Apply], None]]:
+    """Write the metrics of one try of one replica.
+
+    After a failure, `see` may find out more, unless a storage could not be reached or the run was
+    interrupted.
+    """
+
+    def record(apply: Apply) -> None:
+        if path is not None:
+            from cpreplicate.output.textfile import Try
+
+            attempt = Try(uri.name(replica), replica, apply)
+            _file(path, operation).record([attempt])
+
+    try:
+        yield record
+    except BaseException as error:
+        record(_failure(error, see))
+        raise
+
+
+def _swept(job: Observation, sweep: Sweep) -> None:
+    job.unchanged(time.time())
+    _see_orphans(job, sweep)
+    if sweep.done:
+        job.files["deleted"] += len(sweep.deletes)
+        job.bytes["deleted"] += sweep.bytes
+
+
+def _verified(job: Observation, is_restorable: bool) -> None:
+    if is_restorable:
+        job.unchanged(time.time())
+    else:
+        job.failed(_DAMAGED, "the replica cannot be restored", time.time())
+    job.is_restorable = is_restorable
+
+
+def _tries_of(report: FleetReport) -> list[Try]:
+    """Return what became of the jobs of a fleet, but of standby replicas below its roots."""
+    from cpreplicate.operations.sync_plan import replica_root
+    from cpreplicate.output.textfile import Try
+
+    return [
+        Try(result.name, replica_root(result.source, result.target_root), _job_result(result))
+        for result in report.jobs
+        if result.status != "skipped"
+    ]
+
+
+def _file(path: str, operation: Operation, is_fleet: bool = False) -> MetricsFile:
+    from cpreplicate.output import write_warning
+    from cpreplicate.output.textfile import MetricsFile
+
+    return MetricsFile(path, operation, write_warning, is_fleet)
+
+
+def _fleet_file(path: str) -> MetricsFile:
+    return _file(path, "sync", is_fleet=True)
+
+
+def _job_result(result: JobResult) -> Apply:
+    from cpreplicate.operations.observation import newest
+
+    def apply(job: Observation) -> None:
+        now, check = time.time(), result.check
+        # a failed check saw nothing of the source
+        at_source = check and newest(check.checkpoint, check.completed)
+        if result.status == "failed":
+            job.failed(result.exit_code, result.error or "", now, result.is_sealed)
+            # without the replica's newest checkpoint, the lag would be infinite
+            job.source_newest = at_source if job.replica_newest else None
+        elif result.report is not None:
+            job.succeeded(result.report, now)
+        else:
+            job.unchanged(now)
+            job.source_newest = job.replica_newest = at_source
+
+    return apply
+
+
+def _failure(error: BaseException, see: Apply | None = None) -> Apply:
+    code = _code(error)
+
+    def apply(job: Observation) -> None:
+        job.failed(code, str(error), time.time(), isinstance(error, Sealed))
+        job.source_newest = None
+        if isinstance(error, TooManyDeletes):
+            _see_orphans(job, error.report)
+        if see is not None and isinstance(error, Exception) and code != _UNREACHABLE:
+            see(job)
+
+    return apply
+
+
+def _see_orphans(job: Observation, sweep: Any) -> None:
+    """See the orphans that a sweep found; the report of a sync has none."""
+    if job.operation == "sweep":
+        job.orphan_bytes = sum(orphan.bytes for orphan in sweep.found.orphans)
+
+
+def _code(error: BaseException) -> int:
+    """Return the exit code with which the command line will end."""
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return _INTERRUPTED
+    if isinstance(error, Exception):
+        return exit_code_of(error)
+    return int(getattr(error, "code", 1))  # of a signal

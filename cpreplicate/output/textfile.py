@@ -1,0 +1,190 @@
+"""The metrics of runs from cron: a file for the textfile collector of Prometheus' node_exporter.
+
+Each run is a process of its own. So it reads what earlier runs counted from the file, adds to it,
+and replaces the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from prometheus_client import write_to_textfile
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.operations.observation import Observation, Operation
+from cpreplicate.output.metrics import registry_of
+
+_PREFIX = "cpreplicate_"
+Warn = Callable[[str], None]
+Apply = Callable[[Observation], None]
+
+
+class Try(NamedTuple):
+    """A try of a job, and how it changes the observation of the job."""
+
+    name: str
+    replica: str
+    apply: Apply
+
+
+class NotOurs(ValueError):
+    """The file holds what cpreplicate did not write."""
+
+
+class MetricsFile:
+    """The file at `path` for runs of one operation, of one job or, if `is_fleet`, of many.
+
+    Problems are reported to `warn`: they do not concern the work that was done. A file that holds
+    other metrics is left as it is.
+    """
+
+    def __init__(self, path: str, operation: Operation, warn: Warn, is_fleet: bool = False) -> None:
+        self._path, self._operation, self._warn = path, operation, warn
+        self._is_fleet = is_fleet
+
+    def record(self, tries: Sequence[Try]) -> None:
+        """Add these tries. Other jobs disappear from the file."""
+        self._update(lambda _earlier: tries)
+
+    def record_failure_of_all(self, name: str, apply: Apply) -> None:
+        """Add a failed try of each job in the file, or of `name` if it names none.
+
+        A run may fail before its jobs are known.
+        """
+        self._update(
+            lambda earlier: (
+                [Try(job.name, job.replica, apply) for job in earlier] or [Try(name, "", apply)]
+            )
+        )
+
+    def _update(self, tries_after: Callable[[Sequence[Observation]], Sequence[Try]]) -> None:
+        try:
+            jobs = read(self._path)
+            earlier = [job for job in jobs if job.operation == self._operation]
+            tries = tries_after(earlier)
+            known = {(job.name, job.replica): job for job in earlier}
+            now = [self._after(attempt, known) for attempt in tries]
+            self._warn_of_others(jobs, now)
+            write_to_textfile(self._path, registry_of(lambda: now, with_process=False))
+        except NotOurs as error:
+            self._warn(
+                f"the metrics were not written: {self._path} holds what cpreplicate did not write"
+                f" ({error}). Remove it, or give another --metrics-file"
+            )
+        except OSError as error:
+            self._warn(f"the metrics were not written to {self._path}: {error.strerror or error}")
+
+    def _after(self, attempt: Try, known: dict[tuple[str, str], Observation]) -> Observation:
+        new = Observation(attempt.name, replica=attempt.replica, operation=self._operation)
+        job = known.get((attempt.name, attempt.replica), new)
+        attempt.apply(job)
+        return job
+
+    def _warn_of_others(self, before: Sequence[Observation], now: Sequence[Observation]) -> None:
+        """Warn if another command writes the same file: each replaces what the other wrote."""
+        written = {(job.operation, job.replica) for job in now}
+        others = [job for job in before if (job.operation, job.replica) not in written]
+        if self._is_fleet:  # jobs join and leave it
+            others = [job for job in others if job.operation != self._operation]
+        if others:
+            other = others[0]
+            self._warn(
+                f"{self._path} held metrics of another command, {other.operation} of"
+                f" {other.replica or other.name}: they were replaced. Give each command a"
+                " --metrics-file of its own"
+            )
+
+
+def read(path: str) -> list[Observation]:
+    """Return the jobs in a file that an earlier run wrote; none if there is no file.
+
+    Raises `NotOurs` and `OSError`.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+        samples = [sample for sample in _samples(text) if _is_ours(sample)]
+        return _observations(samples)
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, OverflowError) as error:
+        raise NotOurs(" ".join(str(error).split())[:80] or type(error).__name__) from error
+
+
+def _samples(text: str) -> Iterator[Sample]:
+    for family in text_string_to_metric_families(text):
+        yield from family.samples
+
+
+def _is_ours(sample: Sample) -> bool:
+    if not sample.name.startswith(_PREFIX):
+        raise NotOurs(sample.name)
+    return True
+
+
+def _observations(samples: Sequence[Sample]) -> list[Observation]:
+    jobs: dict[tuple[str, str], Observation] = {}
+    with_operation = [sample for sample in samples if "operation" in sample.labels]
+    for sample in with_operation:
+        key = name, replica = _job_of(sample)
+        operation = _operation(sample.labels["operation"])
+        job = jobs.setdefault(key, Observation(name, replica=replica, operation=operation))
+        _restore(job, sample)
+    newest: dict[tuple[str, str], dict[str, float]] = {}
+    for sample in samples:
+        if "operation" not in sample.labels:
+            _restore(jobs[_job_of(sample)], sample)
+            newest.setdefault(_job_of(sample), {})[sample.name] = sample.value
+    for key, values in newest.items():
+        jobs[key].source_newest = _newest(values, "source")
+        jobs[key].replica_newest = _newest(values, "replica")
+    return list(jobs.values())
+
+
+def _job_of(sample: Sample) -> tuple[str, str]:
+    # Prometheus drops labels that are empty
+    return sample.labels["flink_job"], sample.labels.get("replica", "")
+
+
+def _operation(text: str) -> Operation:
+    known: tuple[Operation, ...] = ("sync", "sweep", "verify")
+    return known[known.index(text)]  # a ValueError if it is another
+
+
+def _newest(values: dict[str, float], side: str) -> Newest | None:
+    number = values.get(f"{_PREFIX}{side}_checkpoint_id")
+    completed = values.get(f"{_PREFIX}{side}_checkpoint_timestamp_seconds")
+    return None if number is None or completed is None else Newest(int(number), completed)
+
+
+def _restore(job: Observation, sample: Sample) -> None:
+    """Set the field of an observation from which the sample was made, if it is one of its own."""
+    value, labels = sample.value, sample.labels
+    match sample.name.removeprefix(_PREFIX):
+        case "tries_total":
+            job.tries = int(value)
+        case "last_try_timestamp_seconds":
+            job.last_try = value
+        case "last_success_timestamp_seconds":
+            job.last_success = value
+        case "last_exit_code":
+            job.last_exit_code = int(value)
+        case "failures_total":
+            job.failures[int(labels["exit_code"])] = int(value)
+        case "files_total":
+            job.files[labels["action"]] = int(value)
+        case "bytes_total":
+            job.bytes[labels["action"]] = int(value)
+        case "phase_seconds_total":
+            job.seconds.update({labels["phase"]: value})
+        case "replica_sealed":
+            job.is_sealed = bool(value)
+        case "lease_held":
+            job.is_lease_held = bool(value)
+        case "replica_restorable":
+            job.is_restorable = bool(value)
+        case "orphan_bytes":
+            job.orphan_bytes = int(value)
