@@ -84,7 +84,7 @@ def replica_ids(service):
 def test_each_checkpoint_of_each_job_is_replicated_and_observed(tmp_path):
     for number in range(3):
         write(tmp_path, number, 1)
-    warnings = []
+    warnings: list[str] = []
     with running(Jobs(*(served(tmp_path, number) for number in range(3))), warnings) as service:
         wait_until(lambda: service.is_ready())
         wait_until(lambda: set(replica_ids(service).values()) == {1})
@@ -108,7 +108,8 @@ def test_a_new_job_is_followed_and_one_that_is_gone_is_no_longer_observed(tmp_pa
 
 def test_a_discovery_that_fails_is_reported_and_the_jobs_known_before_are_followed(tmp_path):
     write(tmp_path, 1, 1)
-    discovery, warnings = Jobs(served(tmp_path, 1)), []
+    discovery = Jobs(served(tmp_path, 1))
+    warnings: list[str] = []
     with running(discovery, warnings) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
         discovery.found = UsageError("no more")
@@ -121,7 +122,7 @@ def test_a_job_that_fails_is_reported_and_counted_and_holds_up_no_other(tmp_path
     write(tmp_path, 1, 1)
     broken = write(tmp_path, 2, 1)
     (broken / "_metadata").write_bytes(b"not Flink's")
-    warnings = []
+    warnings: list[str] = []
     with running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), warnings) as service:
         wait_until(lambda: replica_ids(service).get("job-1") == 1)
         wait_until(lambda: service.observations()[1].failures[5] >= 3)
@@ -139,7 +140,8 @@ def test_a_critical_job_is_never_behind_others(tmp_path):
     number_of_jobs, critical = 200, set(range(0, 200, 20))
     for number in range(number_of_jobs):
         write(tmp_path, number, 1, {"shared/a": 10})
-    released, blocked = threading.Event(), []
+    released = threading.Event()
+    blocked: list[int] = []
 
     def block(verb, uri):
         if verb == "open" and "/dcA/" in uri:
@@ -172,19 +174,21 @@ def test_a_critical_job_is_never_behind_others(tmp_path):
 
 def test_a_job_that_another_process_replicates_is_left_to_it_and_no_failure(tmp_path):
     write(tmp_path, 1, 1)
-    warnings = []
-    with acquire(f"file:{tmp_path}/dcB/{job_id(1)}", Side()):
-        with running(Jobs(served(tmp_path, 1)), warnings) as service:
-            wait_until(lambda: service.is_ready())
-            observed = service.observations()[0]
-            assert (observed.is_lease_held, dict(observed.failures)) == (True, {})
+    warnings: list[str] = []
+    with (
+        acquire(f"file:{tmp_path}/dcB/{job_id(1)}", Side()),
+        running(Jobs(served(tmp_path, 1)), warnings) as service,
+    ):
+        wait_until(lambda: service.is_ready())
+        observed = service.observations()[0]
+        assert (observed.is_lease_held, dict(observed.failures)) == (True, {})
     with running(Jobs(served(tmp_path, 1)), warnings) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
     assert warnings == []
 
 
 def test_two_services_replicate_each_checkpoint_once(tmp_path):
-    lines = []
+    lines: list[str] = []
     for number in range(5):
         write(tmp_path, number, 1)
     found = [served(tmp_path, number) for number in range(5)]
@@ -203,7 +207,7 @@ def test_two_services_replicate_each_checkpoint_once(tmp_path):
 
 
 def test_a_job_without_a_checkpoint_is_awaited_if_it_was_discovered_else_reported(tmp_path):
-    warnings = []
+    warnings: list[str] = []
     (tmp_path / "dcA" / job_id(1)).mkdir(parents=True)
     (tmp_path / "dcA" / job_id(2)).mkdir()
     found = [served(tmp_path, 1, is_discovered=True), served(tmp_path, 2)]
@@ -232,7 +236,7 @@ def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
     one = served(tmp_path, 1)
     request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
     other = ServedJob(replace(one.member, request=request))
-    warnings = []
+    warnings: list[str] = []
     with running(Jobs(one, other), warnings) as service:
         wait_until(lambda: warnings)
         assert service.observations()[0].last_exit_code == 6
@@ -252,7 +256,7 @@ def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_pa
 
 def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_another(tmp_path):
     path = write(tmp_path, 1, 1)
-    listed = []
+    listed: list[str] = []
 
     def note(verb, uri):
         if verb in ("list", "stat", "open"):
