@@ -38,12 +38,21 @@ def main() -> NoReturn:
     # a plan creates millions of objects and no cycles: collections took a third of its time
     gc.set_threshold(5_000_000, 20, 20)
     code = _exit_code()
+    _end_log(code)
     if "cpreplicate.output.streams" in sys.modules or code:
         from cpreplicate.output.streams import discard_unwritten
 
         discard_unwritten()
     prompt_exit.is_due(code)
     sys.exit(code)
+
+
+def _end_log(code: int) -> None:
+    """Have the log file end with the exit code, if a command ran."""
+    if "cpreplicate.output.log" in sys.modules:
+        from cpreplicate.output import narrate_in_file
+
+        narrate_in_file(f"ended with exit code {code}")
 
 
 def _fill_closed_descriptors() -> None:
@@ -76,24 +85,22 @@ def _exit_code() -> int:
 
 
 def _misused(error: click.ClickException) -> int:
-    from cpreplicate.output import write_error, write_messages
+    from cpreplicate.output import write_error, write_lines, write_messages
 
     if isinstance(error, _NO_ARGUMENTS):  # its message is the help text
         write_messages(error.format_message())
         return _MISUSED
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        write_messages(
-            f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n"
-        )
+        write_lines(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n")
     write_error(error.format_message())
     return error.exit_code
 
 
 def _failed(error: Exception) -> int:
-    from cpreplicate.output import write_error, write_messages
+    from cpreplicate.output import write_error, write_lines
 
     if "--debug" in sys.argv:
-        write_messages("".join(traceback.format_exception(error)))
+        write_lines("".join(traceback.format_exception(error)))
     if isinstance(error, CpreplicateError):
         write_error(str(error))
         return error.exit_code

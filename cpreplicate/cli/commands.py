@@ -176,7 +176,7 @@ def watch(
     TARGET_ROOT is a directory that only cpreplicate writes, such as hdfs://dcB/flink/replicas.
     """
     from cpreplicate.operations import watch as operation
-    from cpreplicate.output import show_report, write_warning
+    from cpreplicate.output import narrate_failure, show_report, write_warning
 
     notify = start_narration(values)
     operation.watch(
@@ -186,7 +186,7 @@ def watch(
         lambda report: change_code(show_report(report, output, actions)),
         wait_for_source,
         # a failure does not end the command: without narration it would pass unnoticed
-        warn=write_warning if values["quiet"] else None,
+        warn=write_warning if values["quiet"] else narrate_failure,
     )
 
 

@@ -166,6 +166,25 @@ progress_options = groups.all_of(
         is_flag=True,
         help="Print only warnings and errors to stderr: no progress, no messages.",
     ),
+    groups.output(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Report details, too: the steps, the time that they take, and why the runner was"
+        " chosen.",
+    ),
+    groups.output(
+        "--log-file",
+        metavar="FILE",
+        help="Append messages, details and progress to FILE, each line with its time, run, job and"
+        " checkpoint. With -q they go only there. logrotate may move FILE.",
+    ),
+    groups.output(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        help="Print messages to stderr as the lines of a log, each with its time, run, job and"
+        " checkpoint. Also the format of --log-file, where text is the default.",
+    ),
 )
 output_options = groups.all_of(
     groups.output(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
 from cpreplicate.storage.backends.hadoop_conf import read
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cpreplicate.core.uri import Remap
     from cpreplicate.operations.sync_plan import SyncRequest
     from cpreplicate.operations.verify import Sample
+    from cpreplicate.output.log import LogFormat
     from cpreplicate.output.progress import Form
     from cpreplicate.runners import ExecutionOptions, ShowProgress
 
@@ -58,22 +60,47 @@ class OptionValues:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressOptions(OptionValues):
-    """What a command prints to stderr while it runs."""
+    """What a command reports on stderr and in a log file while it runs."""
 
     progress: Form = "auto"
     quiet: bool = False
+    verbose: bool = False
+    log_file: str | None = None
+    log_format: LogFormat | None = None
 
-    def narrator(self) -> Callable[[str], None]:
-        """Return the function that prints lines of narration; with `quiet` it prints nothing."""
-        from cpreplicate.output import discard, narrator
+    def begin_log(self) -> None:
+        """Begin to report as the options ask for. Raise `click.UsageError` if that cannot be."""
+        from cpreplicate.output.log import LogSettings, configure
 
-        return discard if self.quiet else narrator(self.progress)
+        if self.progress == "bar" and self.log_format is not None:
+            raise click.UsageError(
+                "--progress bar cannot be given with --log-format: a bar is no line of a log. Give"
+                " one of them"
+            )
+        try:
+            configure(
+                LogSettings(
+                    file=self.log_file,
+                    form=self.log_format,
+                    is_quiet=self.quiet,
+                    is_verbose=self.verbose,
+                    are_events=self.progress == "ndjson",
+                )
+            )
+        except OSError as error:
+            raise click.UsageError(
+                f"--log-file {self.log_file} cannot be opened for append: {error.strerror}. Nothing"
+                " was done. Create its directory, or give another file"
+            ) from error
 
     def show(self) -> ShowProgress | None:
         """Return the function that shows progress, None if it is not shown."""
         from cpreplicate.output import show_progress
 
-        return None if self.quiet else show_progress(self.progress)
+        form: Form = "none" if self.quiet else self.progress
+        if form == "auto" and self.log_format is not None:
+            form = "lines"
+        return show_progress(form, in_file=self.log_file is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,10 +247,32 @@ class ContentOptions(OptionValues):
 
 
 def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
-    """Return the narrator of a command, and have the retries of its storages printed by it."""
-    notify = ProgressOptions.from_mapping(values).narrator()
-    report_retries_to(notify)
-    return notify
+    """Begin the run of a command, and return the function that narrates it.
+
+    The retries of its storages are narrated, too.
+    """
+    from cpreplicate import __version__
+    from cpreplicate.operations.subject import begin_job
+    from cpreplicate.output import narrate, narrate_in_file, run
+
+    run.begin()
+    context = click.get_current_context()
+    begin_job(_job_of(context.params))
+    ProgressOptions.from_mapping(values).begin_log()
+    report_retries_to(narrate)
+    narrate_in_file(f"{context.info_name} of cpreplicate {__version__} started")
+    return narrate
+
+
+def _job_of(arguments: Mapping[str, Any]) -> str | None:
+    """Return the id of the job that a command is about, by the names of its directories."""
+    from cpreplicate.core.placement import CHECKPOINT_NAME
+
+    path = arguments.get("replica") or arguments.get("source") or arguments.get("checkpoint")
+    if not isinstance(path, str):
+        return None
+    is_checkpoint = CHECKPOINT_NAME.fullmatch(uri.name(path))
+    return uri.name(uri.parent(path) if is_checkpoint else path)
 
 
 def storage_of(values: Mapping[str, Any]) -> StorageOptions:

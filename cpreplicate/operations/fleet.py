@@ -15,6 +15,7 @@ from typing import Literal
 from cpreplicate.core import uri
 from cpreplicate.core.placement import JOB_ID
 from cpreplicate.errors import CpreplicateError, NotThere, Sealed, UsageError, exit_code_of
+from cpreplicate.operations.subject import begin_job
 from cpreplicate.operations.sync import Notify, Report, SyncCheck, check, sync
 from cpreplicate.operations.sync_plan import SyncRequest, replica_root
 from cpreplicate.protocol import replica_state, seal
@@ -289,6 +290,7 @@ def _replicate(
 
 
 def _one(member: Member, runner: Runner, notify: Notify) -> JobResult:
+    begin_job(member.name)
     try:
         report = sync(member.request, _named(member.name, notify), runner)
     except Exception as error:  # noqa: BLE001  # it concerns this job only

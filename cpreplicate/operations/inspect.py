@@ -12,6 +12,8 @@ from cpreplicate.core.closure import Closure, closure, foreign_groups
 from cpreplicate.core.metadata import Handle, Metadata
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.recorded import Member
+from cpreplicate.protocol.checkpoint_record import read_record
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of
 from cpreplicate.storage import Side
 
@@ -52,7 +54,9 @@ class Inspection:
     """What a checkpoint holds.
 
     `files` counts packed files, not packs. `bytes` is about their total size. `foreign` counts
-    files of other jobs or roots. `packed` is None if there are no packs.
+    files of other jobs or roots. `packed` is None if there are no packs. `completed` is when the
+    checkpoint was completed, in seconds since the epoch, None if that is not known. That of a
+    replica was completed at its source.
     """
 
     checkpoint: str
@@ -65,6 +69,7 @@ class Inspection:
     inline_bytes: int
     foreign: Mapping[str, int]
     packed: PackSummary | None = None
+    completed: float | None = None
 
 
 class ReferenceRow(NamedTuple):
@@ -98,7 +103,14 @@ def inspect(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
         inline_bytes=metadata.inline_bytes,
         foreign=foreign_groups(needed.files, source.job_root or source.checkpoint),
         packed=_pack_summary(packed, source, side),
+        completed=_completed(source, side),
     )
+
+
+def _completed(source: Source, side: Side) -> float | None:
+    """Return when a checkpoint was completed: as a replica recorded it, else as it is dated."""
+    record = read_record(Replica(source.root, side), uri.name(source.checkpoint))
+    return source.completed if record is None else record.completed
 
 
 class _Packed:

@@ -54,13 +54,18 @@ class RelocateRequest:
 
 
 class Relocated(NamedTuple):
-    """One checkpoint of the replica, and whether its `_metadata` had to be rewritten."""
+    """One checkpoint of the replica, and whether its `_metadata` had to be rewritten.
+
+    `completed` is when it was completed at its source, in seconds since the epoch, None if that is
+    not recorded.
+    """
 
     checkpoint: str
     rewritten: bool
     paths: str
     reason: str
     restore: Restore
+    completed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class _Work:
     root: str
     packed: PackedFiles | None
     has_packs: bool
+    completed: float | None
 
     def rewritten(self) -> Iterator[bytes]:
         mode = self.spelling.mode
@@ -218,6 +224,7 @@ def _relocated(work: _Work, changed: bool) -> Relocated:
         work.spelling.reported,
         work.spelling.reason,
         restore.restore(work.file.metadata, work.spelling.mode, checkpoint),
+        work.completed,
     )
 
 
@@ -236,14 +243,18 @@ def _prepare(
         )
     if request.unpack:
         names = None
-    work = [_one(replica, name, request) for name in committed if names is None or name in names]
+    work = [
+        _one(replica, name, request, state.records[name].completed)
+        for name in committed
+        if names is None or name in names
+    ]
     packed = {one.name: one.packed for one in work if one.packed is not None}
     if not request.unpack:
         return work, None
     return work, unpack.plan(replica, state, packed)
 
 
-def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
+def _one(replica: Replica, name: str, request: RelocateRequest, completed: float | None) -> _Work:
     file = read_metadata(replica.uri_of(name), replica.side)
     files = closure(file.metadata)
     roots = (replica.root, *_former_roots(files, replica, request))
@@ -261,6 +272,7 @@ def _one(replica: Replica, name: str, request: RelocateRequest) -> _Work:
         request.root or replica.root,
         packed,
         has_packs,
+        completed,
     )
 
 

@@ -5,6 +5,7 @@ The steps are those of the commit protocol in `docs/architecture.md`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -25,6 +26,7 @@ from cpreplicate.operations import content_check, deletion, estimating
 from cpreplicate.operations.copying import Run, Written, copy_missing, refuse_incomplete
 from cpreplicate.operations.deletion import some
 from cpreplicate.operations.estimating import Estimates
+from cpreplicate.operations.subject import begin_checkpoint
 from cpreplicate.operations.sync_plan import (
     SourceState,
     SyncRequest,
@@ -50,6 +52,7 @@ from cpreplicate.storage.base import Content
 
 Notify = Callable[[str], None]
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -140,13 +143,17 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
     """
     started = time.monotonic()
     source_state = read_source(request)
+    begin_checkpoint(source_state.placement.name)
+    _log.debug("read %s: %d files", source_state.source.checkpoint, len(source_state.needed))
     replica = target_replica(source_state, request)
     state = _examine(source_state, replica, request)
     if (empty_plan := _nothing_to_do(source_state, replica, state, request)) is not None:
+        _log.debug("nothing to do: %s holds the checkpoint", replica.root)
         return _report(empty_plan, source_state, started)
     is_new = state.marker is None
     absent = replica.absent_directories() if is_new else ()
     with acquire(replica.root, replica.side, request.lock_wait, notify, absent) as lease:
+        _log.debug("took the lease of %s", replica.root)
         source_root = source_state.source.root
         same_place.refuse_same_place(
             replica, lease.token, request.sides.source, source_root, is_new
@@ -160,6 +167,14 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
             return _report(plan, source_state, started)
         read = time.monotonic() - started
         with TimedRunner(shared or _runner(plan, request, notify)) as runner:
+            _log.debug(
+                "copy %d files of %d bytes, move %d, keep %d, delete %d",
+                len(plan.copies),
+                total(plan.copies),
+                len(plan.repacks),
+                len(plan.keeps),
+                len(plan.deletes),
+            )
             run = Run(source_state, replica, state, vouched, runner, lease, request, notify)
             done = _carry_out(plan, run)
     report = _report(done.plan, source_state, started)
@@ -275,8 +290,8 @@ def _runner(plan: Plan, request: SyncRequest, notify: Notify) -> Runner:
     files = len(plan.copies) + len(plan.repacks) + len(plan.deletes)
     size = total(plan.copies) + total(plan.repacks)
     runner = choose_runner(request.execution, files, size, request.sides)
-    if request.execution.explain:
-        notify(f"runner: {runner.name} ({runner.reason})")
+    explain = notify if request.execution.explain else _log.debug
+    explain(f"runner: {runner.name} ({runner.reason})")
     return runner
 
 
@@ -306,7 +321,9 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
     with ExitStack() as stack:
         stack.enter_context(journal.writing())
         early = _commit(plan, run, stack) if _is_known_before_copies(plan) else None
+        began = time.monotonic()
         written = copy_missing(plan, run, journal)
+        _log.debug("copied in %.3f s", time.monotonic() - began)
         plan = replace(plan, members=MemberTable.merged([plan.members, written.members]))
         commit = early or _commit(plan, run, stack)
         digest = commit.digest if commit is not None else run.state.committed[0].metadata

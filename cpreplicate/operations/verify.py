@@ -15,7 +15,8 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
 from cpreplicate.core.recorded import Member
 from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
 from cpreplicate.errors import NotThere, UsageError
-from cpreplicate.protocol.checkpoint_record import newest_first, read_record
+from cpreplicate.operations.subject import begin_checkpoint
+from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
 from cpreplicate.protocol.manifest import EntryTable, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.storage import Side, checksum, checksums_of_parts
@@ -29,7 +30,8 @@ class Verification:
     """The result of a verification.
 
     The content of `compared` files was compared. That of `uncompared` ones should have been, but
-    their CRC32C is not known.
+    their CRC32C is not known. `completed` is when the checkpoint was completed at its source, in
+    seconds since the epoch, None if that is not recorded.
     """
 
     replica: str
@@ -43,6 +45,7 @@ class Verification:
     content: bool = False
     compared: int = 0
     uncompared: tuple[str, ...] = ()
+    completed: float | None = None
 
     @property
     def restorable(self) -> bool:
@@ -80,7 +83,9 @@ def verify(
     replica = Replica(replica_root, side)
     committed = newest_first(replica)
     name = _asked(replica, committed, checkpoint)
-    referenced, is_torn = _committed_checkpoint(replica, name)
+    begin_checkpoint(name)
+    referenced, record = _committed_checkpoint(replica, name)
+    is_torn = record is not None and referenced.metadata not in record.digests
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else EntryTable.of({})
     files = referenced.files
@@ -111,6 +116,7 @@ def verify(
         content=content.share > 0,
         compared=len(compared),
         uncompared=uncompared,
+        completed=None if record is None else record.completed,
     )
 
 
@@ -122,14 +128,13 @@ def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpoint, bool]:
-    """Return what a checkpoint references, and whether its `_metadata` differs from its record."""
+def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpoint, Record | None]:
+    """Return what a checkpoint references, and its record, which is read after the `_metadata`."""
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
     record = read_record(replica, name)
-    is_torn = record is not None and data.digest not in record.digests
-    return replica.committed_checkpoint(name, data), is_torn
+    return replica.committed_checkpoint(name, data), record
 
 
 def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -> str:

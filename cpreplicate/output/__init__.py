@@ -6,14 +6,22 @@ choose the exit code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output import json, text
-from cpreplicate.output.streams import write_message, write_messages, write_result
+from cpreplicate.output.log import (
+    narrate,
+    narrate_failure,
+    narrate_in_file,
+    write_error,
+    write_lines,
+    write_warning,
+)
+from cpreplicate.output.streams import write_messages, write_result
 from cpreplicate.runners import ShowProgress
 
 # Other modules of this package are imported when they are needed: a sync with nothing to do is
@@ -29,9 +37,9 @@ Form = Literal["text", "json", "ndjson"]
 
 __all__ = [
     "Form",
-    "discard",
     "narrate",
-    "narrator",
+    "narrate_failure",
+    "narrate_in_file",
     "show_fleet",
     "show_inspection",
     "show_progress",
@@ -42,46 +50,20 @@ __all__ = [
     "show_sweep",
     "show_verifications",
     "write_error",
+    "write_lines",
     "write_messages",
     "write_warning",
 ]
 
 
-def narrate(line: str) -> None:
-    """Print to stderr what a command is doing."""
-    write_message(line)
+def show_progress(form: progress.Form, in_file: bool) -> ShowProgress | None:
+    """Return the function that shows progress in a form, and in the log file.
 
-
-def discard(_line: str) -> None:
-    """Print nothing."""
-
-
-def narrator(progress: str) -> Callable[[str], None]:
-    """Return the function that narrates beside a progress display: as events beside events."""
-    return _narrate_as_event if progress == "ndjson" else narrate
-
-
-def _narrate_as_event(line: str) -> None:
+    Returns None if it is to be shown nowhere.
+    """
     from cpreplicate.output import progress
 
-    write_message(progress.narration(line))
-
-
-def show_progress(form: progress.Form) -> ShowProgress | None:
-    """Return the function that shows progress in a form, None for `none`."""
-    from cpreplicate.output import progress
-
-    return progress.progress(form)
-
-
-def write_error(line: str) -> None:
-    """Print why the run ended, as one line: `cpreplicate: error: …`."""
-    write_message(f"cpreplicate: error: {line}")
-
-
-def write_warning(line: str) -> None:
-    """Print what went wrong without ending the run, as one line: `cpreplicate: warning: …`."""
-    write_message(f"cpreplicate: warning: {line}")
+    return progress.progress(form, in_file)
 
 
 def show_inspection(inspection: Inspection, form: Form) -> OSError | None:

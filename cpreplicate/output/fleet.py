@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from cpreplicate.operations.fleet import FleetReport, JobResult, Status
-from cpreplicate.output.json import report_object, timestamp
+from cpreplicate.output.json import document, report_object, timestamp
 from cpreplicate.output.text import columns, lines, size, table
 
 _STATUSES: tuple[Status, ...] = ("replicated", "current", "empty", "skipped", "planned", "failed")
@@ -17,7 +16,7 @@ _HEAD = ("job", "priority", "checkpoint", "files", "bytes", "status")
 def fleet_text(report: FleetReport) -> str:
     """Return what was replicated and what failed, without the jobs that had nothing to do."""
     counts = _counts(report)
-    facts = [(str(status), f"{count} jobs") for status, count in counts.items() if count]
+    facts = [(status, f"{count} jobs") for status, count in counts.items() if count]
     facts.append(("took", f"{report.seconds:.1f} s ({report.runner})"))
     rows = [_row(job) for job in report.jobs if job.status in _LISTED]
     failures = [
@@ -36,22 +35,21 @@ def fleet_text(report: FleetReport) -> str:
 
 def fleet_json(report: FleetReport) -> str:
     """Return the result of `fleet --output json`."""
-    return json.dumps(
-        {
-            **_counts(report),
-            "runner": report.runner,
-            "seconds": round(report.seconds, 3),
-            "jobs": [_job(job) for job in report.jobs],
-        }
-    )
+    fields: dict[str, Any] = {
+        **_counts(report),
+        "runner": report.runner,
+        "seconds": round(report.seconds, 3),
+        "jobs": [_job(job) for job in report.jobs],
+    }
+    return document(fields, report.seconds)
 
 
 def fleet_ndjson(report: FleetReport) -> str:
     """Return the result of `fleet --output ndjson`: an object per job."""
-    return "\n".join(json.dumps(_job(job)) for job in report.jobs)
+    return "\n".join(document(_job(job), report.seconds) for job in report.jobs)
 
 
-def _counts(report: FleetReport) -> dict[Status, int]:
+def _counts(report: FleetReport) -> dict[str, int]:
     return {status: report.count(status) for status in _STATUSES}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from typing import Any
 
 from cpreplicate.core.plan import Action, total
@@ -13,19 +13,36 @@ from cpreplicate.operations.estimating import Estimate, Estimates
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.verify import Verification
+from cpreplicate.output import run
+
+_SCHEMA = 1  # the version of the documents; it rises when a field is renamed or removed
+
+
+def document(fields: Mapping[str, Any], seconds: float | None = None) -> str:
+    """Return a JSON document with its version, and when it was started and finished.
+
+    It took `seconds`; by default, all the time since the command started.
+    """
+    finished = time.time()
+    started = run.current().started if seconds is None else finished - seconds
+    head = {
+        "schema": _SCHEMA,
+        "started": run.timestamp(started),
+        "finished": run.timestamp(finished),
+    }
+    return json.dumps({**head, **fields})
 
 
 def timestamp(seconds: float | None) -> str | None:
     """Return seconds since the epoch as ISO 8601 in UTC, with milliseconds; None stays None."""
-    if seconds is None:
-        return None
-    text = datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return None if seconds is None else run.timestamp(seconds)
 
 
 def inspection_json(inspection: Inspection) -> str:
     """Return the result of `inspect --output json`."""
-    return json.dumps(asdict(inspection))
+    result = asdict(inspection)
+    completed = timestamp(result.pop("completed"))
+    return document({**result, "checkpoint_completed": completed})
 
 
 def rows_json(rows: Iterable[ReferenceRow | Action], form: str) -> str:
@@ -36,7 +53,7 @@ def rows_json(rows: Iterable[ReferenceRow | Action], form: str) -> str:
 
 def report_json(report: Report, actions: bool) -> str:
     """Return the result of `diff` or `sync --output json`; with `actions`, every file."""
-    return json.dumps(report_object(report, actions))
+    return document(report_object(report, actions), report.seconds)
 
 
 def report_object(report: Report, actions: bool) -> dict[str, Any]:
@@ -93,7 +110,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 def verification_json(verification: Verification) -> str:
     """Return the result of `verify --output json`."""
-    return json.dumps(verification_object(verification))
+    return document(verification_object(verification))
 
 
 def verification_object(verification: Verification) -> dict[str, Any]:
@@ -102,6 +119,7 @@ def verification_object(verification: Verification) -> dict[str, Any]:
     return {
         "replica": result.pop("replica"),
         "checkpoint_id": result.pop("checkpoint_id"),
+        "checkpoint_completed": timestamp(result.pop("completed")),
         "restorable": verification.restorable,
         **result,
     }

@@ -12,7 +12,7 @@ from cpreplicate.operations.relocate import Relocation
 from cpreplicate.operations.sweep import Sweep
 from cpreplicate.operations.unpack import Unpacked
 from cpreplicate.output import text
-from cpreplicate.output.json import verification_object
+from cpreplicate.output.json import document, timestamp, verification_object
 from cpreplicate.output.streams import printable
 
 
@@ -58,7 +58,7 @@ def sweep_json(sweep: Sweep, every: bool) -> str:
     }
     if every:
         result["actions"] = [action._asdict() for action in sweep.deletes]
-    return json.dumps(result)
+    return document(result, sweep.seconds)
 
 
 def relocation_text(relocation: Relocation) -> str:
@@ -95,6 +95,7 @@ def relocation_json(relocation: Relocation) -> str:
     checkpoints = [
         {
             "checkpoint": checkpoint.checkpoint,
+            "checkpoint_completed": timestamp(checkpoint.completed),
             "rewritten": checkpoint.rewritten,
             "paths": checkpoint.paths,
             "restore": {
@@ -104,7 +105,7 @@ def relocation_json(relocation: Relocation) -> str:
         }
         for checkpoint in relocation.checkpoints
     ]
-    return json.dumps(
+    return document(
         {
             "replica": relocation.replica,
             "root": relocation.root,
@@ -159,10 +160,11 @@ def promotion_json(promotion: Promotion) -> str:
             "rest": start.rest,
             "configuration": start.configuration,
         }
-    return json.dumps(
+    return document(
         {
             "replica": promotion.verification.replica,
             "checkpoint": promotion.checkpoint,
+            "checkpoint_completed": timestamp(promotion.verification.completed),
             "promoted": start is not None,
             "sealed": promotion.sealed,
             "restore": restore,

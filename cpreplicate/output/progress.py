@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cpreplicate.output.streams import is_terminal, write_message
+from cpreplicate.output.log import narrate, narrate_in_file, write_event
+from cpreplicate.output.streams import is_terminal
 from cpreplicate.output.text import duration, size
 from cpreplicate.runners import ShowProgress, Snapshot
 
@@ -18,15 +19,19 @@ Form = Literal["auto", "bar", "lines", "ndjson", "none"]
 _INTERVAL = 10.0  # seconds between two lines
 
 
-def progress(form: Form) -> ShowProgress | None:
-    """Return the display of a form, None for `none`; `auto` is a bar on a terminal, else lines."""
-    if form == "none":
-        return None
-    if form == "ndjson":
-        return _Events()
-    if form == "bar" or (form == "auto" and is_terminal(sys.stderr)):
-        return _Bar()
-    return _Lines()
+def progress(form: Form, in_file: bool = False) -> ShowProgress | None:
+    """Return the display of a form; `auto` is a bar on a terminal, else lines.
+
+    `in_file`: the log file gets lines whatever the form. Returns None if nothing is shown.
+    """
+    if form == "auto":
+        form = "bar" if is_terminal(sys.stderr) else "lines"
+    displays: list[ShowProgress] = []
+    if form != "none":
+        displays.append(_DISPLAYS[form]())
+    if in_file and form != "lines":
+        displays.append(_Lines(narrate_in_file))
+    return _All(displays) if displays else None
 
 
 def line(now: Snapshot) -> str:
@@ -45,46 +50,50 @@ def line(now: Snapshot) -> str:
     return ", ".join(parts)
 
 
-def event(now: Snapshot, last: bool) -> str:
+def event(now: Snapshot, last: bool) -> dict[str, Any]:
     """Return a snapshot as a JSON object; see `docs/json.md`."""
-    return json.dumps(
-        {
-            "event": "end" if last else "progress",
-            "files": now.files,
-            "files_total": now.files_total,
-            "bytes": now.bytes,
-            "bytes_total": now.bytes_total,
-            "bytes_per_second": round(now.rate),
-            "seconds_left": None if now.left is None else round(now.left, 1),
-            "failed": now.failed,
-            "retried": now.retried,
-            "seconds": round(now.seconds, 1),
-        }
-    )
+    return {
+        "event": "end" if last else "progress",
+        "files": now.files,
+        "files_total": now.files_total,
+        "bytes": now.bytes,
+        "bytes_total": now.bytes_total,
+        "bytes_per_second": round(now.rate),
+        "seconds_left": None if now.left is None else round(now.left, 1),
+        "failed": now.failed,
+        "retried": now.retried,
+        "seconds": round(now.seconds, 1),
+    }
 
 
-def narration(text: str) -> str:
-    """Return a message as a JSON object."""
-    return json.dumps({"event": "narration", "text": text})
+class _All:
+    """Several displays at the same time."""
+
+    def __init__(self, displays: list[ShowProgress]) -> None:
+        self._displays = displays
+
+    def __call__(self, now: Snapshot, last: bool) -> None:
+        for show in self._displays:
+            show(now, last)
 
 
 class _Lines:
-    """Print a line every ten seconds, and none for a shorter run."""
+    """Write a line every ten seconds, and none for a shorter run."""
 
-    def __init__(self) -> None:
-        self._due = _INTERVAL
+    def __init__(self, write: Callable[[str], None] = narrate) -> None:
+        self._due, self._write = _INTERVAL, write
 
     def __call__(self, now: Snapshot, last: bool) -> None:
         if now.seconds >= self._due and not last:
             self._due = now.seconds + _INTERVAL
-            write_message(line(now))
+            self._write(line(now))
 
 
 class _Events:
     """Print an object every second, and one at the end."""
 
     def __call__(self, now: Snapshot, last: bool) -> None:
-        write_message(event(now, last))
+        write_event(event(now, last))
 
 
 class _Bar:
@@ -129,3 +138,10 @@ def _new_bar() -> tuple[Progress, TaskID]:
     )
     bar.start()
     return bar, bar.add_task("")
+
+
+_DISPLAYS: dict[str, Callable[[], ShowProgress]] = {
+    "bar": _Bar,
+    "lines": _Lines,
+    "ndjson": _Events,
+}
