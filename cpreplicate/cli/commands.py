@@ -213,6 +213,12 @@ def watch(
     help="Verify every committed checkpoint.",
 )
 @options.content_options
+@groups.basic(
+    "--record",
+    is_flag=True,
+    help="Write the result to .cpreplicate/verified.json of the replica, where `status` reads it."
+    " Needs the right to write there. Without this option nothing is written.",
+)
 @storage_options.target_conf
 @storage_options.access
 @options.output_options
@@ -222,6 +228,7 @@ def verify(
     checkpoint: tuple[str, ...],
     every: bool,
     metrics_file: str | None,
+    record: bool,
     output: Any,
     **values: Any,
 ) -> int:
@@ -235,10 +242,12 @@ def verify(
     notify = start_narration(values)
     sample = ContentOptions.from_mapping(values).as_sample()
     side = storage_of(values).target_side()
-    with recording.verify_metrics(metrics_file, replica) as record:
+    with recording.verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))
         verifications = [operation.verify(replica, name, sample, notify, side) for name in names]
+        if record:  # the newest one, which is first with --all
+            operation.record(verifications[0], sample.share, side)
         is_restorable = all(result.restorable for result in verifications)
-        record(is_restorable)
+        measure(is_restorable)
     code = read_code(show_verifications(verifications, output))
     return code if is_restorable else 4

@@ -117,6 +117,15 @@ def fleet(
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
 
 
+def members_of(file: TomlFile, sides: Sides) -> list[Member]:
+    """Return the jobs of a fleet's file, for a command that does not replicate them.
+
+    Raises `click.UsageError` with the line of a mistake, and `NotThere` for a root without jobs.
+    """
+    _refuse_mistakes(file)
+    return list(_members(file, sides, {}, {}))
+
+
 def _refuse_mistakes(file: TomlFile) -> None:
     """Raise for a misspelled table: it would leave jobs or limits out, and nobody would notice."""
     valid = (*_OWN, config.STORAGE)

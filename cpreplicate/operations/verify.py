@@ -16,13 +16,17 @@ from cpreplicate.core.recorded import Member
 from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
 from cpreplicate.errors import NotThere, UsageError
 from cpreplicate.operations.subject import begin_checkpoint
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
+from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.manifest import EntryTable, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.verification_record import Verified, record_verification
 from cpreplicate.storage import Side, checksum, checksums_of_parts
 
 _STREAMS = 8  # files that are read at the same time
 Notify = Callable[[str], None]
+_NO_METADATA = Digest(0, 0)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Verification:
 
     The content of `compared` files was compared. That of `uncompared` ones should have been, but
     their CRC32C is not known. `completed` is when the checkpoint was completed at its source, in
-    seconds since the epoch, None if that is not recorded.
+    seconds since the epoch, None if that is not recorded. `metadata` is the digest of its
+    `_metadata`.
     """
 
     replica: str
@@ -46,6 +51,7 @@ class Verification:
     compared: int = 0
     uncompared: tuple[str, ...] = ()
     completed: float | None = None
+    metadata: Digest = _NO_METADATA
 
     @property
     def restorable(self) -> bool:
@@ -84,8 +90,8 @@ def verify(
     committed = newest_first(replica)
     name = _asked(replica, committed, checkpoint)
     begin_checkpoint(name)
-    referenced, record = _committed_checkpoint(replica, name)
-    is_torn = record is not None and referenced.metadata not in record.digests
+    referenced, published = _committed_checkpoint(replica, name)
+    is_torn = published is not None and referenced.metadata not in published.digests
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else EntryTable.of({})
     files = referenced.files
@@ -116,8 +122,22 @@ def verify(
         content=content.share > 0,
         compared=len(compared),
         uncompared=uncompared,
-        completed=None if record is None else record.completed,
+        completed=None if published is None else published.completed,
+        metadata=referenced.metadata,
     )
+
+
+def record(verification: Verification, share: float, side: Side) -> None:
+    """Record in the replica that a checkpoint was verified, for `status`.
+
+    `share` of the content was compared. Raises `Refused` if the directory is no replica of
+    cpreplicate's.
+    """
+    name = f"chk-{verification.checkpoint_id}"
+    verified = Verified(
+        name, verification.metadata, verification.restorable, share, json_files.now()
+    )
+    record_verification(Replica(verification.replica, side), verified)
 
 
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.fleet import FleetReport
     from cpreplicate.operations.promote import Promotion
     from cpreplicate.operations.relocate import Relocation
+    from cpreplicate.operations.status import FleetStatus
     from cpreplicate.operations.sweep import Sweep
     from cpreplicate.output import progress
 
@@ -47,6 +48,7 @@ __all__ = [
     "show_references",
     "show_relocation",
     "show_report",
+    "show_status",
     "show_sweep",
     "show_verifications",
     "write_error",
@@ -138,6 +140,17 @@ def show_fleet(report: FleetReport, form: Form) -> OSError | None:
     if form == "ndjson":
         return _print(fleet.fleet_ndjson(report))
     return _print(fleet.fleet_json(report))
+
+
+def show_status(status: FleetStatus, form: Form) -> OSError | None:
+    """Print the result of `status`."""
+    from cpreplicate.output import status as form_of
+
+    if form == "text":
+        return _print(form_of.status_text(status))
+    if form == "ndjson":
+        return _print(form_of.status_ndjson(status))
+    return _print(form_of.status_json(status))
 
 
 def _print(result: str) -> OSError | None:

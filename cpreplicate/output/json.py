@@ -116,6 +116,7 @@ def verification_json(verification: Verification) -> str:
 def verification_object(verification: Verification) -> dict[str, Any]:
     """Return the object that `verification_json` prints."""
     result = asdict(verification)
+    del result["metadata"]
     return {
         "replica": result.pop("replica"),
         "checkpoint_id": result.pop("checkpoint_id"),

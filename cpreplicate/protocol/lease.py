@@ -221,6 +221,33 @@ def acquire(
     lease.give_back()
 
 
+class Holder(NamedTuple):
+    """Who holds a lease since when, in seconds since the epoch; None if that is damaged.
+
+    `is_stale`: nobody works under it any more, and the next run takes it over.
+    """
+
+    owner: str
+    host: str
+    since: float | None
+    is_stale: bool
+
+
+def holder(replica: str, side: Side) -> Holder | None:
+    """Return who holds the lease of a replica, or None if it is free. Nothing is changed."""
+    lease = Lease(replica, side)
+    fields = lease._holder()
+    if fields is None:
+        return None
+    started = fields.get("started")
+    return Holder(
+        json_files.word(fields, "owner"),
+        json_files.word(fields, "host"),
+        float(started) if isinstance(started, (int, float)) else None,
+        bool(fields) and lease._is_stale(fields),
+    )
+
+
 def _token_of(holder: dict[str, Any] | None) -> object:
     return holder.get("token") if holder is not None else None
 

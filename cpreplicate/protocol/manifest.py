@@ -6,6 +6,7 @@ that was in an adopted directory before). The row of a packed file has its logic
 its `pack` and the `offset` in it; both are null for other files. A pack has a row of its own,
 without a CRC32C. The manifest is written after the commit and names the digest of the
 `_metadata` that it describes. It vouches for a file as long as the file has the recorded length.
+The description in its footer also has the totals of the rows, which `status` reads alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"
+_FOOTER = 1 << 16  # bytes at the end of a manifest that hold its footer: 2,000 for 200,000 files
 # Name to type. Version 0.2.0 wrote no `pack` and no `offset`.
 _COLUMNS = {
     "path": "string",
@@ -89,6 +91,21 @@ class Manifest(NamedTuple):
     members: MemberTable = NO_MEMBERS
 
 
+class Totals(NamedTuple):
+    """The sums of a manifest: `files` counts packed files, `bytes` are those of files and packs."""
+
+    files: int
+    bytes: int
+    packs: int
+
+
+def totals(manifest: Manifest) -> Totals:
+    """Return the sums of a manifest."""
+    packs = len(manifest.members.used_packs)
+    files = len(manifest.entries) - packs + len(manifest.members)
+    return Totals(files, int(manifest.entries.vouches.bytes.sum()), packs)
+
+
 def manifest_uri(replica: str, checkpoint: str) -> str:
     """Return the URI of the manifest of a checkpoint."""
     return uri.join(replica, f"{OWN}/{checkpoint}{SUFFIX}")
@@ -119,6 +136,23 @@ def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
         return None
 
 
+def read_totals(storage: Storage, replica: str, checkpoint: str, length: int) -> Totals | None:
+    """Return the sums of a manifest that has this length, or None if it is gone or damaged.
+
+    Only its end is read, unless version 0.2.0 or earlier wrote it.
+    """
+    try:
+        with storage.open(manifest_uri(replica, checkpoint)) as stream:
+            stream.seek(max(0, length - _FOOTER))
+            fields = parquet_files.description(stream.read())
+        return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
+    except FileNotFoundError:
+        return None
+    except (parquet_files.Damaged, KeyError, ValueError):
+        whole = read(storage, replica, checkpoint)
+        return None if whole is None else totals(whole)
+
+
 def remove(storage: Storage, replica: str, checkpoint: str) -> None:
     """Remove the manifest of a checkpoint, if it exists."""
     storage.delete(manifest_uri(replica, checkpoint))
@@ -144,6 +178,7 @@ def _encoded(manifest: Manifest) -> bytes:
         "checkpoint_id": str(manifest.checkpoint_id),
         "metadata_length": str(manifest.metadata.length),
         "metadata_crc32c": str(manifest.metadata.crc32c),
+        **{name: str(value) for name, value in totals(manifest)._asdict().items()},
     }
     return parquet_files.encoded(table.replace_schema_metadata(described))
 

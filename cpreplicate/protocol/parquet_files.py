@@ -61,6 +61,20 @@ def decoded(data: bytes) -> Any:
         raise Damaged(str(error)) from error
 
 
+def description(tail: bytes) -> Mapping[bytes, bytes]:
+    """Return the metadata of a Parquet file's schema, given its last bytes, at least its footer.
+
+    Raises `Damaged`, also if the footer is longer.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_metadata(pa.BufferReader(tail)).metadata or {}
+    except _ERRORS as error:
+        raise Damaged(str(error)) from error
+
+
 def columns(table: Any, types: Mapping[str, str]) -> Iterator[list[Any]]:
     """Yield the values of columns; nulls for a column that the table lacks.
 

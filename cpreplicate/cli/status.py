@@ -1,0 +1,105 @@
+"""The `status` command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate.cli import groups, options, storage_options
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.fleet import members_of
+from cpreplicate.cli.requests import add_storages, start_narration, storage_of
+from cpreplicate.cli.results import read_code
+from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.core import uri
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.status import Watched
+    from cpreplicate.storage import Sides
+
+_LAGGING = 21
+
+
+@cli.command(
+    short_help="Show every replica: newest checkpoint, age, lag, seal.",
+    examples=(
+        "cpreplicate status hdfs://dcB/flink/replicas",
+        "cpreplicate status --max-lag 15m --output json jobs.toml",
+    ),
+    exit_codes={
+        0: "done",
+        2: "usage",
+        7: "TARGET could not be reached within --retry-for; a source that cannot is in its row",
+        10: "no replica below TARGET",
+        21: "--max-lag: a replica lags more, or its lag is not known and its checkpoint is older",
+    },
+)
+@click.argument("target")
+@groups.basic(
+    "--source",
+    multiple=True,
+    metavar="ROOT_OR_JOB",
+    help="Where the jobs are: the directory of a job, or a root of such. Jobs there without a"
+    " replica are shown, too. Default: the source that each replica recorded. Repeatable.",
+)
+@groups.basic(
+    "--max-lag",
+    metavar="TIME",
+    callback=storage_options.parsed(storage_options.seconds),
+    help="Exit with 21 if a replica lags more, such as 15m, or if a job with a completed"
+    " checkpoint has no replica.",
+)
+@groups.basic(
+    "--orphans",
+    is_flag=True,
+    help="Count the orphans and their bytes. Lists every directory of each replica, and reads its"
+    " _metadata and its manifests.",
+)
+@storage_options.source_conf
+@storage_options.target_conf
+@storage_options.access
+@options.output_options
+def status(
+    target: str,
+    source: tuple[str, ...],
+    max_lag: float | None,
+    orphans: bool,
+    output: Any,
+    **values: Any,
+) -> int:
+    """Show every replica: its newest checkpoint, age and lag, size, seal, lease. Change nothing.
+
+    TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
+    """
+    from cpreplicate.operations import status as operation
+    from cpreplicate.output import show_status
+
+    start_narration(values)
+    base = str(Path.cwd())
+    is_file = target.endswith(".toml") and Path(target).is_file()
+    if is_file and source:
+        raise click.UsageError("--source cannot be given with a TOML file, which names the sources")
+    file = TomlFile(target) if is_file else None
+    if file is not None:
+        add_storages(file)
+    sides = storage_of(values).sides()
+    if file is not None:
+        watched = _configured(file, sides)
+    else:
+        sources = [uri.absolute(one, base) for one in source]
+        watched = operation.watched_below(uri.absolute(target, base), sources, sides)
+    report = operation.status(watched, sides, orphans, max_lag)
+    code = read_code(show_status(report, output))
+    return _LAGGING if report.lagging else code
+
+
+def _configured(file: TomlFile, sides: Sides) -> list[Watched]:
+    """Return the replicas of the jobs in the file of a fleet."""
+    from cpreplicate.operations.status import watched_of
+
+    return [
+        watched_of(member.request, member.name, member.priority, member.is_discovered)
+        for member in members_of(file, sides)
+    ]

@@ -1,0 +1,337 @@
+"""`status`: what each replica holds, how far it is behind its source, and who works on it.
+
+A replica costs a listing of itself, of `.cpreplicate/` and of each `chk-N`, and an open of each
+small file there that has something to say. No `_metadata` is read, and of a manifest only its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import NamedTuple
+
+from cpreplicate.core import uri
+from cpreplicate.core.lag import Newest
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.core.plan import total
+from cpreplicate.errors import CpreplicateError, NotThere
+from cpreplicate.operations import orphans
+from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.protocol import journal, lease, seal
+from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
+from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
+from cpreplicate.protocol.marker import Marker, is_replica, read_marker
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import find
+from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
+from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.storage import FileStatus, Side, Sides
+from cpreplicate.storage.base import Transient
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A replica that is asked for.
+
+    `source` is None if the replica itself names it. `name` is that of a configuration. `is_found`:
+    the replica, or else the job of the source, was found by listing a root.
+    """
+
+    replica: str
+    source: str | None = None
+    name: str | None = None
+    priority: int = 0
+    is_found: bool = False
+    allow_older: bool = False
+
+
+class Orphans(NamedTuple):
+    """The files under a replica that no committed checkpoint needs, of whatever age."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ReplicaStatus:
+    """What is known of a replica.
+
+    `observed` has its newest checkpoint, that of the source, the error of an examination that
+    failed, and whether the replica is sealed. `job` is its id. `name` is None without a
+    configuration. `checkpoint` is None without a committed one. `source_error` is why the source
+    has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
+    the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
+    `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
+    since the epoch. What was not looked for, or is not there, is None.
+    """
+
+    job: str
+    observed: Observation
+    name: str | None = None
+    checkpoint: str | None = None
+    source_error: str | None = None
+    totals: Totals | None = None
+    orphans: Orphans | None = None
+    sealed: str | None = None
+    verified: Verified | None = None
+    is_verified: bool = False
+    holder: lease.Holder | None = None
+    unfinished: float | None = None
+    is_source_known: bool = True
+
+    def age(self, now: float) -> float | None:
+        """Return the seconds since the newest checkpoint was completed."""
+        newest = self.observed.replica_newest
+        return None if newest is None else max(0.0, now - newest.completed)
+
+    def lag(self, now: float) -> float | None:
+        """Return the lag in seconds, infinite without a replica; None if it is not known."""
+        observed = self.observed
+        is_read = observed.replica_newest is not None or observed.last_error is None
+        return observed.lag(now) if is_read and self.is_source_known else None
+
+    def is_lagging(self, limit: float, now: float) -> bool:
+        """Return whether the lag is over a limit in seconds.
+
+        A lag that is not known is at most the age of the replica's newest checkpoint.
+        """
+        lag = self.lag(now)
+        if lag is None:
+            lag = self.age(now)
+        return lag is None or lag > limit
+
+
+@dataclass(frozen=True)
+class FleetStatus:
+    """The status of every replica that was asked for, at a time in seconds since the epoch."""
+
+    replicas: tuple[ReplicaStatus, ...]
+    now: float
+    max_lag: float | None = None
+
+    @property
+    def lagging(self) -> tuple[ReplicaStatus, ...]:
+        """The replicas that lag more than is allowed."""
+        if self.max_lag is None:
+            return ()
+        return tuple(each for each in self.replicas if each.is_lagging(self.max_lag, self.now))
+
+
+def watched_below(root: str, sources: Sequence[str], sides: Sides) -> list[Watched]:
+    """Return the replicas below a target root, and the jobs of sources that have none there.
+
+    `root` may be a replica itself. A source is a job's directory, or a root of such. Raises
+    `NotThere` if there is neither a replica nor a job.
+    """
+    source_of = dict(chain.from_iterable(_jobs(source, sides.source) for source in sources))
+    if is_replica(Replica(root, sides.target)):
+        return [Watched(root, source_of.get(uri.name(root)))]
+    children = sides.target.storage(root).list(root)
+    names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
+    names += sorted(source_of.keys() - set(names))
+    if not names:
+        raise NotThere(
+            f"{root} is not there or holds no replica. TARGET_ROOT is the directory that `sync` was"
+            " given"
+        )
+    return [Watched(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
+
+
+def watched_of(request: SyncRequest, name: str, priority: int, is_found: bool) -> Watched:
+    """Return the replica of a job that is configured."""
+    source = request.source.rstrip("/")
+    job = uri.parent(source) if CHECKPOINT_NAME.fullmatch(uri.name(source)) else source
+    replica = uri.join(request.target_root, uri.name(job))
+    return Watched(replica, source, name, priority, is_found, request.allow_older)
+
+
+def _jobs(source: str, side: Side) -> Iterator[tuple[str, str]]:
+    """Yield the id and the directory of each job at or below a source. Costs one listing."""
+    children = [child for child in side.storage(source).list(source) if child.is_directory]
+    if not children or any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
+        yield uri.name(source), source
+        return
+    for child in children:
+        if child.name[:1] != ".":
+            yield child.name, uri.join(source, child.name)
+
+
+def status(
+    watched: Sequence[Watched],
+    sides: Sides,
+    with_orphans: bool = False,
+    max_lag: float | None = None,
+) -> FleetStatus:
+    """Return the status of replicas, many of which are read at the same time.
+
+    What fails for one of them is in its row. Directories that were found and are no replicas of
+    jobs with a checkpoint have none. Nothing is changed.
+    """
+    places = [one.replica for one in watched]
+    with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
+        rows = runner.map(_Examination(sides, with_orphans), watched, places)
+    return FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
+
+
+class _SourceLook(NamedTuple):
+    """The newest checkpoint of a source, and why there is none or it is not known."""
+
+    newest: Newest | None = None
+    error: str | None = None
+    is_known: bool = True
+
+
+@dataclass
+class _Examination:
+    """Examines one replica and its source, in a task of the runner.
+
+    `unreachable` are filesystems of sources that did not answer in time, with the error: they are
+    asked once, not once a replica.
+    """
+
+    sides: Sides
+    with_orphans: bool
+    unreachable: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, watched: Watched) -> ReplicaStatus | None:
+        replica = Replica(watched.replica, self.sides.target)
+        job = uri.name(replica.root)
+        observed = Observation(watched.name or job, watched.source or "", replica.root)
+        observed.priority = watched.priority
+        row = ReplicaStatus(job, observed, watched.name)
+        is_there = True
+        try:
+            own = replica.own_files()
+            is_there = bool(own)
+            row = _examined(row, replica, own) if is_there else row
+            if is_there and self.with_orphans:
+                row = replace(row, orphans=_orphans(replica))
+        except (CpreplicateError, OSError) as error:
+            observed.last_error = str(error)
+        if watched.is_found and not is_there and not self._is_replicable(watched):
+            return None
+        look = self._look(observed, watched.allow_older)
+        observed.source_newest = look.newest
+        return replace(row, source_error=look.error, is_source_known=look.is_known)
+
+    def _is_replicable(self, watched: Watched) -> bool:
+        """Return whether a replica that is not there could be: of a job with a checkpoint."""
+        if watched.source is None:
+            return False
+        side = self.sides.source
+        if is_replica(Replica(watched.source, side)):
+            return False
+        try:
+            return find(watched.source, side, allow_older=True) is not None
+        except NotThere:
+            return False
+        except (CpreplicateError, OSError):
+            return True
+
+    def _look(self, observed: Observation, allow_older: bool) -> _SourceLook:
+        if not observed.source:
+            return _SourceLook(None, "the replica does not name its source", False)
+        filesystem = uri.filesystem(observed.source)
+        if filesystem in self.unreachable:
+            return _SourceLook(None, self.unreachable[filesystem], False)
+        try:
+            source = find(observed.source, self.sides.source, allow_older)
+        except NotThere as error:
+            return _SourceLook(None, str(error), _has_siblings(observed.source, self.sides.source))
+        except Transient as error:
+            return _SourceLook(None, self.unreachable.setdefault(filesystem, str(error)), False)
+        except (CpreplicateError, OSError) as error:
+            return _SourceLook(None, str(error), False)
+        number = CHECKPOINT_NAME.fullmatch(uri.name(source.checkpoint))
+        own = observed.replica_newest
+        # a savepoint has no number in its name, and is the only checkpoint of its replica
+        id_ = int(number[1]) if number is not None else own.checkpoint_id if own is not None else 0
+        return _SourceLook(Newest(id_, source.completed or 0.0))
+
+
+def _has_siblings(source: str, side: Side) -> bool:
+    """Return whether the root of a job that is gone is there: else it may not be mounted."""
+    try:
+        return bool(side.storage(source).list(uri.parent(source)))
+    except OSError:
+        return False
+
+
+def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus]) -> ReplicaStatus:
+    """Return a row with what the files of the replica say."""
+    marker = read_marker(replica.side, replica.root)
+    observed = row.observed
+    observed.source = observed.source or _source_of(marker)
+    names = replica.committed_names()
+    records = {name: read_record(replica, name) for name in names}
+    ours = {name: record for name, record in records.items() if not _is_adopted(record)}
+    newest = next(iter(last_published_first(ours)), None)
+    observed.is_sealed = seal.NAME in own
+    holder = lease.holder(replica.root, replica.side) if lease.NAME in own else None
+    observed.is_lease_held = holder is not None and not holder.is_stale
+    row = replace(
+        row,
+        sealed=seal.describe(replica) if observed.is_sealed else None,
+        verified=last_verification(replica) if NAME in own else None,
+        holder=holder,
+        unfinished=_unfinished(own),
+    )
+    if newest is None:
+        return row
+    return _with_checkpoint(row, replica, own, newest, ours[newest])
+
+
+def _with_checkpoint(
+    row: ReplicaStatus,
+    replica: Replica,
+    own: Mapping[str, FileStatus],
+    name: str,
+    record: Record | None,
+) -> ReplicaStatus:
+    """Return a row with the newest checkpoint of the replica, `name`."""
+    published = replica.listed_metadata(name)
+    digests = record.digests if record is not None else ()
+    # a replica of an older version: the checkpoint was completed before it was published
+    completed = record.completed if record is not None else None
+    number = int(name.removeprefix("chk-"))
+    row.observed.replica_newest = Newest(
+        number, published.modified if completed is None else completed
+    )
+    if record is not None and all(digest.length != published.length for digest in digests):
+        row.observed.last_error = (
+            f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote"
+        )
+    manifest = own.get(f"{name}{SUFFIX}")
+    verified = row.verified
+    return replace(
+        row,
+        checkpoint=name,
+        totals=manifest and read_totals(replica.storage, replica.root, name, manifest.length),
+        is_verified=verified is not None
+        and verified.is_restorable
+        and verified.checkpoint == name
+        and verified.metadata in digests,
+    )
+
+
+def _source_of(marker: Marker | None) -> str:
+    """Return the source as it was named last."""
+    return marker.sources[-1].given if marker is not None and marker.sources else ""
+
+
+def _is_adopted(record: Record | None) -> bool:
+    return record is not None and record.adopted
+
+
+def _unfinished(own: Mapping[str, FileStatus]) -> float | None:
+    """Return when the last journal was written: a run that completes removes its own."""
+    return max((own[name].modified for name in journal.names(own)), default=None)
+
+
+def _orphans(replica: Replica) -> Orphans:
+    """Return the orphans. Costs a listing of every directory, and a read of every manifest."""
+    found = orphans.find(replica, orphans.examine(replica), time.time(), with_trash=False)
+    return Orphans(len(found.orphans), total(found.orphans))

@@ -1,0 +1,172 @@
+"""The result of `status`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cpreplicate.operations.status import FleetStatus, ReplicaStatus
+from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.text import duration, lines, size, table
+
+_HEAD = ("job", "checkpoint", "age", "source", "lag", "files", "size", "packs", "verified", "state")
+_UNKNOWN = "?"
+
+
+def status_text(status: FleetStatus) -> str:
+    """Return a row for each replica, then what is wrong with some of them."""
+    has_orphans = any(row.orphans is not None for row in status.replicas)
+    head = (*_HEAD, "orphans") if has_orphans else _HEAD
+    rows = [
+        (*_cells(row, status), *((_orphans(row),) if has_orphans else ()))
+        for row in status.replicas
+    ]
+    problems = [f"{_title(row)}: {text}" for row in status.replicas for text in _problems(row)]
+    parts = [table(head, rows), lines(problems), _summary(status)]
+    return "\n\n".join(filter(None, parts))
+
+
+def status_json(status: FleetStatus) -> str:
+    """Return the result of `status --output json`."""
+    return document(
+        {
+            "max_lag_seconds": status.max_lag,
+            "lagging": len(status.lagging),
+            "replicas": [_object(row, status) for row in status.replicas],
+        }
+    )
+
+
+def status_ndjson(status: FleetStatus) -> str:
+    """Return the result of `status --output ndjson`: a document for each replica."""
+    return "\n".join(document(_object(row, status)) for row in status.replicas)
+
+
+def _cells(row: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]:
+    totals = row.totals
+    return (
+        _title(row),
+        row.checkpoint or "none",
+        _age(row.age(status.now)),
+        _source(row),
+        _lag(row, status),
+        "" if totals is None else str(totals.files),
+        "" if totals is None else size(totals.bytes),
+        "" if totals is None else str(totals.packs),
+        _verified(row, status),
+        _state(row),
+    )
+
+
+def _title(row: ReplicaStatus) -> str:
+    return row.name or row.job
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else duration(seconds)
+
+
+def _source(row: ReplicaStatus) -> str:
+    newest = row.observed.source_newest
+    if newest is None:
+        return "none" if row.is_source_known else _UNKNOWN
+    return f"chk-{newest.checkpoint_id}"
+
+
+def _lag(row: ReplicaStatus, status: FleetStatus) -> str:
+    lag = row.lag(status.now)
+    if lag is None:
+        return _UNKNOWN
+    if math.isinf(lag):
+        return "no replica"
+    return f"{duration(lag)} ({row.observed.behind()})" if row.observed.behind() else "0 s"
+
+
+def _verified(row: ReplicaStatus, status: FleetStatus) -> str:
+    verified = row.verified
+    if verified is None:
+        return ""
+    age = duration(max(0.0, status.now - verified.time))
+    if not verified.is_restorable:
+        return f"failed {age} ago"
+    return f"{age} ago" if row.is_verified else f"{verified.checkpoint}, {age} ago"
+
+
+def _state(row: ReplicaStatus) -> str:
+    states = ["sealed"] if row.sealed else []
+    if row.holder is not None:
+        states.append("lease is stale" if row.holder.is_stale else f"held by {row.holder.host}")
+    elif row.unfinished is not None:
+        states.append("unfinished run")
+    return ", ".join(states)
+
+
+def _orphans(row: ReplicaStatus) -> str:
+    if row.orphans is None:
+        return _UNKNOWN
+    return f"{row.orphans.files} ({size(row.orphans.bytes)})"
+
+
+def _problems(row: ReplicaStatus) -> list[str]:
+    problems = [row.observed.last_error, row.source_error]
+    return [problem for problem in problems if problem is not None]
+
+
+def _summary(status: FleetStatus) -> str:
+    if status.max_lag is None:
+        return ""
+    limit, count = duration(status.max_lag), len(status.replicas)
+    names = ", ".join(_title(row) for row in status.lagging)
+    if not names:
+        return f"none of {count} replicas lags more than {limit}"
+    return lines([f"{len(status.lagging)} of {count} replicas lag more than {limit}: {names}"])
+
+
+def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
+    observed, totals, now = row.observed, row.totals, status.now
+    replica, source, lag = observed.replica_newest, observed.source_newest, row.lag(now)
+    age = row.age(now)
+    return {
+        "job": row.job,
+        "name": row.name,
+        "replica": observed.replica,
+        "source": observed.source or None,
+        "checkpoint": row.checkpoint,
+        "checkpoint_id": None if replica is None else replica.checkpoint_id,
+        "checkpoint_completed": None if replica is None else timestamp(replica.completed),
+        "age_seconds": None if age is None else round(age, 3),
+        "source_checkpoint_id": None if source is None else source.checkpoint_id,
+        "source_checkpoint_completed": None if source is None else timestamp(source.completed),
+        "source_error": row.source_error,
+        "lag_seconds": None if lag is None or math.isinf(lag) else round(lag, 3),
+        "checkpoints_behind": None if lag is None else observed.behind(),
+        "is_lagging": None if status.max_lag is None else row.is_lagging(status.max_lag, now),
+        "files": None if totals is None else totals.files,
+        "bytes": None if totals is None else totals.bytes,
+        "packs": None if totals is None else totals.packs,
+        "orphans": None if row.orphans is None else row.orphans._asdict(),
+        "sealed": row.sealed,
+        "verified": _verified_object(row),
+        "lease": _lease_object(row),
+        "unfinished_since": timestamp(row.unfinished),
+        "error": observed.last_error,
+    }
+
+
+def _verified_object(row: ReplicaStatus) -> dict[str, Any] | None:
+    verified = row.verified
+    if verified is None:
+        return None
+    return {
+        "checkpoint": verified.checkpoint,
+        "time": timestamp(verified.time),
+        "restorable": verified.is_restorable,
+        "content_share": verified.share,
+        "is_current": row.is_verified,
+    }
+
+
+def _lease_object(row: ReplicaStatus) -> dict[str, Any] | None:
+    if row.holder is None:
+        return None
+    return {**row.holder._asdict(), "since": timestamp(row.holder.since)}
