@@ -197,7 +197,7 @@ output_options = groups.all_of(
     progress_options,
 )
 
-plan_options = groups.all_of(
+what_to_plan = groups.all_of(
     click.argument("source", callback=location),
     click.argument("target_root", callback=location),
     groups.basic(
@@ -255,10 +255,8 @@ plan_options = groups.all_of(
     ),
     storage_options.source_conf,
     storage_options.target_conf,
-    storage_options.access,
-    actions,
-    output_options,
 )
+plan_options = groups.all_of(what_to_plan, storage_options.access, actions, output_options)
 
 runner_options = groups.all_of(
     groups.spark(

@@ -133,6 +133,16 @@ class StorageOptions(OptionValues):
         """Return the side of the replica, for a command that has no other."""
         return self._side(self.target_conf, self._limits())
 
+    def directories(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the directories of Hadoop configuration that the values of an option mean.
+
+        It is that of HADOOP_CONF_DIR if they name none.
+        """
+        named = tuple(word for word in words if _is_directory(word))
+        given = os.environ.get("HADOOP_CONF_DIR")
+        by_environment = (given,) if given and Path(given).is_dir() else ()
+        return named or by_environment
+
     def _limits(self) -> Limits:
         return new_limits(self.max_rps, self.bandwidth)
 
@@ -142,7 +152,7 @@ class StorageOptions(OptionValues):
         Later sources win: the environment of this process, the tables, the options.
         HADOOP_CONF_DIR is read only if the options name no directory.
         """
-        names_directory = any("=" not in word or Path(word).is_dir() for word in words)
+        names_directory = any(map(_is_directory, words))
         options = (
             *_from_environment(os.environ, with_hadoop=not names_directory),
             *self.tables.items(),
@@ -301,12 +311,17 @@ def sync_request(values: Mapping[str, Any]) -> SyncRequest:
     return SyncOptions.from_mapping(values).request(sides, execution_of(values))
 
 
+def _is_directory(word: str) -> bool:
+    """Return whether a value of a `--…-conf` option names a directory, and not a property."""
+    return "=" not in word or Path(word).is_dir()
+
+
 def _properties(words: tuple[str, ...]) -> dict[str, str]:
     """Return the properties that the values of a `--…-conf` option give; a later one wins."""
     properties: dict[str, str] = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if Path(word).is_dir() or not equals:
+        name, _, value = word.partition("=")
+        if _is_directory(word):
             properties.update(read(Path(word)))
         else:
             properties[name] = value

@@ -93,7 +93,7 @@ def _conf(side: str, storage: str) -> Decorator:
 source_conf = _conf("source", "the storage of SOURCE")
 target_conf = _conf("target", "the storage of the replica")
 
-access = groups.all_of(
+client_and_limits = groups.all_of(
     groups.storage(
         "--hdfs-client",
         # not a click.Choice: hdfs3 is answered with the reason why it cannot work
@@ -116,15 +116,22 @@ access = groups.all_of(
         callback=parsed(size),
         help="Bytes per second of the whole run, such as 500MB/s.",
     ),
-    groups.limit(
+)
+
+
+def retry_for(default: str) -> Decorator:
+    """Return the option that limits the time of retries."""
+    return groups.limit(
         "--retry-for",
         metavar="TIME",
-        default="60s",
+        default=default,
         show_default=True,
         callback=parsed(seconds),
         help="How long to retry a call while a storage cannot be reached or is not ready.",
-    ),
-)
+    )
+
+
+access = groups.all_of(client_and_limits, retry_for("60s"))
 
 writing = groups.all_of(
     groups.storage(

@@ -27,6 +27,7 @@ from cpreplicate.runners import ShowProgress
 # Other modules of this package are imported when they are needed: a sync with nothing to do is
 # quick without them.
 if TYPE_CHECKING:
+    from cpreplicate.operations.doctor import Diagnosis
     from cpreplicate.operations.fleet import FleetReport
     from cpreplicate.operations.promote import Promotion
     from cpreplicate.operations.relocate import Relocation
@@ -41,6 +42,7 @@ __all__ = [
     "narrate",
     "narrate_failure",
     "narrate_in_file",
+    "show_diagnosis",
     "show_fleet",
     "show_inspection",
     "show_progress",
@@ -151,6 +153,17 @@ def show_status(status: FleetStatus, form: Form) -> OSError | None:
     if form == "ndjson":
         return _print(form_of.status_ndjson(status))
     return _print(form_of.status_json(status))
+
+
+def show_diagnosis(diagnosis: Diagnosis, form: Form) -> OSError | None:
+    """Print the result of `doctor`; as ndjson, an object per check."""
+    from cpreplicate.output import doctor
+
+    if form == "text":
+        return _print(doctor.diagnosis_text(diagnosis))
+    if form == "ndjson":
+        return _print(doctor.diagnosis_ndjson(diagnosis))
+    return _print(doctor.diagnosis_json(diagnosis))
 
 
 def _print(result: str) -> OSError | None:

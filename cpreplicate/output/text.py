@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from cpreplicate.core.plan import Action, Plan, total
+from cpreplicate.core.sizes import size as size
 from cpreplicate.operations.estimating import Estimate, Estimates
 from cpreplicate.operations.inspect import Inspection, PackSummary, ReferenceRow
 from cpreplicate.operations.sync import Report
@@ -15,15 +16,6 @@ from cpreplicate.output.streams import is_terminal, printable
 _SHOWN_ACTIONS = 12  # of each verb, without --actions
 _SHOWN_FAULTS = 20  # of each kind
 _NOTED = 1.2  # times the time or the calls: a difference that is noted
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size(number: int) -> str:
-    """Return a number of bytes as people read it, such as `3.4 MiB`."""
-    value, unit = float(number), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{number} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
 def duration(seconds: float) -> str:

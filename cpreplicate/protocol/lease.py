@@ -79,6 +79,15 @@ class Lease:
             pause = min(2 * pause, _LONGEST_PAUSE)
         self._renewer.start()
 
+    def refusal(self) -> str | None:
+        """Return why the lease could not be taken now, which names the holder; None if it could.
+
+        Nothing is changed.
+        """
+        holder = self._holder()
+        is_free = holder is None or self._is_stale(holder)
+        return None if is_free else _refusal(self._uri, holder)
+
     def until(self) -> float:
         """Return when this run must consider the lease lost, in seconds since the epoch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from cpreplicate.errors import Refused
@@ -106,6 +106,25 @@ class Listing(NamedTuple):
 def new_listing(uri: str) -> Listing:
     """Return a listing without children."""
     return Listing(uri, [], array("q"), array("d"), [])
+
+
+class Space(NamedTuple):
+    """What may still be written below a directory, by one limit: a disk, a quota.
+
+    `limit` names it. `bytes` is what files may still hold, and `files` how many more there may be;
+    None if this does not limit them.
+    """
+
+    limit: str
+    bytes: int | None
+    files: int | None
+
+
+class Retention(NamedTuple):
+    """A setting that decides what becomes of deleted files; `keeps`: they go on using space."""
+
+    text: str
+    keeps: bool
 
 
 class Storage(ABC):
@@ -223,6 +242,25 @@ class Storage(ABC):
 
     def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
         """Return the CRC32C of the whole file if the storage has it without reading, else None."""
+        return None
+
+    def reach(self, uri: str) -> None:
+        """Ask the service about a URI; nothing need be there.
+
+        Raises `FileNotFoundError` if the bucket of the URI does not exist.
+        """
+        self.stat(uri)
+
+    def service_time(self, uri: str) -> float | None:  # noqa: ARG002  # most services do not show it
+        """Return the time of the service in seconds since the epoch, None if it is not known."""
+        return None
+
+    def space(self, uri: str) -> Sequence[Space]:  # noqa: ARG002  # most services have no limit
+        """Return what limits the files below a directory that exists, as far as it is known."""
+        return ()
+
+    def retention(self, uri: str) -> Sequence[Retention] | None:  # noqa: ARG002
+        """Return what becomes of files that are deleted below a URI, None if it is not known."""
         return None
 
     def copy_from(

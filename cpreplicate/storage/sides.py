@@ -66,6 +66,18 @@ class Side:
             return f"s3://{authority} at {_endpoint(options)}"
         return filesystem
 
+    def namenodes(self, uri: str) -> tuple[str, ...]:
+        """Return the addresses, as `host:port`, of the NameNodes behind a URI of HDFS.
+
+        There is none for other storages, and for a name whose addresses are not configured.
+        """
+        filesystem = uris.filesystem(self.behind_view(uri))
+        scheme, _, authority = filesystem.partition("://")
+        if scheme != "hdfs":
+            return ()
+        addresses = _addresses(authority, self.options_for(filesystem))
+        return tuple(address for address in addresses.split(",") if ":" in address)
+
     def behind_view(self, uri: str) -> str:
         """Return the URI that the mount table of viewfs has for a URI.
 

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli import fleet, maintenance
+from cpreplicate.cli import doctor, fleet, maintenance
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.groups import GROUPS
 from cpreplicate.cli.requests import (
@@ -18,6 +18,7 @@ from cpreplicate.cli.requests import (
 )
 
 COMMANDS = sorted(cli.commands)
+assert doctor.doctor in cli.commands.values()
 assert fleet.fleet in cli.commands.values()
 assert maintenance.sweep in cli.commands.values()
 

@@ -10,18 +10,11 @@ import gc
 import platform
 import socket
 from collections.abc import Sequence
-from importlib import metadata
 from typing import NamedTuple
 
 from cpreplicate import __version__
 from cpreplicate.storage import Sides
-from cpreplicate.storage.backends import objects
-
-_CLIENTS = {
-    **dict.fromkeys(("hdfs", "viewfs"), "hdfs-native"),
-    **dict.fromkeys(("webhdfs", "swebhdfs"), "requests"),
-    **{scheme: objects.PACKAGES[protocol] for scheme, protocol in objects.PROTOCOLS.items()},
-}
+from cpreplicate.storage.clients import CLIENTS, installed
 
 
 class Needs(NamedTuple):
@@ -40,7 +33,7 @@ class Differs(Exception):
 def needs(schemes: Sequence[str], sides: Sides) -> Needs:
     """Return what executors must have to read and write URIs of these schemes."""
     native = "native" in (sides.source.hdfs_client, sides.target.hdfs_client)
-    clients = {_CLIENTS[scheme] for scheme in schemes if scheme in _CLIENTS}
+    clients = {CLIENTS[scheme] for scheme in schemes if scheme in CLIENTS}
     packages = [
         "pyarrow",
         "google-crc32c",
@@ -89,7 +82,4 @@ def _python() -> str:
 
 
 def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "(none)"
+    return installed(package) or "(none)"

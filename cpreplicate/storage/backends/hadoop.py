@@ -13,13 +13,13 @@ import io
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends import jvm_client, jvm_launcher
-from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage
+from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, Usage, replication_of
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.backends.jvm_client import Exchange, Jvm
 from cpreplicate.storage.base import (
@@ -27,6 +27,7 @@ from cpreplicate.storage.base import (
     Content,
     FileStatus,
     SourceMissing,
+    Space,
     Storage,
     Transient,
     refuse_unusable,
@@ -83,6 +84,7 @@ class HadoopStorage(HdfsClientStorage):
         self._filesystem = filesystem
         self._options = {**_OPTIONS, **options}
         self._write = write
+        self.replication = replication_of(write, options)
         self._lock = threading.Lock()
         self._cluster: _Cluster | None = None
         # what would fail at every call is raised now
@@ -160,6 +162,23 @@ class HadoopStorage(HdfsClientStorage):
             if cluster.jvm.call(checksum, "getAlgorithmName") != "COMPOSITE-CRC32C":
                 return None
             return int.from_bytes(cluster.jvm.call(checksum, "getBytes"), "big")
+
+    def trash_minutes(self, uri: str) -> float | None:
+        with self.translated_errors(uri) as cluster:
+            defaults = cluster.call("getServerDefaults", cluster.path(uri))
+            return float(cluster.jvm.call(defaults, "getTrashInterval"))
+
+    def space(self, uri: str) -> Sequence[Space]:
+        with self.translated_errors(uri) as cluster:
+            status = cluster.call("getStatus", cluster.path(uri))
+            remaining = int(cluster.jvm.call(status, "getRemaining"))
+        return [*super().space(uri), Space("the cluster", remaining // self.replication, None)]
+
+    def usage(self, uri: str) -> Usage:
+        with self.translated_errors(uri) as cluster:
+            usage = cluster.call("getQuotaUsage", cluster.path(uri))
+            getters = ("getQuota", "getFileAndDirectoryCount", "getSpaceQuota", "getSpaceConsumed")
+            return Usage(*(int(cluster.jvm.call(usage, getter)) for getter in getters))
 
     def copy_from(
         self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, path_of
+from cpreplicate.storage.backends.hdfs_common import (
+    HdfsClientStorage,
+    Usage,
+    path_of,
+    replication_of,
+)
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.base import (
     CHUNK,
@@ -76,7 +81,8 @@ class HdfsStorage(HdfsClientStorage):
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
         self._filesystem = filesystem
-        self._write = write
+        self._options, self._write = options, write
+        self.replication = replication_of(write, options)
         self._client = _client(filesystem, options)
 
     def open(self, uri: str) -> BinaryIO:
@@ -172,6 +178,16 @@ class HdfsStorage(HdfsClientStorage):
     def delete_path(self, uri: str) -> bool:
         with _TranslatedErrors(uri):
             return self._client.delete(path_of(uri), recursive=False)
+
+    def trash_minutes(self, uri: str) -> float | None:  # noqa: ARG002  # hdfs-native does not ask
+        minutes = self._options.get("fs.trash.interval")
+        return float(minutes) if minutes else None
+
+    def usage(self, uri: str) -> Usage:
+        with _TranslatedErrors(uri):
+            summary = self._client.get_content_summary(path_of(uri))
+        names = summary.file_count + summary.directory_count
+        return Usage(summary.quota, names, summary.space_quota, summary.space_consumed)
 
 
 class _Stream(Streamed):

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import errno
 from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from cpreplicate.core import uri as uris
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import refuse_unusable
+from cpreplicate.storage.base import Retention, Space, refuse_unusable
+from cpreplicate.storage.settings import WriteSettings
+
+_SNAPSHOTS = ".snapshot"
+# Without a quota, HDFS reports -1 (which hdfs-native reads as unsigned), or this for the root.
+_UNLIMITED = (1 << 63) - 1
 
 
 class HdfsClientStorage(RenamingStorage):
     """A storage that a client of HDFS serves, whichever client it is."""
 
     put_calls = 4  # create, addBlock, complete, rename2
+    replication = 3  # the factor that new files are expected to have
 
     @abstractmethod
     def delete_path(self, uri: str) -> bool:
@@ -21,6 +29,54 @@ class HdfsClientStorage(RenamingStorage):
 
         Raises `OSError` with ENOTEMPTY for a directory that is not empty.
         """
+
+    def trash_minutes(self, uri: str) -> float | None:  # noqa: ARG002  # not every client knows
+        """Return the trash interval of the cluster in minutes, None if it is not known."""
+        return None
+
+    def usage(self, uri: str) -> Usage | None:  # noqa: ARG002  # not every client asks
+        """Return what a directory uses of its quotas, None if it is not known."""
+        return None
+
+    def space(self, uri: str) -> Sequence[Space]:
+        """Return the quotas of a directory and of those above it.
+
+        Where there is none, the NameNode walks everything below to answer
+        (`FSDirStatAndListingOp.getQuotaUsage`). So the directories of the first level are not
+        asked for.
+        """
+        directories = [path for path in uris.upwards(uri) if path_of(uris.parent(path))]
+        usages = [(directory, self.usage(directory)) for directory in directories]
+        return [
+            space
+            for directory, usage in usages
+            if usage is not None
+            for space in usage.space(directory, self.replication)
+        ]
+
+    def retention(self, uri: str) -> Sequence[Retention]:
+        return [*self._trash(uri), *self._snapshots(uri)]
+
+    def _trash(self, uri: str) -> Iterator[Retention]:
+        """Yield what the trash means: Hadoop's shell moves files there, `delete` does not."""
+        minutes = self.trash_minutes(uri)
+        if minutes:
+            yield Retention(
+                f"the trash keeps files of `hdfs dfs -rm` for {minutes:g} min; cpreplicate deletes"
+                " without it",
+                False,
+            )
+
+    def _snapshots(self, uri: str) -> Iterator[Retention]:
+        """Yield the snapshottable directories at or above a URI.
+
+        Only they have a `.snapshot`, by `FSDirStatAndListingOp.getFileInfo`.
+        """
+        for directory in uris.upwards(uri):
+            snapshots = uris.join(directory, _SNAPSHOTS)
+            if self.stat(snapshots) is not None:
+                count = len(self.list(snapshots))
+                yield Retention(f"{directory} is snapshottable and has {count} snapshots", True)
 
     def delete(
         self,
@@ -42,6 +98,29 @@ class HdfsClientStorage(RenamingStorage):
             return self.delete(uri)
         except IsADirectoryError:
             return False
+
+
+class Usage(NamedTuple):
+    """What a directory of HDFS uses of its quotas: names, and bytes times their replication."""
+
+    name_quota: int
+    names: int
+    space_quota: int
+    consumed: int
+
+    def space(self, directory: str, replication: int) -> Iterator[Space]:
+        """Yield what the quotas of a directory leave, if it has any."""
+        if 0 <= self.space_quota < _UNLIMITED:
+            left = max(0, self.space_quota - self.consumed) // replication
+            yield Space(f"the space quota of {directory}", left, None)
+        if 0 <= self.name_quota < _UNLIMITED:
+            left = max(0, self.name_quota - self.names)
+            yield Space(f"the quota of names of {directory}", None, left)
+
+
+def replication_of(write: WriteSettings, options: Mapping[str, str]) -> int:
+    """Return the replication factor that new files are expected to have."""
+    return write.replication or int(options.get("dfs.replication") or HdfsClientStorage.replication)
 
 
 def path_of(uri: str) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.jvm_client import Address, Gone, Jvm, Thrown
+from cpreplicate.storage.java import executable
 
 _NO_JAVA = (
     "--hdfs-client hadoop needs Java 17 or later. Install it or set JAVA_HOME, or use --hdfs-client"
@@ -95,11 +96,10 @@ def forget(lost: Jvm) -> None:
 
 def java() -> str:
     """Return the path of the `java` to run. Raises `UsageError` if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    executable = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if executable is None:
+    path = executable()
+    if path is None:
         raise UsageError(_NO_JAVA)
-    return executable
+    return path
 
 
 def _joined_or_launched() -> Jvm:

@@ -11,13 +11,21 @@ import errno
 import fcntl
 import os
 import stat as modes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import Attributes, Content, FileStatus, Listing, new_listing
+from cpreplicate.storage.base import (
+    Attributes,
+    Content,
+    FileStatus,
+    Listing,
+    Retention,
+    Space,
+    new_listing,
+)
 
 
 class LocalStorage(RenamingStorage):
@@ -125,6 +133,15 @@ class LocalStorage(RenamingStorage):
         except OSError:
             return None
         return status.st_dev, status.st_ino
+
+    def space(self, uri: str) -> Sequence[Space]:
+        status = os.statvfs(_path(uri))
+        # some filesystems, such as btrfs, count no files
+        files = status.f_favail if status.f_files else None
+        return [Space("the filesystem", status.f_bavail * status.f_frsize, files)]
+
+    def retention(self, uri: str) -> Sequence[Retention]:  # noqa: ARG002  # of the interface
+        return ()
 
     def rmdir(self, uri: str) -> bool:
         try:

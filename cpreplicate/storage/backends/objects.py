@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from itertools import chain
 from typing import Any, BinaryIO, cast
 
@@ -21,6 +22,7 @@ from cpreplicate.storage.base import (
     Attributes,
     Content,
     FileStatus,
+    Retention,
     Storage,
     Transient,
     refuse_unusable,
@@ -208,6 +210,59 @@ class ObjectStorage(Storage):
         refuse_unusable(uri)
         return False  # a prefix goes with its last object
 
+    def reach(self, uri: str) -> None:
+        bucket = _bucket(uri)
+        with _translated_errors(uri):
+            if self._protocol == "s3":
+                self._fs.call_s3("head_bucket", Bucket=bucket)
+            else:
+                self._fs.info(bucket, refresh=True)
+
+    def service_time(self, uri: str) -> float | None:
+        if self._protocol != "s3":
+            return None
+        with _translated_errors(uri):
+            response = self._fs.call_s3("head_bucket", Bucket=_bucket(uri))
+        date = response["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return parsedate_to_datetime(date).timestamp() if date else None
+
+    def retention(self, uri: str) -> Sequence[Retention] | None:
+        if self._protocol != "s3":
+            return None
+        bucket = _bucket(uri)
+        settings = [self._versioning(bucket), self._object_lock(bucket)]
+        return [Retention(text, True) for text in settings if text]
+
+    def _versioning(self, bucket: str) -> str | None:
+        status = self._setting("get_bucket_versioning", bucket).get("Status")
+        if status != "Enabled":
+            return None
+        rules = self._setting("get_bucket_lifecycle_configuration", bucket).get("Rules", ())
+        expires = [rule for rule in rules if "NoncurrentVersionExpiration" in rule]
+        if expires:
+            return (
+                f"bucket {bucket} keeps versions of deleted objects; {len(expires)} lifecycle rules"
+                " expire them"
+            )
+        return (
+            f"bucket {bucket} keeps versions of deleted objects, and no lifecycle rule expires them"
+        )
+
+    def _object_lock(self, bucket: str) -> str | None:
+        lock = self._setting("get_object_lock_configuration", bucket)
+        enabled = lock.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
+        return f"bucket {bucket} has an object lock" if enabled else None
+
+    def _setting(self, call: str, bucket: str) -> Mapping[str, Any]:
+        """Return a setting of a bucket: nothing if it has none, which S3 answers with an error."""
+        try:
+            with _translated_errors(f"s3://{bucket}"):
+                return cast(Mapping[str, Any], self._fs.call_s3(call, Bucket=bucket))
+        except PermissionError:
+            raise
+        except OSError:
+            return {}
+
 
 class _TranslatingFile:
     """A file object whose reads raise the exceptions of `Storage`."""
@@ -277,6 +332,10 @@ def _path(uri: str) -> str:
     refuse_unusable(uri)
     authority, _, path = uri.partition("://")[2].partition("/")
     return f"{authority.partition('@')[0]}/{path}".rstrip("/")
+
+
+def _bucket(uri: str) -> str:
+    return _path(uri).partition("/")[0]
 
 
 def _status(uri: str, entry: Mapping[str, Any]) -> FileStatus:

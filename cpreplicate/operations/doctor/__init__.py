@@ -1,0 +1,58 @@
+"""`doctor`: find out whether a sync could run, and what to change if not.
+
+Each check stands for itself: one that fails does not stop the others. The source is never changed.
+At the target, only a directory of the check's own is written, and removed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cpreplicate.operations.doctor import access, cluster, source, target
+from cpreplicate.operations.doctor.findings import Check, Diagnosis, Finding, Result, run_checks
+from cpreplicate.operations.doctor.subject import Configured, Place, Subject, source_of, target_of
+from cpreplicate.operations.sync_plan import SyncRequest
+
+__all__ = ["Configured", "Diagnosis", "Finding", "diagnose"]
+
+_NETWORK = "Check the address, the network and the service, then run again"
+_RIGHTS = "Grant the user of this run the right to list and read there, or run as another user"
+_OTHER_PLACE = "Give another TARGET_ROOT"
+
+
+def _of(
+    place_of: Callable[[Subject], Place], check: Callable[[Place], Result]
+) -> Callable[[Subject], Result]:
+    return lambda subject: check(place_of(subject))
+
+
+# in the order in which a sync meets their faults
+_CHECKS: tuple[Check[Subject], ...] = (
+    Check("source client", _of(source_of, access.check_client)),
+    Check("source conf", _of(source_of, access.check_configuration), ("source client",)),
+    Check("source reach", _of(source_of, access.check_reach), ("source conf",), _NETWORK),
+    Check("source checkpoint", source.check_checkpoint, ("source reach",), _RIGHTS),
+    Check("source files", source.check_files, ("source checkpoint",), _RIGHTS),
+    Check("source clock", source.check_clock, ("source reach",), _NETWORK),
+    Check("target client", _of(target_of, access.check_client)),
+    Check("target conf", _of(target_of, access.check_configuration), ("target client",)),
+    Check("target reach", _of(target_of, access.check_reach), ("target conf",), _NETWORK),
+    Check("places", target.check_places, ("target reach",), _OTHER_PLACE),
+    Check("plan", target.check_plan, ("source checkpoint", "target reach"), _OTHER_PLACE),
+    Check("lease", target.check_lease, ("target reach",), _RIGHTS),
+    Check("target write", target.check_write, ("places",)),
+    Check("target clock", target.check_clock, ("target write",)),
+    Check("target space", target.check_space, ("target reach",)),
+    Check("target deletes", target.check_retention, ("target reach",)),
+    Check("runner", cluster.check_runner, ("plan",)),
+    Check("java", cluster.check_java),
+    Check("spark", cluster.check_spark, ("java",)),
+    Check("executors", cluster.check_executors, ("spark",)),
+)
+
+
+def diagnose(request: SyncRequest, configured: Configured) -> Diagnosis:
+    """Return the findings of all checks for the sync that a request describes."""
+    subject = Subject(request, configured)
+    findings = run_checks(_CHECKS, subject)
+    return Diagnosis(request.source, request.target_root, findings)

@@ -1,0 +1,130 @@
+"""Checks of each side: its client, its configuration, and whether it can be reached."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
+from cpreplicate import __version__
+from cpreplicate.core import uri
+from cpreplicate.errors import NotThere
+from cpreplicate.operations.doctor.findings import Result, failure, warning
+from cpreplicate.operations.doctor.subject import Place
+from cpreplicate.storage import java
+from cpreplicate.storage.clients import CLIENTS, installed
+from cpreplicate.storage.sides import HDFS_SCHEMES
+
+_UNREACHABLE = 7
+_USAGE = 2
+_CONNECT_SECONDS = 3.0
+_HADOOP = "--hdfs-client hadoop"
+
+
+def check_client(place: Place) -> Result:
+    """Check that the package which reaches a side is installed."""
+    scheme = place.uri.partition(":")[0]
+    if scheme in HDFS_SCHEMES and place.side.hdfs_client == "hadoop":
+        return _hadoop()
+    if scheme not in CLIENTS:
+        return Result(f"cpreplicate {__version__} itself")
+    package = CLIENTS[scheme]
+    version = installed(package)
+    if version is None:
+        remedy = f"Install it here and on every executor: pip install {package}"
+        return failure(f"the Python package {package} is not installed", remedy, _USAGE)
+    return Result(f"{package} {version}")
+
+
+def _hadoop() -> Result:
+    path = java.executable()
+    if path is None:
+        remedy = f"Install Java {java.LEAST} or set JAVA_HOME, or use --hdfs-client native"
+        return failure(f"{_HADOOP} needs Java, and none was found", remedy, _USAGE)
+    from cpreplicate.storage.backends import jvm_launcher
+
+    version = jvm_launcher.jvm().static("org.apache.hadoop.util.VersionInfo", "getVersion")
+    reported = java.version(path)
+    return Result(f"Hadoop {version} in a JVM of Java {reported[1] if reported else 'unknown'}")
+
+
+def check_configuration(place: Place) -> Result:
+    """Check that the configuration of a side names where it is, and that the names resolve."""
+    _ = place.storage  # raises `UsageError` if the configuration does not suffice
+    unusable = _unusable_variable(place)
+    if unusable is not None:
+        return unusable
+    addresses = place.side.namenodes(place.uri)
+    unknown = [address for address in addresses if not _resolves(address)]
+    described = f"{_where(place, addresses)}{_origin(place)}"
+    if not unknown:
+        return Result(described)
+    message = f"the host name of {', '.join(unknown)} cannot be resolved. {described}"
+    remedy = "Correct the address in hdfs-site.xml, or the DNS of this machine"
+    if len(unknown) < len(addresses):
+        return warning(message, remedy)
+    return failure(message, remedy, _UNREACHABLE)
+
+
+def _unusable_variable(place: Place) -> Result | None:
+    directory = os.environ.get("HADOOP_CONF_DIR")
+    is_hdfs = place.uri.partition(":")[0] in HDFS_SCHEMES
+    if not is_hdfs or place.configured or not directory or os.path.isdir(directory):  # noqa: PTH112
+        return None
+    return warning(
+        f"HADOOP_CONF_DIR is {directory}, which is not a directory, and was ignored",
+        f"Correct it, or name the configuration with --{place.name}-conf",
+    )
+
+
+def _where(place: Place, addresses: tuple[str, ...]) -> str:
+    if addresses:
+        return f"{uri.filesystem(place.uri)} is {', '.join(addresses)}"
+    if place.uri.startswith("file:"):
+        return "files of this machine"
+    return place.side.identity(place.uri).replace(" at None", ", the endpoint of AWS")
+
+
+def _origin(place: Place) -> str:
+    return f", by {', '.join(place.configured)}" if place.configured else ""
+
+
+def _resolves(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.getaddrinfo(host, port)
+    except OSError:
+        return False
+    return True
+
+
+def check_reach(place: Place) -> Result:
+    """Check that the service of a side answers, and that a bucket exists."""
+    storage, addresses = place.storage, place.side.namenodes(place.uri)
+    try:
+        storage.around("stat", place.uri, lambda: storage.unwrapped.reach(place.uri))
+    except FileNotFoundError as error:
+        raise NotThere(
+            f"{uri.filesystem(place.uri)} does not exist. Create the bucket, or correct its name"
+        ) from error
+    down = list(_down(addresses)) if len(addresses) > 1 else []
+    if down:
+        return warning(
+            f"a NameNode answers, but not {', '.join(down)}",
+            "Start it, or open the port for this machine and the executors: after a failover no"
+            " NameNode would be reached",
+        )
+    return Result(f"{uri.filesystem(place.uri)} answers")
+
+
+def _down(addresses: tuple[str, ...]) -> Iterator[str]:
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            with contextlib.closing(
+                socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
+            ):
+                pass
+        except OSError:
+            yield address

@@ -1,0 +1,133 @@
+"""Checks of what copies: Java, the Spark session, and its executors."""
+
+from __future__ import annotations
+
+import platform
+import socket
+
+from cpreplicate import __version__
+from cpreplicate.core import uri
+from cpreplicate.core.plan import total
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
+from cpreplicate.operations.doctor.subject import Subject, Visit
+from cpreplicate.runners.choose import Choice, choice
+from cpreplicate.storage import Sides, java
+
+_TASKS = 32  # on executors, unless --parallelism gives another number
+_NO_START = 1
+_COPIES_FAILED = 3
+
+
+def check_java(subject: Subject) -> Result:
+    """Check the Java that Spark needs, if Spark may copy."""
+    chosen = _choice(subject)
+    if subject.request.execution.runner == "inline":
+        return Result("not needed by --runner inline")
+    problem = _java_problem()
+    if problem is None:
+        path = java.executable() or ""
+        reported = java.version(path)
+        return Result(f"Java {reported[1] if reported else 'unknown'}, {path}")
+    remedy = f"Install Java {java.LEAST} or later, set JAVA_HOME to it, or use --runner inline"
+    if chosen.runner == "spark":
+        return failure(f"Spark needs Java {java.LEAST}, and {problem}", remedy, _NO_START)
+    return warning(f"{problem}. This sync would run inline, a larger one needs it", remedy)
+
+
+def _java_problem() -> str | None:
+    path = java.executable()
+    if path is None:
+        return "no Java was found"
+    reported = java.version(path)
+    if reported is None:
+        return f"{path} does not run"
+    major, full = reported
+    return None if major >= java.LEAST else f"{path} is Java {full}"
+
+
+def _choice(subject: Subject) -> Choice:
+    """Return which runner a sync would use, as far as its plan is known."""
+    request, plan = subject.request, subject.plan
+    if plan is None or plan.empty:
+        runner = request.execution.runner
+        return Choice("inline" if runner == "auto" else runner, "nothing to copy is known")
+    files = len(plan.copies) + len(plan.repacks) + len(plan.deletes)
+    copied = total(plan.copies) + total(plan.repacks)
+    return choice(request.execution, files, copied, request.sides.target.limits.bandwidth)
+
+
+def check_runner(subject: Subject) -> Result:
+    """Report which runner a sync would use."""
+    chosen = _choice(subject)
+    return Result(f"{chosen.runner} ({chosen.reason})")
+
+
+def check_spark(subject: Subject) -> Result:
+    """Start the session, and run tasks on its executors, if Spark was asked for."""
+    request = subject.request
+    if request.execution.runner != "spark":
+        return skipped("give --runner spark to start a session and ask its executors")
+    from cpreplicate.runners.spark.runner import SparkRunner
+
+    places = (request.source, request.target_root)
+    tasks = range(request.execution.parallelism or _TASKS)
+    with SparkRunner(request.sides, request.execution) as runner:
+        visit = _Visitor(runner.limited(request.sides), *places)
+        subject.visits = runner.map(visit, tasks, places)
+    return Result(_versions(subject.visits))
+
+
+def _versions(visits: list[Visit]) -> str:
+    hosts = sorted({visit.host for visit in visits})
+    pythons = ", ".join(sorted({visit.python for visit in visits}))
+    versions = ", ".join(sorted({visit.version for visit in visits}))
+    return (
+        f"{len(visits)} tasks ran on {', '.join(hosts)}: Python {pythons}, cpreplicate {versions};"
+        f" the driver has Python {platform.python_version()}, cpreplicate {__version__}"
+    )
+
+
+def check_executors(subject: Subject) -> Result:
+    """Check that the executors reach both sides."""
+    if not subject.visits:
+        return skipped("no task ran on an executor")
+    problems = {
+        f"{visit.host}: {problem}" for visit in subject.visits for problem in visit.problems
+    }
+    if not problems:
+        return Result("every task reached both sides")
+    return failure(
+        "; ".join(sorted(problems)),
+        "Let the executors' hosts resolve and reach the services, with the same mounts for file:",
+        _COPIES_FAILED,
+    )
+
+
+class _Visitor:
+    """The function that runs on executors."""
+
+    def __init__(self, sides: Sides, source: str, target_root: str) -> None:
+        self._sides, self._source, self._target_root = sides, source, target_root
+
+    def __call__(self, _number: int) -> Visit:
+        problems = filter(None, (self._source_problem(), self._target_problem()))
+        host, python = socket.gethostname(), platform.python_version()
+        return Visit(host, python, __version__, tuple(problems))
+
+    def _source_problem(self) -> str | None:
+        try:
+            status = self._sides.source.storage(self._source).stat(self._source)
+        except (OSError, CpreplicateError) as error:
+            return str(error)
+        return f"{self._source} is not there" if status is None else None
+
+    def _target_problem(self) -> str | None:
+        storage = self._sides.target.storage(self._target_root)
+        try:
+            storage.around(
+                "stat", self._target_root, lambda: storage.unwrapped.reach(self._target_root)
+            )
+        except (OSError, CpreplicateError) as error:
+            return f"{uri.filesystem(self._target_root)}: {error}"
+        return None

@@ -1,0 +1,327 @@
+"""Checks of the target. They write only below a directory of their own, which they remove again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple
+
+from cpreplicate.core import uri
+from cpreplicate.core.placement import OWN
+from cpreplicate.core.plan import total
+from cpreplicate.core.sizes import size
+from cpreplicate.errors import Refused, UsageError, exit_code_of
+from cpreplicate.operations import sync
+from cpreplicate.operations.doctor.findings import Result, failure, in_two, skipped, warning
+from cpreplicate.operations.doctor.source import ahead, compared_clocks
+from cpreplicate.operations.doctor.subject import Place, Subject, target_of
+from cpreplicate.operations.sync_plan import target_replica
+from cpreplicate.operations.target_root import refuse_replica_as_root
+from cpreplicate.protocol import lease, same_place, seal
+from cpreplicate.protocol.marker import read_marker
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.storage import Side, Storage
+from cpreplicate.storage.base import Space
+
+PROBE = ".cpreplicate-doctor-"
+_FREED = "the space of deleted files is free at once"
+_CONTENT = b"written by cpreplicate doctor, which removes it again\n"
+_REFUSED = 6
+_NO_SPACE = 3  # copies would fail
+_HELD = 11
+_REMEDIES = {
+    errno.EACCES: "Grant the user of this run the right to write there, or run as another user",
+    errno.EPERM: "Grant the user of this run the right to write there, or run as another user",
+    errno.EROFS: "Mount the filesystem for writing, or give another TARGET_ROOT",
+    errno.ENOSPC: "Free space, or give another TARGET_ROOT",
+    errno.EDQUOT: "Raise the quota or free space, or give another TARGET_ROOT",
+    errno.ENOTDIR: "Give a TARGET_ROOT that is a directory: a file is in its place",
+    errno.EEXIST: "Give a TARGET_ROOT that is a directory: a file is in its place",
+}
+
+
+def check_places(subject: Subject) -> Result:
+    """Check that source and target are two places, and TARGET_ROOT is not a replica itself."""
+    request = subject.request
+    if subject.source_state is not None:
+        target_replica(subject.source_state, request)
+    else:
+        _refuse_overlap(subject)
+    storage = request.sides.target.storage(request.target_root)
+    refuse_replica_as_root(request.target_root, subject.job, storage)
+    return Result(f"the replica is {subject.replica().root}")
+
+
+def _refuse_overlap(subject: Subject) -> None:
+    """Raise `Refused` if source and replica overlap, as far as it is known without a checkpoint."""
+    sides, replica = subject.request.sides, subject.replica()
+    path, root = uri.local_path(replica.root), uri.local_path(subject.job_root)
+    overlaps = path == root or uri.below(path, root) or uri.below(root, path)
+    if overlaps and sides.source.identity(subject.job_root) == sides.target.identity(replica.root):
+        raise Refused(
+            f"the replica {replica.root} would lie in its own source {subject.job_root}. Give"
+            " another TARGET_ROOT"
+        )
+    with contextlib.suppress(OSError, UsageError):  # the source has checks of its own
+        same_place.refuse_nested(replica, sides.source, subject.job_root)
+
+
+def check_plan(subject: Subject) -> Result:
+    """Check what `sync` would refuse, and keep its plan."""
+    request = replace(subject.request, execution=replace(subject.request.execution, explain=False))
+    report = sync.diff(request)
+    if report.warnings:  # the reasons against a sync are among them
+        sync.check(request)  # raises the first of these
+    subject.plan = plan = report.plan
+    if plan.empty:
+        return Result(f"nothing to do: the replica holds {plan.checkpoint}")
+    copies = f"copies {len(plan.copies)} files, {size(total(plan.copies))}"
+    return Result(f"a sync of {plan.checkpoint} {copies}, and deletes {len(plan.deletes)}")
+
+
+def check_write(subject: Subject) -> Result:
+    """Check every verb that a sync needs at the target, in a directory of this check's own."""
+    place = target_of(subject)
+    probe = _Probe(place.side, _own_directory(subject))
+    with probe.removed():
+        for step, act in probe.steps():
+            try:
+                act()
+            except OSError as error:
+                return _denied(step, place, error)
+        subject.offset = probe.offset
+        same = _same_place(subject, probe)
+        if same is not None:
+            return same
+    return probe.left_over() or Result(f"lists, writes, reads and deletes below {probe.within}")
+
+
+def _denied(step: str, place: Place, error: OSError) -> Result:
+    remedy = _REMEDIES.get(error.errno or 0, "Make the target accept writes, and run again")
+    user = place.side.options_for(uri.filesystem(place.uri)).get("hadoop.user.name")
+    as_user = f" as {user}" if user and not place.uri.startswith("file:") else ""
+    return failure(f"cannot {step}{as_user}: {error}", remedy, exit_code_of(error))
+
+
+def _own_directory(subject: Subject) -> str:
+    """Return a directory for the probe: in the replica if a sync may write there, else beside it.
+
+    Another user may own the replica than TARGET_ROOT.
+    """
+    replica, name = subject.replica(), uuid.uuid4().hex
+    with contextlib.suppress(Refused):  # a damaged marker
+        if read_marker(replica.side, replica.root) is not None and not seal.is_sealed(replica):
+            return replica.uri_of(f"{OWN}/doctor-{name}")
+    return uri.join(subject.request.target_root, f"{PROBE}{name}")
+
+
+class _Probe:
+    """A directory of its own at the target, in which each verb of a sync is tried."""
+
+    def __init__(self, side: Side, directory: str) -> None:
+        self.directory, self.within = directory, uri.parent(directory)
+        self.offset: float | None = None
+        self._side, self._storage = side, side.storage(directory)
+        self._file = uri.join(directory, "file")
+        self._remains = False
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Yield the verbs, each with what it is called in a message."""
+        yield f"list {self.within}", lambda: self._storage.list(self.within)
+        yield f"write below {self.within}", self._write
+        yield f"read what was written below {self.within}", self._read
+        yield f"create a lease below {self.within}", self._create_exclusively
+        yield f"delete what was written below {self.within}", self._delete
+
+    def _write(self) -> None:
+        started = time.time()
+        self._storage.put(self._file, lambda: [_CONTENT])
+        ended, status = time.time(), self._storage.stat(self._file)
+        if status is None:
+            raise OSError(errno.EIO, "the file that was just written is not there", self._file)
+        self.offset = ahead(status.modified, started, ended)
+
+    def _read(self) -> None:
+        with self._storage.open(self._file) as stream:
+            if stream.read() != _CONTENT:
+                raise OSError(
+                    errno.EIO, "the file has not the content that was written", self._file
+                )
+
+    def _create_exclusively(self) -> None:
+        """Fail if two runs could hold a lease, as with a service without conditional puts."""
+        name = uri.join(self.directory, "exclusive")
+        first = self._storage.create_exclusive(name, b"first")
+        if not first or self._storage.create_exclusive(name, b"second"):
+            raise OSError(errno.ENOTSUP, "the storage does not create files exclusively", name)
+        self._storage.delete(name)
+
+    def _delete(self) -> None:
+        if not self._storage.delete(self._file):
+            raise OSError(errno.EIO, "the file was gone before it was deleted", self._file)
+
+    @contextlib.contextmanager
+    def removed(self) -> Iterator[None]:
+        """Remove the directory, and those that it was made in, when the block ends in any way."""
+        missing = self._missing()
+        try:
+            yield
+        finally:
+            try:
+                _remove(self._storage, self.directory)
+                all(self._storage.rmdir(directory) for directory in missing)
+            except OSError:
+                self._remains = True
+
+    def _missing(self) -> list[str]:
+        """Return the directories that the probe makes, the deepest first."""
+        if not self._storage.has_directories:
+            return []
+        directories = uri.upwards(self.directory)
+        return list(takewhile(lambda path: self._storage.stat(path) is None, directories))
+
+    def lease(self) -> contextlib.AbstractContextManager[lease.Lease]:
+        """Hold a lease in the directory, which nothing else looks for."""
+        return lease.acquire(self.directory, self._side)
+
+    def left_over(self) -> Result | None:
+        """Return a warning if the directory could not be removed."""
+        if not self._remains:
+            return None
+        remedy = f"Remove {self.directory}: nothing needs it"
+        return warning(f"{self.directory} could not be removed", remedy)
+
+
+def _remove(storage: Storage, directory: str) -> None:
+    """Remove a directory with all that this check wrote below it."""
+    for child in storage.list(directory):
+        if child.is_directory:
+            _remove(storage, child.uri)
+            storage.rmdir(child.uri)
+        else:
+            storage.delete(child.uri)
+
+
+def _same_place(subject: Subject, probe: _Probe) -> Result | None:
+    """Return a failure if the probe can be read through the source's connection.
+
+    Then the replica would be its own source, or lie in it, under another name.
+    """
+    state, side = subject.source_state, subject.request.sides.source
+    if state is None:
+        return None
+    beside = uri.join(uri.parent(state.source.root), uri.name(probe.directory))
+    replica = Replica(probe.directory, subject.request.sides.target)
+    try:
+        with probe.lease() as held:
+            same_place.refuse_same_place(replica, held.token, side, beside, False)
+            same_place.refuse_same_place(replica, held.token, side, state.source.root, True)
+    except Refused:
+        return failure(
+            f"{subject.request.target_root} can be read at the source, under another name: the"
+            f" replica would be {state.source.root} itself, or lie in it",
+            "Give another TARGET_ROOT",
+            _REFUSED,
+        )
+    return None
+
+
+def check_clock(subject: Subject) -> Result:
+    """Compare the time of the file that was written with this machine's clock."""
+    if subject.offset is None:
+        return skipped("no file was written, so the clock of the target is not known")
+    return compared_clocks(subject.offset)
+
+
+def check_space(subject: Subject) -> Result:
+    """Compare what the target may still hold with what a sync would copy."""
+    place = target_of(subject)
+    directory = _existing(place)
+    storage = place.storage
+    try:
+        spaces = storage.around("stat", directory, lambda: storage.unwrapped.space(directory))
+    except OSError as error:
+        return skipped(f"the space cannot be asked for: {error}")
+    if not spaces:
+        return skipped("no quota, and the storage does not show its free space")
+    needed = _needed(subject)
+    short = [space for space in spaces if needed.exceeds(space)]
+    if short:
+        message = f"{_left(short[0])}, but a sync would write {needed}"
+        return failure(message, f"Free space there, or raise {short[0].limit}", _NO_SPACE)
+    return Result("; ".join(map(_left, spaces)))
+
+
+class _Needed(NamedTuple):
+    """What a sync would write."""
+
+    files: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.files} files, {size(self.bytes)}"
+
+    def exceeds(self, space: Space) -> bool:
+        """Return whether a limit leaves less than this."""
+        too_long = space.bytes is not None and self.bytes > space.bytes
+        return too_long or (space.files is not None and self.files > space.files)
+
+
+def _needed(subject: Subject) -> _Needed:
+    plan = subject.plan
+    if plan is None or plan.empty:
+        return _Needed(0, 0)
+    return _Needed(len(plan.copies) - len(plan.packed), total(plan.copies))
+
+
+def _left(space: Space) -> str:
+    amounts = [
+        *([size(space.bytes)] if space.bytes is not None else []),
+        *([f"{space.files} files"] if space.files is not None else []),
+    ]
+    return f"{space.limit} leaves {' and '.join(amounts)}"
+
+
+def _existing(place: Place) -> str:
+    """Return the deepest directory at or above TARGET_ROOT that is there."""
+    storage = place.storage
+    if not storage.has_directories:
+        return place.uri
+    there = (path for path in uri.upwards(place.uri) if storage.stat(path) is not None)
+    return next(there, f"{uri.filesystem(place.uri)}/")
+
+
+def check_retention(subject: Subject) -> Result:
+    """Check whether files that cpreplicate deletes go on using space."""
+    place = target_of(subject)
+    storage = place.storage
+    try:
+        settings = storage.around("stat", place.uri, lambda: storage.unwrapped.retention(place.uri))
+    except OSError as error:
+        return skipped(f"the settings cannot be asked for: {error}")
+    if settings is None:
+        return skipped("the storage does not show what it keeps")
+    keeping = [setting.text for setting in settings if setting.keeps]
+    if keeping:
+        return warning(
+            f"deleted files go on using space: {'; '.join(keeping)}",
+            "Delete old snapshots, or have old versions expire, or plan space for them",
+        )
+    return Result("; ".join([_FREED, *(setting.text for setting in settings)]))
+
+
+def check_lease(subject: Subject) -> Result:
+    """Check whether another run holds the lease of the replica."""
+    replica, wait = subject.replica(), subject.request.lock_wait
+    refusal = lease.Lease(replica.root, replica.side).refusal()
+    if refusal is None:
+        return Result("no run holds it")
+    message, remedy = in_two(refusal)
+    if wait:
+        return warning(message, f"A sync would wait {wait:g} s for it, as --lock-wait allows")
+    return failure(message, remedy or "Wait for that run to end", _HELD)
