@@ -252,6 +252,11 @@ class HdfsCluster:
         """As the superuser, whose the directory is."""
         self._ask("mkdirs", path)
 
+    def snapshot(self, path: str, name: str) -> None:
+        """Make a directory snapshottable and take a snapshot, as the superuser."""
+        self._web("PUT", path, {"op": "ALLOWSNAPSHOT"})
+        self._web("PUT", path, {"op": "CREATESNAPSHOT", "snapshotname": name})
+
     def put(self, path: str, data: bytes, *, user: str | None = None) -> None:
         """Writes a file over what was there, and its directories with it, as `user` or the
         superuser.

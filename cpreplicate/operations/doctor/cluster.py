@@ -9,7 +9,7 @@ from cpreplicate import __version__
 from cpreplicate.core import uri
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
+from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
 from cpreplicate.operations.doctor.subject import Subject, Visit
 from cpreplicate.runners.choose import Choice, choice
 from cpreplicate.storage import Sides, java
@@ -119,7 +119,7 @@ class _Visitor:
         try:
             status = self._sides.source.storage(self._source).stat(self._source)
         except (OSError, CpreplicateError) as error:
-            return str(error)
+            return text_of(error)
         return f"{self._source} is not there" if status is None else None
 
     def _target_problem(self) -> str | None:
@@ -129,5 +129,5 @@ class _Visitor:
                 "stat", self._target_root, lambda: storage.unwrapped.reach(self._target_root)
             )
         except (OSError, CpreplicateError) as error:
-            return f"{uri.filesystem(self._target_root)}: {error}"
+            return f"{uri.filesystem(self._target_root)}: {text_of(error)}"
         return None

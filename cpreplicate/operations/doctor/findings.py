@@ -10,6 +10,7 @@ from cpreplicate.errors import exit_code_of
 
 Status = Literal["ok", "warning", "failed", "skipped"]
 _NO_NEWS = ("Nothing was done.", "Nothing was copied.", "Nothing was copied")
+_RIGHTS = "Grant the user of this run the right to do this, or run with other credentials"
 _UNSAID = "See docs/doctor.md"
 
 _BLOCKING = ("failed", "skipped")
@@ -104,8 +105,16 @@ def _result(check: Check[T], subject: T) -> Result:
     try:
         return check.run(subject)
     except Exception as error:  # noqa: BLE001  # the other checks go on
-        message, remedy = in_two(str(error) or type(error).__name__)
-        return failure(message, remedy or check.remedy, exit_code_of(error))
+        message, remedy = in_two(text_of(error))
+        general = _RIGHTS if isinstance(error, PermissionError) else check.remedy
+        return failure(message, remedy or general, exit_code_of(error))
+
+
+def text_of(error: Exception) -> str:
+    """Return the message of an error, without the number of an `OSError`."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
 
 
 def in_two(text: str) -> tuple[str, str | None]:

@@ -17,7 +17,14 @@ from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import Refused, UsageError, exit_code_of
 from cpreplicate.operations import sync
-from cpreplicate.operations.doctor.findings import Result, failure, in_two, skipped, warning
+from cpreplicate.operations.doctor.findings import (
+    Result,
+    failure,
+    in_two,
+    skipped,
+    text_of,
+    warning,
+)
 from cpreplicate.operations.doctor.source import ahead, compared_clocks
 from cpreplicate.operations.doctor.subject import Place, Subject, target_of
 from cpreplicate.operations.sync_plan import target_replica
@@ -105,7 +112,9 @@ def _denied(step: str, place: Place, error: OSError) -> Result:
     remedy = _REMEDIES.get(error.errno or 0, "Make the target accept writes, and run again")
     user = place.side.options_for(uri.filesystem(place.uri)).get("hadoop.user.name")
     as_user = f" as {user}" if user and not place.uri.startswith("file:") else ""
-    return failure(f"cannot {step}{as_user}: {error}", remedy, exit_code_of(error))
+    return failure(
+        f"cannot {step}{as_user}: {error.strerror or error}", remedy, exit_code_of(error)
+    )
 
 
 def _own_directory(subject: Subject) -> str:
@@ -246,7 +255,7 @@ def check_space(subject: Subject) -> Result:
     try:
         spaces = storage.around("stat", directory, lambda: storage.unwrapped.space(directory))
     except OSError as error:
-        return skipped(f"the space cannot be asked for: {error}")
+        return skipped(f"the space cannot be asked for: {text_of(error)}")
     if not spaces:
         return skipped("no quota, and the storage does not show its free space")
     needed = _needed(subject)
@@ -303,7 +312,7 @@ def check_retention(subject: Subject) -> Result:
     try:
         settings = storage.around("stat", place.uri, lambda: storage.unwrapped.retention(place.uri))
     except OSError as error:
-        return skipped(f"the settings cannot be asked for: {error}")
+        return skipped(f"the settings cannot be asked for: {text_of(error)}")
     if settings is None:
         return skipped("the storage does not show what it keeps")
     keeping = [setting.text for setting in settings if setting.keeps]

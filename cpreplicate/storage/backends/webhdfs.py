@@ -15,7 +15,12 @@ from urllib.parse import quote
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, path_of
+from cpreplicate.storage.backends.hdfs_common import (
+    HdfsClientStorage,
+    Usage,
+    path_of,
+    replication_of,
+)
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.base import (
     CHUNK,
@@ -50,6 +55,7 @@ class WebHdfsStorage(HdfsClientStorage):
 
     def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
         self._client = _Client(filesystem, options)
+        self.replication = replication_of(write, options)
         settings = {"replication": write.replication, "blocksize": write.block_size}
         self._write = {name: value for name, value in settings.items() if value is not None}
 
@@ -113,6 +119,11 @@ class WebHdfsStorage(HdfsClientStorage):
 
     def delete_path(self, uri: str) -> bool:
         return bool(self._client.query("DELETE", "DELETE", uri, recursive="false")["boolean"])
+
+    def usage(self, uri: str) -> Usage:
+        usage = self._client.query("GET", "GETQUOTAUSAGE", uri)["QuotaUsage"]
+        names = ("quota", "fileAndDirectoryCount", "spaceQuota", "spaceConsumed")
+        return Usage(*(int(usage[name]) for name in names))
 
 
 class _Reader(io.RawIOBase):
