@@ -32,7 +32,7 @@ from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import lease, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side, Storage
+from cpreplicate.storage import FileStatus, Side, Storage
 from cpreplicate.storage.base import Space
 
 PROBE = ".cpreplicate-doctor-"
@@ -59,8 +59,11 @@ def check_places(subject: Subject) -> Result:
         target_replica(subject.source_state, request)
     else:
         _refuse_overlap(subject)
-    storage = request.sides.target.storage(request.target_root)
-    refuse_replica_as_root(request.target_root, subject.job, storage)
+    place = target_of(subject)
+    refuse_replica_as_root(place.uri, subject.job, place.storage)
+    existing = _existing(place)
+    if existing is not None and not existing.is_directory:
+        return failure(f"{existing.uri} is a file", _REMEDIES[errno.ENOTDIR], _REFUSED)
     return Result(f"the replica is {subject.replica().root}")
 
 
@@ -250,8 +253,8 @@ def check_clock(subject: Subject) -> Result:
 def check_space(subject: Subject) -> Result:
     """Compare what the target may still hold with what a sync would copy."""
     place = target_of(subject)
-    directory = _existing(place)
-    storage = place.storage
+    storage, existing = place.storage, _existing(place)
+    directory = existing.uri if existing is not None else f"{uri.filesystem(place.uri)}/"
     try:
         spaces = storage.around("stat", directory, lambda: storage.unwrapped.space(directory))
     except OSError as error:
@@ -296,13 +299,10 @@ def _left(space: Space) -> str:
     return f"{space.limit} leaves {' and '.join(amounts)}"
 
 
-def _existing(place: Place) -> str:
-    """Return the deepest directory at or above TARGET_ROOT that is there."""
-    storage = place.storage
-    if not storage.has_directories:
-        return place.uri
-    there = (path for path in uri.upwards(place.uri) if storage.stat(path) is not None)
-    return next(there, f"{uri.filesystem(place.uri)}/")
+def _existing(place: Place) -> FileStatus | None:
+    """Return what lies at TARGET_ROOT, else at the deepest place above it where something does."""
+    statuses = map(place.storage.stat, uri.upwards(place.uri))
+    return next(filter(None, statuses), None)
 
 
 def check_retention(subject: Subject) -> Result:

@@ -112,7 +112,9 @@ class Usage(NamedTuple):
         """Yield what the quotas of a directory leave, if it has any."""
         if 0 <= self.space_quota < _UNLIMITED:
             left = max(0, self.space_quota - self.consumed) // replication
-            yield Space(f"the space quota of {directory}", left, None)
+            yield Space(
+                f"the space quota of {directory}, at replication {replication},", left, None
+            )
         if 0 <= self.name_quota < _UNLIMITED:
             left = max(0, self.name_quota - self.names)
             yield Space(f"the quota of names of {directory}", None, left)

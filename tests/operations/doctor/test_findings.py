@@ -42,7 +42,7 @@ def test_checks_that_need_a_failed_one_are_skipped_with_the_reason_and_the_other
 
 
 def test_a_warning_blocks_nothing_and_does_not_change_the_exit_code():
-    checks = (
+    checks: tuple[Check[None], ...] = (
         Check("a", lambda _subject: warning("slow", "Wait")),
         Check("b", ok, ("a",)),
         Check("c", lambda _subject: skipped("not needed")),
