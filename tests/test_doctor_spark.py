@@ -47,12 +47,13 @@ def test_executors_of_a_cluster_report_their_versions_and_reach_both_sides(docto
     found = doctor("--master", cluster.master, environment=environment)
     assert found.code == 0
     assert found.names("failed") == found.names("skipped") == []
+    assert found.status("executors") == "ok"
     version = ".".join(map(str, sys.version_info[:3]))
     assert f"Python {version}, cpreplicate" in found.text("spark")
 
 
 def test_executors_without_the_packages_of_the_driver(doctor, cluster, tmp_path):
-    """Their Python is the one from which the driver's environment was made, without its packages."""
+    """Their Python is that of the driver, without the packages of its environment."""
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -S "$@"\n')
     bare.chmod(0o755)
@@ -66,18 +67,19 @@ def test_executors_without_the_packages_of_the_driver(doctor, cluster, tmp_path)
     assert found.status("target write") == "ok"
 
 
-def test_executors_without_a_python(doctor, cluster):
-    environment = {**cluster.environment, **QUICKLY}
-    conf = "spark.pyspark.python=/nonexistent/python3"
-    found = doctor("--master", cluster.master, "--conf", conf, environment=environment)
-    assert found.names("failed") == ["spark"]
-
-
 def test_a_master_that_does_not_answer(doctor):
-    found = doctor("--master", "spark://127.0.0.1:1", "--conf", "spark.log.level=OFF")
+    found = doctor("--master", "spark://127.0.0.1:1")
     assert found.code == 1
     assert found.names("failed") == ["spark"]
-    assert "Spark" in found.text("spark")
+    assert "no Spark master answers at 127.0.0.1:1" in found.text("spark")
+
+
+def test_a_master_that_no_spark_understands(doctor):
+    found = doctor("--master", "nonsense")
+    assert found.code == 1
+    assert found.names("failed") == ["spark"]
+    assert "Master must" in found.text("spark")
+    assert "docs/clusters.md" in found.text("spark")
 
 
 def test_executors_that_do_not_reach_the_target(doctor, cluster, s3):

@@ -47,4 +47,5 @@ def doctor(output: Any, **values: Any) -> int:
         storage.directories(values["source_conf"]), storage.directories(values["target_conf"])
     )
     diagnosis = operation.diagnose(sync_request(values), configured)
-    return read_code(show_diagnosis(diagnosis, output)) or diagnosis.exit_code
+    code = read_code(show_diagnosis(diagnosis, output))
+    return diagnosis.exit_code or code

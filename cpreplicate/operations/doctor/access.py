@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-from collections.abc import Iterator
 
 from cpreplicate import __version__
 from cpreplicate.core import uri
-from cpreplicate.errors import NotThere
 from cpreplicate.operations.doctor.findings import Result, failure, warning
+from cpreplicate.operations.doctor.sockets import resolves, unanswered
 from cpreplicate.operations.doctor.subject import Place
 from cpreplicate.storage import java
 from cpreplicate.storage.clients import CLIENTS, installed
 from cpreplicate.storage.sides import HDFS_SCHEMES
 
-_UNREACHABLE = 7
+_UNEXPECTED = 1
 _USAGE = 2
-_CONNECT_SECONDS = 3.0
+_UNREACHABLE = 7
+_NOT_THERE = 10
 _HADOOP = "--hdfs-client hadoop"
 
 
@@ -56,7 +54,7 @@ def check_configuration(place: Place) -> Result:
     if unusable is not None:
         return unusable
     addresses = place.side.namenodes(place.uri)
-    unknown = [address for address in addresses if not _resolves(address)]
+    unknown = [address for address in addresses if not resolves(address)]
     described = f"{_where(place, addresses)}{_origin(place)}"
     if not unknown:
         return Result(described)
@@ -90,25 +88,16 @@ def _origin(place: Place) -> str:
     return f", by {', '.join(place.configured)}" if place.configured else ""
 
 
-def _resolves(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.getaddrinfo(host, port)
-    except OSError:
-        return False
-    return True
-
-
 def check_reach(place: Place) -> Result:
     """Check that the service of a side answers, and that a bucket exists."""
     storage, addresses = place.storage, place.side.namenodes(place.uri)
     try:
         storage.around("stat", place.uri, lambda: storage.unwrapped.reach(place.uri))
-    except FileNotFoundError as error:
-        raise NotThere(
-            f"{uri.filesystem(place.uri)} does not exist. Create the bucket, or correct its name"
-        ) from error
-    down = list(_down(addresses)) if len(addresses) > 1 else []
+    except FileNotFoundError:
+        code = _NOT_THERE if place.name == "source" else _UNEXPECTED
+        remedy = "Create the bucket, or correct its name"
+        return failure(f"{uri.filesystem(place.uri)} does not exist", remedy, code)
+    down = unanswered(addresses) if len(addresses) > 1 else []
     if down:
         return warning(
             f"a NameNode answers, but not {', '.join(down)}",
@@ -116,15 +105,3 @@ def check_reach(place: Place) -> Result:
             " NameNode would be reached",
         )
     return Result(f"{uri.filesystem(place.uri)} answers")
-
-
-def _down(addresses: tuple[str, ...]) -> Iterator[str]:
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        try:
-            with contextlib.closing(
-                socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
-            ):
-                pass
-        except OSError:
-            yield address

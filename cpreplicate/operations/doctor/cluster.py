@@ -10,11 +10,13 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
+from cpreplicate.operations.doctor.sockets import unanswered
 from cpreplicate.operations.doctor.subject import Subject, Visit
 from cpreplicate.runners.choose import Choice, choice
 from cpreplicate.storage import Sides, java
 
 _TASKS = 32  # on executors, unless --parallelism gives another number
+_STANDALONE = "spark://"
 _NO_START = 1
 _COPIES_FAILED = 3
 
@@ -68,6 +70,13 @@ def check_spark(subject: Subject) -> Result:
     request = subject.request
     if request.execution.runner != "spark":
         return skipped("give --runner spark to start a session and ask its executors")
+    masters = _standalone_masters(request.execution.spark_master() or "")
+    if masters and unanswered(masters) == masters:
+        return failure(
+            f"no Spark master answers at {', '.join(masters)}",
+            "Start it, correct --master, or open the port for this machine",
+            _NO_START,
+        )
     from cpreplicate.runners.spark.runner import SparkRunner
 
     places = (request.source, request.target_root)
@@ -76,6 +85,11 @@ def check_spark(subject: Subject) -> Result:
         visit = _Visitor(runner.limited(request.sides), *places)
         subject.visits = runner.map(visit, tasks, places)
     return Result(_versions(subject.visits))
+
+
+def _standalone_masters(master: str) -> list[str]:
+    """Return the addresses in the URL of a standalone master, which Spark tries for a minute."""
+    return master.removeprefix(_STANDALONE).split(",") if master.startswith(_STANDALONE) else []
 
 
 def _versions(visits: list[Visit]) -> str:
