@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cpreplicate.operations.doctor import Configured, diagnose
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local import LocalStorage
@@ -272,6 +274,18 @@ def test_the_directory_of_the_check_is_removed_whichever_step_fails(source, targ
     assert {path: facts[:2] for path, facts in tree(target).items()} == {
         path: facts[:2] for path, facts in before.items()
     }
+
+
+def test_the_directory_of_the_check_is_removed_after_an_interrupt(source, target):
+    def interrupt(verb, uri):
+        if verb == "open" and ".cpreplicate-doctor" in uri:
+            raise KeyboardInterrupt
+        return
+
+    request = SyncRequest(f"file:{source}", f"file:{target}")
+    with serving("file", Faulty(LocalStorage(), interrupt)), pytest.raises(KeyboardInterrupt):
+        diagnose(request, Configured())
+    assert not target.exists()
 
 
 class _NotExclusive(LocalStorage):

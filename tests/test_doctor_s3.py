@@ -14,6 +14,8 @@ from tests.support.doctor import Examined, examined
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.s3 import S3Server, side_options
 
+pytestmark = pytest.mark.s3
+
 FILES = {"shared/a": 1000}
 
 

@@ -16,7 +16,6 @@ from cpreplicate.operations.sync_plan import SyncRequest
 __all__ = ["Configured", "Diagnosis", "Finding", "diagnose"]
 
 _NETWORK = "Check the address, the network and the service, then run again"
-_SPARK = "Correct --master and --conf, see docs/clusters.md"
 _OTHER_PLACE = "Give another TARGET_ROOT"
 
 
@@ -46,7 +45,7 @@ _CHECKS: tuple[Check[Subject], ...] = (
     Check("target deletes", target.check_retention, ("target reach",)),
     Check("runner", cluster.check_runner, ("plan",)),
     Check("java", cluster.check_java),
-    Check("spark", cluster.check_spark, ("java",), _SPARK),
+    Check("spark", cluster.check_spark, ("java",)),
     Check("executors", cluster.check_executors, ("spark",)),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import socket
+from dataclasses import replace
 
 from cpreplicate import __version__
 from cpreplicate.core import uri
@@ -12,11 +13,13 @@ from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
 from cpreplicate.operations.doctor.sockets import unanswered
 from cpreplicate.operations.doctor.subject import Subject, Visit
+from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners.choose import Choice, choice
 from cpreplicate.storage import Sides, java
 
 _TASKS = 32  # on executors, unless --parallelism gives another number
 _STANDALONE = "spark://"
+_REMEDY = "Correct --master and --conf, or what executors run, see docs/clusters.md"
 _NO_START = 1
 _COPIES_FAILED = 3
 
@@ -77,14 +80,22 @@ def check_spark(subject: Subject) -> Result:
             "Start it, correct --master, or open the port for this machine",
             _NO_START,
         )
+    try:
+        subject.visits = _visits(request)
+    except CpreplicateError as error:  # its message has no remedy, but what Spark printed
+        return failure(str(error).rstrip("."), _REMEDY, error.exit_code)
+    return Result(_versions(subject.visits))
+
+
+def _visits(request: SyncRequest) -> list[Visit]:
+    """Start a session, and return what its tasks report."""
     from cpreplicate.runners.spark.runner import SparkRunner
 
     places = (request.source, request.target_root)
-    tasks = range(request.execution.parallelism or _TASKS)
-    with SparkRunner(request.sides, request.execution) as runner:
-        visit = _Visitor(runner.limited(request.sides), *places)
-        subject.visits = runner.map(visit, tasks, places)
-    return Result(_versions(subject.visits))
+    execution = replace(request.execution, show=None)  # there is no progress to show
+    with SparkRunner(request.sides, execution) as runner:
+        visitor = _Visitor(runner.limited(request.sides), *places)
+        return runner.map(visitor, range(execution.parallelism or _TASKS), places)
 
 
 def _standalone_masters(master: str) -> list[str]:
