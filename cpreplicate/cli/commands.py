@@ -5,12 +5,13 @@ A command imports its operation when it runs, so that `--help` stays quick.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import groups, options, recording, storage_options
+from cpreplicate.cli import groups, options, recording, services, storage_options
 from cpreplicate.cli.requests import (
     ContentOptions,
     start_narration,
@@ -142,11 +143,15 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     short_help="Replicate each checkpoint as it completes.",
     examples=(
         "cpreplicate watch hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
-        "cpreplicate watch --interval 1m --async-deletes SOURCE TARGET_ROOT",
+        "cpreplicate watch --flink http://jobmanager:8081 --job-name orders hdfs://dcB/replicas",
+        "cpreplicate watch --jobs-under hdfs://dcA/flink/checkpoints hdfs://dcB/flink/replicas",
     ),
     exit_codes={**options.REPLICATE_CODES, **options.STOPPED_CODES},
 )
-@options.plan_options
+@click.argument(
+    "places", nargs=-1, required=True, metavar="[SOURCE] TARGET_ROOT", callback=options.locations
+)
+@options.replicate_options
 @options.runner_options
 @options.delete_options
 @storage_options.writing
@@ -163,7 +168,10 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     is_flag=True,
     help="Wait for the directory of the job if it does not exist yet, instead of exiting with 10.",
 )
+@services.follow_options
+@services.service_options
 def watch(
+    places: tuple[str, ...],
     interval: float,
     wait_for_source: bool,
     actions: bool,
@@ -174,13 +182,36 @@ def watch(
 
     SOURCE is the directory of a job. If it has no completed checkpoint yet, the command waits.
     TARGET_ROOT is a directory that only cpreplicate writes, such as hdfs://dcB/flink/replicas.
+
+    With --flink or --jobs-under instead of SOURCE, many jobs are followed, and none of their
+    failures ends the command. The same holds for one SOURCE with --metrics or --heartbeat.
     """
     from cpreplicate.operations import watch as operation
     from cpreplicate.output import narrate_failure, show_report, write_warning
 
+    follow = services.FollowOptions.from_mapping(values)
+    follow.refuse_mistakes()
     notify = start_narration(values)
+    request = sync_request({**values, **_source_and_target(places, follow)})
+    is_observed = services.ServiceOptions.from_mapping(values).is_observed
+    if follow.asks_flink or follow.jobs_under is not None or is_observed:
+        discovery = (
+            follow.discovery(request, notify)
+            if follow.asks_flink or follow.jobs_under is not None
+            else services.OneJob(request, wait_for_source)
+        )
+        services.run_service(
+            discovery,
+            values,
+            request.execution,
+            request.sides,
+            interval,
+            output,
+            follow.retire_after,
+        )
+        return
     operation.watch(
-        sync_request(values),
+        request,
         interval,
         notify,
         lambda report: change_code(show_report(report, output, actions)),
@@ -188,6 +219,22 @@ def watch(
         # a failure does not end the command: without narration it would pass unnoticed
         warn=write_warning if values["quiet"] else narrate_failure,
     )
+
+
+def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) -> dict[str, str]:
+    """Return the arguments of `watch`, which has no SOURCE if it finds jobs by itself.
+
+    The source is then the root of the jobs, or that of the target.
+    """
+    finds_jobs = follow.asks_flink or follow.jobs_under is not None
+    if len(places) != (1 if finds_jobs else 2):
+        expected = "TARGET_ROOT only" if finds_jobs else "SOURCE and TARGET_ROOT"
+        raise click.UsageError(f"expected {expected}, not {len(places)} places")
+    if not finds_jobs:
+        return {"source": places[0], "target_root": places[1]}
+    root = follow.jobs_under
+    source = uri.absolute(root, str(Path.cwd())) if root is not None else places[0]
+    return {"source": source, "target_root": places[0]}
 
 
 @cli.command(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cpreplicate.cli import config, groups, options, recording, storage_options
+from cpreplicate.cli import config, groups, options, recording, services, signals, storage_options
 from cpreplicate.cli.commands import cli, sync
+from cpreplicate.cli.config import storages_of
 from cpreplicate.cli.requests import (
     OptionValues,
     SyncOptions,
@@ -22,9 +23,11 @@ from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
+from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.operations.fleet import Member
+    from cpreplicate.operations.service import Service
     from cpreplicate.storage import Sides
 
 _OWN = {  # the keys of each table beside the options of `sync`
@@ -75,6 +78,13 @@ class _JobOptions(OptionValues):
 )
 @click.argument("configuration", metavar="CONFIG")
 @options.dry_run
+@groups.basic(
+    "--every",
+    metavar="TIME",
+    callback=storage_options.parsed(storage_options.seconds),
+    help="Run for ever, and try each job so often, such as 30s. SIGHUP: read CONFIG again.",
+)
+@services.service_options
 @groups.basic("--allow-older", is_flag=True, help="Set --allow-older of sync for every job.")
 @options.runner_options
 @storage_options.source_conf
@@ -86,6 +96,7 @@ class _JobOptions(OptionValues):
 def fleet(
     configuration: str,
     dry_run: bool,
+    every: float | None,
     allow_older: bool,
     lock_wait: float,
     metrics_file: str | None,
@@ -101,20 +112,79 @@ def fleet(
     from cpreplicate.operations.fleet import replicate_fleet
     from cpreplicate.output import show_fleet
 
+    # what the command line gives for all jobs: a default, and a value that wins
+    defaults = {"lock_wait": lock_wait}
+    forced = {"allow_older": True} if allow_older else {}
+    if every is not None:
+        if dry_run or metrics_file is not None:
+            raise click.UsageError("--every does not go with --dry-run or --metrics-file")
+        return _serve(configuration, every, defaults, forced, output, values)
+    if services.ServiceOptions.from_mapping(values).is_observed:
+        raise click.UsageError("--metrics and --heartbeat need --every TIME")
     with recording.fleet_metrics(None if dry_run else metrics_file, configuration) as record:
         file = TomlFile(configuration)
         _refuse_mistakes(file)
         add_storages(file)
         notify = start_narration(values)
         sides = storage_of(values).sides()
-        # what the command line gives for all jobs: a default, and a value that wins
-        defaults = {"lock_wait": lock_wait}
-        forced = {"allow_older": True} if allow_older else {}
-        members = list(_members(file, sides, defaults, forced))
+        members = list(_configured(file, sides, defaults, forced).members(sides))
         report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
         record(report)
     unwritten = show_fleet(report, output)
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
+
+
+def _serve(
+    configuration: str,
+    every: float,
+    defaults: Mapping[str, Any],
+    forced: Mapping[str, Any],
+    output: Any,
+    values: Mapping[str, Any],
+) -> int:
+    """Replicate the jobs again and again, until the process is stopped."""
+    from cpreplicate.operations.discovery import FleetJobs
+
+    first = TomlFile(configuration)
+    _refuse_mistakes(first)
+    add_storages(first)
+    notify = start_narration(values)
+    sides = storage_of(values).sides()
+
+    def read() -> Callable[[], list[Member]]:
+        file = TomlFile(configuration)
+        _refuse_mistakes(file)
+        if storages_of(file) != storages_of(first):
+            raise file.error("the [storage] tables are read at the start only: restart the service")
+        configured = _configured(file, sides, defaults, forced)
+        return lambda: list(configured.members(sides))
+
+    def read_again() -> Callable[[], list[Member]]:
+        try:
+            return read()
+        except click.ClickException as error:
+            raise UsageError(error.format_message()) from error
+
+    read()  # a mistake ends the command now
+    jobs = FleetJobs(read_again, notify)
+
+    def reload_on_hangup(service: Service) -> None:
+        def reload() -> None:
+            jobs.reload()
+            service.discover_soon()
+
+        signals.call_on_hangup(reload)
+
+    services.run_service(
+        jobs,
+        values,
+        execution_of(values),
+        sides,
+        every,
+        output,
+        notify_service=reload_on_hangup,
+    )
+    return 0
 
 
 def members_of(file: TomlFile, sides: Sides) -> list[Member]:
@@ -123,7 +193,7 @@ def members_of(file: TomlFile, sides: Sides) -> list[Member]:
     Raises `click.UsageError` with the line of a mistake, and `NotThere` for a root without jobs.
     """
     _refuse_mistakes(file)
-    return list(_members(file, sides, {}, {}))
+    return list(_configured(file, sides, {}, {}).members(sides))
 
 
 def _refuse_mistakes(file: TomlFile) -> None:
@@ -139,27 +209,47 @@ def _refuse_mistakes(file: TomlFile) -> None:
         raise file.error("no jobs are named; write [[job]] or [[root]] tables")
 
 
-def _members(
-    file: TomlFile, sides: Sides, defaults: Mapping[str, Any], forced: Mapping[str, Any]
-) -> Iterator[Member]:
-    """Yield the jobs that are named, then those below the roots that are not named."""
-    from cpreplicate.operations.fleet import jobs_under
+class _Configured(NamedTuple):
+    """The jobs that a configuration names, and its roots: a template, and ids to be left out."""
 
+    named: tuple[Member, ...]
+    roots: tuple[tuple[Member, Sequence[str]], ...]
+
+    def members(self, sides: Sides) -> Iterator[Member]:
+        """Yield the jobs that are named, then those below the roots that are not named.
+
+        Costs a listing for each root. Raises `NotThere` for a root without jobs.
+        """
+        from cpreplicate.operations.fleet import jobs_under
+
+        yield from self.named
+        sources = {member.request.source for member in self.named}
+        for template, excluded in self.roots:
+            for source in jobs_under(template.request.source, sides.source):
+                name = uri.name(source)
+                if source not in sources and name not in excluded:
+                    request = replace(template.request, source=source)
+                    yield replace(template, name=name, request=request)
+
+
+def _configured(
+    file: TomlFile, sides: Sides, defaults: Mapping[str, Any], forced: Mapping[str, Any]
+) -> _Configured:
+    """Return what a file configures. Raises `click.UsageError` with the line of a mistake."""
     in_file = _table(file, "defaults", file.tables.get("defaults", {}), "defaults")
     all_defaults = {**defaults, **in_file}
     jobs = [{**table, **forced} for table in _tables(file, "job", all_defaults)]
     roots = [{**table, **forced} for table in _tables(file, "root", all_defaults)]
-    named = [_member(table, sides, is_discovered=False) for table in jobs]
-    templates = [_member(table, sides, is_discovered=True) for table in roots]
-    yield from named
-    sources = {member.request.source for member in named}
-    for table, template in zip(roots, templates, strict=True):
-        excluded = _JobOptions.from_mapping(table).exclude
-        for source in jobs_under(template.request.source, sides.source):
-            name = uri.name(source)
-            if source not in sources and name not in excluded:
-                request = replace(template.request, source=source)
-                yield replace(template, name=name, request=request)
+    return _Configured(
+        tuple(_member(table, sides, is_discovered=False) for table in jobs),
+        tuple(
+            (
+                _member(table, sides, is_discovered=True),
+                _JobOptions.from_mapping(table).exclude,
+            )
+            for table in roots
+        ),
+    )
 
 
 def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -82,6 +82,7 @@ path = partial(option, group="Paths")
 storage = partial(option, group="Storage")
 spark = partial(option, group="Spark")
 limit = partial(option, group="Limits")
+service = partial(option, group="Service")
 output = partial(option, group="Output")
 
 

@@ -63,9 +63,10 @@ def optional_location(
     return None if value is None else uri.absolute(value, str(Path.cwd()))
 
 
-def _locations(
+def locations(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
+    """Convert several arguments or values to URIs."""
     return tuple(uri.absolute(value, str(Path.cwd())) for value in values)
 
 
@@ -197,9 +198,11 @@ output_options = groups.all_of(
     progress_options,
 )
 
-what_to_plan = groups.all_of(
+source_and_target = groups.all_of(
     click.argument("source", callback=location),
     click.argument("target_root", callback=location),
+)
+how_to_plan = groups.all_of(
     groups.basic(
         "--keep",
         type=click.IntRange(1),
@@ -232,7 +235,7 @@ what_to_plan = groups.all_of(
         "--source-root",
         multiple=True,
         metavar="URI",
-        callback=_locations,
+        callback=locations,
         help="Read only below these roots, the job's own directory and the directories of --remap."
         " Default: the filesystem of SOURCE. Repeatable.",
     ),
@@ -256,7 +259,9 @@ what_to_plan = groups.all_of(
     storage_options.source_conf,
     storage_options.target_conf,
 )
-plan_options = groups.all_of(what_to_plan, storage_options.access, actions, output_options)
+what_to_plan = groups.all_of(source_and_target, how_to_plan)
+replicate_options = groups.all_of(how_to_plan, storage_options.access, actions, output_options)
+plan_options = groups.all_of(source_and_target, replicate_options)
 
 runner_options = groups.all_of(
     groups.spark(

@@ -6,10 +6,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
+TERMINATED = _SIGNALLED + signal.SIGTERM
+"""The exit code after SIGTERM."""
 _PAUSES = (0.1, 1.0)  # seconds after a signal at which a wait of the main thread is interrupted
 
 
@@ -27,6 +30,11 @@ def stop_on_signals() -> None:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _raise_stopped)
     _wake_up_the_main_thread()
+
+
+def call_on_hangup(function: Callable[[], None]) -> None:
+    """Call a function on SIGHUP, instead of ending the process. It must return at once."""
+    signal.signal(signal.SIGHUP, lambda _number, _frame: function())
 
 
 def _raise_stopped(number: int, _frame: FrameType | None) -> NoReturn:

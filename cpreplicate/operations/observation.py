@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cpreplicate.core import uri
@@ -52,6 +52,16 @@ class Observation:
     seconds: Counter[str] = field(default_factory=Counter)
     """By phase, such as `copy`."""
     failures: Counter[int] = field(default_factory=Counter)
+
+    def copy(self) -> Observation:
+        """Return a copy that does not change any more."""
+        return replace(
+            self,
+            files=Counter(self.files),
+            bytes=Counter(self.bytes),
+            seconds=Counter(self.seconds),
+            failures=Counter(self.failures),
+        )
 
     def lag(self, now: float) -> float:
         """Return the lag in seconds, see `lag_seconds`."""

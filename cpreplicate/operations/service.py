@@ -6,7 +6,6 @@ checkpoint is found, and replicated by `sync` if that was not done before.
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from cpreplicate.errors import (
 from cpreplicate.operations.fleet import Member, is_standby
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.schedule import Ending, Schedule, Wanted
+from cpreplicate.operations.subject import begin_job
 from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.watch import Backlog, Sparing
 from cpreplicate.protocol.source import find
@@ -131,7 +131,7 @@ class Service:
         """Return copies of what is known of each job, by name."""
         with self._lock:
             return sorted(
-                (copy.deepcopy(self._observations[key]) for key in self._observed()),
+                (self._observations[key].copy() for key in self._observed()),
                 key=lambda observation: (observation.name, observation.replica),
             )
 
@@ -156,17 +156,23 @@ class Service:
         self._is_stopping = True
         self._wake.set()
 
-    def run(self, leave_behind: Callable[[], None]) -> None:
+    def run(
+        self,
+        leave_behind: Callable[[], None],
+        each_turn: Callable[[], None] = lambda: None,
+    ) -> None:
         """Follow the jobs until `stop`, or until an exception is raised in this thread.
 
         Then syncs under way have half of the grace to end, and are cancelled after it: their
         replicas are as before. An interrupt by the user cancels them at once. What has not ended
-        when the grace is over is left to `leave_behind`, which ends the process.
+        when the grace is over is left to `leave_behind`, which ends the process. `each_turn` is
+        called at least once a second.
         """
         with ThreadPoolExecutor(1000, "job") as pool:
             try:
                 while not self._is_stopping:
                     self._turn(pool)
+                    each_turn()
                 self._end(self._settings.grace * _CANCEL_SHARE, leave_behind)
             except KeyboardInterrupt:
                 self._end(0.0, leave_behind)
@@ -278,6 +284,7 @@ class Service:
         with self._lock:
             job = self._jobs.get(key)
         ending: Ending = "done"
+        begin_job(job.member.name if job is not None else None)
         try:
             if job is not None and not self._is_stopping:
                 with cancellable(self._raise_if_cancelled):

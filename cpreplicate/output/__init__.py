@@ -49,6 +49,7 @@ __all__ = [
     "show_promotion",
     "show_references",
     "show_relocation",
+    "show_replicated",
     "show_report",
     "show_status",
     "show_sweep",
@@ -89,6 +90,14 @@ def show_report(report: Report, form: Form, actions: bool) -> OSError | None:
     if form == "ndjson":
         return _print(json.rows_json(report.plan.actions, form))
     return _print(json.report_json(report, actions))
+
+
+def show_replicated(job: str, report: Report, form: Form) -> OSError | None:
+    """Print that a service replicated a checkpoint: a line of narration, or a JSON object."""
+    if form == "text":
+        narrate(f"{job}: {text.replicated(report)}")
+        return None
+    return _print(json.replicated_json(job, report))
 
 
 def show_verifications(verifications: Sequence[Verification], form: Form) -> OSError | None:

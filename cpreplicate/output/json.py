@@ -56,6 +56,11 @@ def report_json(report: Report, actions: bool) -> str:
     return document(report_object(report, actions), report.seconds)
 
 
+def replicated_json(job: str, report: Report) -> str:
+    """Return the object that a service prints for a checkpoint that it replicated."""
+    return document({"job": job, **report_object(report, actions=False)}, report.seconds)
+
+
 def report_object(report: Report, actions: bool) -> dict[str, Any]:
     """Return the object that `report_json` prints."""
     plan = report.plan

@@ -95,6 +95,14 @@ def report(result: Report, every_action: bool) -> str:
     return "\n\n".join(parts)
 
 
+def replicated(result: Report) -> str:
+    """Return one line of what a service replicated."""
+    plan = result.plan
+    copied = f"{len(plan.copies)} files, {total(plan.copies)} bytes copied"
+    others = f"{len(plan.keeps)} kept, {len(plan.deletes)} deleted"
+    return f"{plan.checkpoint} replicated: {copied}, {others}, {result.seconds:.1f} s"
+
+
 def verification(result: Verification) -> str:
     """Return whether a replica can be restored, and what is wrong if not."""
     if result.content:

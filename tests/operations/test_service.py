@@ -30,10 +30,11 @@ class Jobs:
 
     def __init__(self, *found):
         self.found = list(found)
+        self.error = None
 
     def jobs(self):
-        if isinstance(self.found, Exception):
-            raise self.found
+        if self.error is not None:
+            raise self.error
         return self.found
 
 
@@ -59,11 +60,11 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
 @contextlib.contextmanager
 def running(discovery, warnings=None, lines=None, sides=None, **settings):
     """A service in a thread of its own."""
-    settings = ServiceSettings(**{"interval": 0.1, "max_backoff": 0.4, "grace": 10.0, **settings})
+    chosen = ServiceSettings(**{"interval": 0.1, "max_backoff": 0.4, "grace": 10.0, **settings})
     warnings = warnings if warnings is not None else []
     with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
         notify = lines.append if lines is not None else lambda _line: None
-        service = Service(discovery, runners, settings, notify, warnings.append)
+        service = Service(discovery, runners, chosen, notify, warnings.append)
         thread = threading.Thread(target=service.run, args=[pytest.fail])
         thread.start()
         try:
@@ -112,7 +113,7 @@ def test_a_discovery_that_fails_is_reported_and_the_jobs_known_before_are_follow
     warnings: list[str] = []
     with running(discovery, warnings) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
-        discovery.found = UsageError("no more")
+        discovery.error = UsageError("no more")
         write(tmp_path, 1, 2, NEXT)
         wait_until(lambda: replica_ids(service) == {"job-1": 2} and warnings)
     assert warnings == ["no more. The jobs known before are followed"]

@@ -1,0 +1,324 @@
+"""Options and wiring of the commands that run for months: `watch` and `fleet --every`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate.cli import groups, signals, storage_options
+from cpreplicate.cli.requests import OptionValues
+from cpreplicate.cli.results import change_code
+from cpreplicate.errors import NotThere, UsageError
+
+if TYPE_CHECKING:
+    from cpreplicate.flink import FlinkRest
+    from cpreplicate.operations.service import Discovery, ServedJob, Service
+    from cpreplicate.operations.sync_plan import SyncRequest
+    from cpreplicate.runners import ExecutionOptions
+    from cpreplicate.storage import Sides
+
+_HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
+_seconds = storage_options.parsed(storage_options.seconds)
+
+follow_options = groups.all_of(
+    groups.service(
+        "--flink",
+        multiple=True,
+        metavar="URL",
+        help="Follow jobs of this JobManager, by its REST API, instead of SOURCE. Repeatable.",
+    ),
+    groups.service(
+        "--flink-file",
+        metavar="FILE",
+        help="File with a URL of a JobManager per line. It is read again when it changes.",
+    ),
+    groups.service(
+        "--job-name",
+        multiple=True,
+        metavar="NAME",
+        help="Follow the job of this name, also when it restarts under another id. Repeatable.",
+    ),
+    groups.service("--all-jobs", is_flag=True, help="Follow every job of the JobManagers."),
+    groups.service(
+        "--include",
+        multiple=True,
+        metavar="PATTERN",
+        help="Follow the jobs whose names match, such as 'orders-*'. Repeatable.",
+    ),
+    groups.service(
+        "--exclude",
+        multiple=True,
+        metavar="PATTERN",
+        help="Follow no job whose name matches. Repeatable.",
+    ),
+    groups.service(
+        "--header",
+        multiple=True,
+        metavar="NAME:VALUE",
+        help="HTTP header for the REST API, such as 'Authorization: Bearer …'. Repeatable. Set"
+        " CPREPLICATE_WATCH_HEADER to keep it out of the list of processes.",
+    ),
+    groups.service(
+        "--client-certificate",
+        metavar="FILE",
+        help="PEM file with the certificate and the key for the REST API.",
+    ),
+    groups.service(
+        "--certificate-authority",
+        metavar="FILE",
+        help="PEM file with the certificates that the REST API's is checked with.",
+    ),
+    groups.service(
+        "--jobs-under",
+        metavar="ROOT",
+        help="Follow each job's directory below ROOT, also new ones, instead of SOURCE.",
+    ),
+    groups.service(
+        "--retire-after",
+        metavar="TIME",
+        callback=_seconds,
+        help="With --jobs-under: no longer show a job whose newest checkpoint is older.",
+    ),
+)
+
+service_options = groups.all_of(
+    groups.service(
+        "--slots",
+        type=click.IntRange(1),
+        default=20,
+        show_default=True,
+        metavar="N",
+        help="How many jobs of a priority are replicated at the same time.",
+    ),
+    groups.service(
+        "--max-backoff",
+        metavar="TIME",
+        default="10m",
+        show_default=True,
+        callback=_seconds,
+        help="The longest pause before a job is tried again that keeps failing.",
+    ),
+    groups.service(
+        "--grace",
+        metavar="TIME",
+        default="30s",
+        show_default=True,
+        callback=_seconds,
+        help="How long SIGTERM may take. What still runs after half of it is cancelled.",
+    ),
+    groups.service(
+        "--session-idle",
+        metavar="TIME",
+        default="10m",
+        show_default=True,
+        callback=_seconds,
+        help="End the Spark session when no job has used it for so long.",
+    ),
+    groups.service(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Serve /metrics, /healthz and /readyz there. Without HOST, on this machine only.",
+    ),
+    groups.service(
+        "--heartbeat",
+        metavar="URL",
+        help="Call URL every 30 s, while each job lags by at most --max-lag.",
+    ),
+    groups.service(
+        "--max-lag",
+        metavar="TIME",
+        default="15m",
+        show_default=True,
+        callback=_seconds,
+        help="The largest lag with which --heartbeat is called.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowOptions(OptionValues):
+    """Which jobs `watch` follows; see the options of the same names."""
+
+    flink: Sequence[str] = ()
+    flink_file: str | None = None
+    job_name: Sequence[str] = ()
+    all_jobs: bool = False
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    header: Sequence[str] = ()
+    client_certificate: str | None = None
+    certificate_authority: str | None = None
+    jobs_under: str | None = None
+    retire_after: float | None = None
+
+    @property
+    def asks_flink(self) -> bool:
+        """Whether jobs are found by the REST API."""
+        return bool(self.flink or self.flink_file)
+
+    def refuse_mistakes(self) -> None:
+        """Raise `click.UsageError` for options that do not fit together."""
+        chooses = bool(self.job_name or self.all_jobs or self.include)
+        if self.asks_flink and self.jobs_under is not None:
+            raise click.UsageError("give either --flink or --jobs-under")
+        if self.asks_flink and not chooses:
+            raise click.UsageError("--flink needs --job-name NAME, --include PATTERN or --all-jobs")
+        if not self.asks_flink and (chooses or self.exclude or self.header):
+            raise click.UsageError(
+                "--job-name, --all-jobs, --include, --exclude and --header need --flink URL or"
+                " --flink-file FILE"
+            )
+
+    def urls(self) -> Sequence[str]:
+        """Return the URLs of the JobManagers. Raises `NotThere` if the file cannot be read."""
+        if self.flink_file is None:
+            return tuple(self.flink)
+        try:
+            lines = Path(self.flink_file).read_text().splitlines()
+        except OSError as error:
+            raise NotThere(
+                f"--flink-file {self.flink_file} cannot be read: {error.strerror}"
+            ) from error
+        words = (line.partition("#")[0].strip() for line in lines)
+        return (*self.flink, *filter(None, words))
+
+    def connect(self, url: str) -> FlinkRest:
+        """Return a client of one JobManager."""
+        from cpreplicate.flink import FlinkRest
+
+        return FlinkRest(url, self._headers(), self.client_certificate, self.certificate_authority)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {}
+        for text in self.header:
+            name, colon, value = text.partition(":")
+            if not colon or not name.strip():
+                raise UsageError("--header: expected NAME:VALUE, such as 'Authorization: Bearer …'")
+            headers[name.strip()] = value.strip()
+        return headers
+
+    def discovery(self, template: SyncRequest, notify: Callable[[str], None]) -> Discovery:
+        """Return what finds the jobs; `template` is the request of each but for its source."""
+        from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder
+
+        if self.jobs_under is not None:
+            return JobsUnder(template.source, template, notify)
+        self._headers()  # a mistake ends the command now
+        names = frozenset(self.job_name)
+        chosen = Chosen(names, self.all_jobs, tuple(self.include), tuple(self.exclude))
+        return FlinkJobs(self.urls, self.connect, chosen, template, notify)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions(OptionValues):
+    """How a service runs; see the options of the same names."""
+
+    slots: int = 20
+    max_backoff: float = 600.0
+    grace: float = 30.0
+    session_idle: float = 600.0
+    metrics: str | None = None
+    heartbeat: str | None = None
+    max_lag: float = 900.0
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether somebody wants to see the lag."""
+        return self.metrics is not None or self.heartbeat is not None
+
+
+class OneJob:
+    """The discovery of a `watch` of one directory."""
+
+    def __init__(self, request: SyncRequest, may_come: bool) -> None:
+        self._request, self._may_come = request, may_come
+
+    def jobs(self) -> list[ServedJob]:
+        """See `Discovery`."""
+        from cpreplicate.core import uri
+        from cpreplicate.operations.fleet import Member
+        from cpreplicate.operations.service import ServedJob
+
+        name = uri.name(self._request.source)
+        return [ServedJob(Member(name, self._request, is_discovered=self._may_come))]
+
+
+def run_service(
+    discovery: Discovery,
+    values: Mapping[str, Any],
+    execution: ExecutionOptions,
+    sides: Sides,
+    interval: float,
+    form: Any,
+    retire_after: float | None = None,
+    notify_service: Callable[[Service], None] = lambda _service: None,
+) -> None:
+    """Run a service until this process is stopped. Raises `UsageError` for wrong options."""
+    from cpreplicate.operations.service import Service, ServiceSettings
+    from cpreplicate.output import narrate, narrate_failure, show_replicated, write_warning
+    from cpreplicate.runners import WarmRunners
+
+    options = ServiceOptions.from_mapping(values)
+    settings = ServiceSettings(
+        interval, options.slots, options.max_backoff, options.grace, retire_after
+    )
+    # a failure does not end the service: without narration it would pass unnoticed
+    warn = write_warning if values["quiet"] else narrate_failure
+    with ExitStack() as stack:
+        runners = stack.enter_context(WarmRunners(sides, execution, options.session_idle))
+        service = Service(
+            discovery,
+            runners,
+            settings,
+            narrate,
+            warn,
+            lambda name, report: change_code(show_replicated(name, report, form)),
+        )
+        notify_service(service)
+        each_turn = _observed(service, options, stack)
+        service.run(_leave, each_turn)
+
+
+def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Callable[[], None]:
+    """Serve the metrics, and return what sends the heartbeat when it is called each turn."""
+    from cpreplicate.output import narrate, write_warning
+
+    if options.metrics is not None:
+        from cpreplicate.output.http import parse_address, serve
+
+        address = parse_address(options.metrics)
+        served = stack.enter_context(
+            serve(address, service.observations, service.is_alive, service.is_ready)
+        )
+        narrate(f"metrics and probes at http://{served}")
+    if options.heartbeat is None:
+        return lambda: None
+    from cpreplicate.output.heartbeat import Heartbeat
+
+    heartbeat = Heartbeat(options.heartbeat, options.max_lag, write_warning)
+    return _every(_HEARTBEAT_PAUSE, lambda: heartbeat.update(service.observations()))
+
+
+def _every(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls another one, but not again within so many seconds."""
+    last = -seconds
+
+    def call() -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            function()
+
+    return call
+
+
+def _leave() -> None:
+    """End the process without waiting for threads that wait for a storage."""
+    os._exit(signals.TERMINATED)
