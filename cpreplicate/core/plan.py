@@ -43,6 +43,19 @@ class Action(NamedTuple):
     reason: str
 
 
+class Held(NamedTuple):
+    """Where the replica of an earlier job holds a file: at `path` of `replica`.
+
+    A packed file begins at `offset` of the pack `path`. It has this length and CRC32C.
+    """
+
+    replica: str
+    path: str
+    offset: int | None
+    length: int
+    crc32c: int
+
+
 class Keeps(Sequence[Action]):
     """The rows of a plan for kept files, in columns: bytes of each, and which of the reasons."""
 
@@ -104,7 +117,7 @@ class Plan:
 
     `packed` are the targets of the copies that become members of packs, and `members` the places of
     kept packed files. `repacks` move members of sparse packs from their places `moving` to a new
-    pack.
+    pack. `within` are the places from which copies are made within the target, by their targets.
     """
 
     source: str
@@ -125,12 +138,18 @@ class Plan:
     members: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     repacks: tuple[Action, ...] = ()
     moving: MemberTable = field(default_factory=lambda: NO_MEMBERS)
+    within: Mapping[str, Held] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether executing the plan would change nothing."""
         changes = self.copies or self.repacks or self.deletes or self.dropped
         return not (self.publish or changes)
+
+    @property
+    def copies_within(self) -> tuple[Action, ...]:
+        """The copies that are made within the target, from replicas of earlier jobs."""
+        return tuple(action for action in self.copies if action.target in self.within)
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -11,12 +11,13 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from cpreplicate.core import packs, uri
+from cpreplicate.core.earlier import reading_from
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Plan, total
+from cpreplicate.core.plan import Held, Plan, total
 from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
 from cpreplicate.core.tables import rows_of, texts, without
 from cpreplicate.errors import CopyFailed, SourceMovedOn
-from cpreplicate.operations import incomplete
+from cpreplicate.operations import earlier, incomplete
 from cpreplicate.operations.deletion import some
 from cpreplicate.operations.sync_plan import SourceState, SyncRequest, copies, repacks, search
 from cpreplicate.protocol.journal import Copied, JournalWriter
@@ -48,16 +49,18 @@ class Written(NamedTuple):
 
     `files` are the outcomes by URI, `members` the places of packed files by their logical path,
     `packs` the lengths of the packs. `unused_packs` were written by attempts that others overtook.
+    `within` are the places from which files were copied within the target.
     """
 
     files: Mapping[str, Outcome]
     members: MemberTable
     packs: Mapping[str, int]
     unused_packs: tuple[str, ...]
+    within: Mapping[str, Held]
 
 
 _NO_OTHER_LENGTH = np.iinfo(np.int64).max
-NOTHING = Written({}, NO_MEMBERS, {}, ())
+NOTHING = Written({}, NO_MEMBERS, {}, (), {})
 
 
 def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
@@ -66,10 +69,14 @@ def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
     Raises on any failure, so that nothing is committed or deleted.
     """
     outcomes: list[Outcome] = []
-    if plan.copies:
-        into_packs = f", {len(plan.packed)} of them into packs" if plan.packed else ""
-        run.notify(f"copying {len(plan.copies)} files, {total(plan.copies)} bytes{into_packs}")
+    if plan.within:
+        outcomes += _copy_within_target(plan, run, journal)
+        plan = _without_failed(plan, outcomes, run)
+    if len(plan.copies) > len(plan.within):
         tasks = copies(plan, run.source_state, run.replica, run.lease.token, journal.pack_stem)
+        packed = len(plan.packed.difference(plan.within))
+        into_packs = f", {packed} of them into packs" if packed else ""
+        run.notify(f"copying {len(tasks)} files, {tasks.sizes().sum()} bytes{into_packs}")
         outcomes += _run_tasks(plan, tasks, run, journal)
     if plan.repacks:
         count = len(plan.repacks)
@@ -90,9 +97,33 @@ def _as_written(
     files = _as_they_lie(plan, run.source_state, run.replica, plain)
     members = MemberTable.of(dict(_members(outcomes, run.replica)))
     if not members:
-        return Written(files, NO_MEMBERS, {}, ())
+        return Written(files, NO_MEMBERS, {}, (), plan.within)
     lengths, unused = _packs_as_they_lie(members, run.replica, journal.pack_stem)
-    return Written(files, members, lengths, unused)
+    return Written(files, members, lengths, unused, plan.within)
+
+
+def _copy_within_target(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
+    """Copy what replicas of earlier jobs hold, under their leases. Return what succeeded."""
+    with earlier.borrowed(plan.within, run.request.sides.target, run.notify) as within:
+        tasks = earlier.tasks(within, run.replica, plan.packed, journal.pack_stem)
+        if not tasks:
+            return []
+        size = sum(place.length for place in within.values())
+        run.notify(f"copying {len(tasks)} files, {size} bytes, from replicas of earlier jobs")
+        done = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+    failed = [outcome for outcome in done if outcome.error is not None]
+    if failed:
+        run.notify(
+            f"{len(failed)} files cannot be copied from replicas of earlier jobs, and are copied"
+            f" from the source. {some([f'{each.target}: {each.error}' for each in failed])}"
+        )
+    return [outcome for outcome in done if outcome.error is None]
+
+
+def _without_failed(plan: Plan, outcomes: Sequence[Outcome], run: Run) -> Plan:
+    """Return the plan that copies from the source what was not copied within the target."""
+    done = {uri.below(outcome.target, run.replica.root) for outcome in outcomes}
+    return reading_from(plan, {path: each for path, each in plan.within.items() if path in done})
 
 
 def _move_members(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
@@ -228,7 +259,7 @@ def refuse_incomplete(plan: Plan, source_state: SourceState, request: SyncReques
 
     One file of each directory is checked.
     """
-    sources = [str(action.source) for action in plan.copies]
+    sources = [str(row.source) for row in plan.copies if row.target not in plan.within]
     if missing := search(source_state.source, request).missing(sources):
         _raise_incomplete(source_state, request, missing, [])
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cpreplicate.core import restore, uri
+from cpreplicate.core.earlier import reading_from
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, total
@@ -25,6 +26,7 @@ from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.operations import content_check, deletion, estimating
 from cpreplicate.operations.copying import Run, Written, copy_missing, refuse_incomplete
 from cpreplicate.operations.deletion import some
+from cpreplicate.operations.earlier import with_earlier_replicas
 from cpreplicate.operations.estimating import Estimates
 from cpreplicate.operations.subject import begin_checkpoint
 from cpreplicate.operations.sync_plan import (
@@ -103,6 +105,7 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     plan = make_plan(source_state, replica, state, Vouched(replica, state), request)
+    plan = with_earlier_replicas(plan, source_state, request, notify)
     reasons = tuple(
         f"sync would be refused: {reason}"
         for reason in reasons_against(source_state, replica, state, request)
@@ -161,6 +164,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         state = _examine(source_state, replica, request, is_alone=True, earlier=state)
         vouched = Vouched(replica, state)
         plan = make_plan(source_state, replica, state, vouched, request)
+        plan = with_earlier_replicas(plan, source_state, request, notify)
         _capped(_report(plan, source_state, started), state, request)
         refuse_incomplete(plan, source_state, request)
         if _is_done(plan, state, vouched, request, source_state):
@@ -324,6 +328,7 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
         began = time.monotonic()
         written = copy_missing(plan, run, journal)
         _log.debug("copied in %.3f s", time.monotonic() - began)
+        plan = reading_from(plan, written.within)
         plan = replace(plan, members=MemberTable.merged([plan.members, written.members]))
         commit = early or _commit(plan, run, stack)
         digest = commit.digest if commit is not None else run.state.committed[0].metadata
@@ -412,6 +417,7 @@ def _copying_again(plan: Plan, damaged: frozenset[str], run: Run) -> Plan:
     """
     run.vouched.distrust(damaged)
     plan = make_plan(run.source_state, run.replica, run.state, run.vouched, run.request)
+    plan = with_earlier_replicas(plan, run.source_state, run.request, run.notify)
     return content_check.explained(plan, damaged)
 
 

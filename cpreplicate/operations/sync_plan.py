@@ -354,8 +354,12 @@ def _is_published(
 def copies(
     plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken, pack_stem: str
 ) -> Copies:
-    """Return the copies of a plan as tasks for a runner; paths of packs begin with `pack_stem`."""
-    is_copied = rows_of(source_state.needed.paths, texts(row.target for row in plan.copies)) >= 0
+    """Return the copies from the source as tasks for a runner.
+
+    Paths of packs begin with `pack_stem`.
+    """
+    targets = (row.target for row in plan.copies if row.target not in plan.within)
+    is_copied = rows_of(source_state.needed.paths, texts(targets)) >= 0
     files = source_state.needed.take(is_copied)
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
     root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)

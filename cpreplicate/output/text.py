@@ -198,9 +198,15 @@ def _is_other(estimate: Estimate, planned: Estimate) -> bool:
 
 
 def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
-    packed = sum(action.target in plan.packed for action in actions) if verb == "copy" else 0
-    into_packs = f", {packed} of the files into packs" if packed else ""
-    return f"{len(actions)} files, {size(total(actions))}{into_packs}"
+    amount = f"{len(actions)} files, {size(total(actions))}"
+    if verb != "copy":
+        return amount
+    packed, within = sum(action.target in plan.packed for action in actions), plan.copies_within
+    if packed:
+        amount += f", {packed} of the files into packs"
+    if within:
+        amount += f", {len(within)} of the files ({size(total(within))}) within the target"
+    return amount
 
 
 def _result(result: Report) -> str:

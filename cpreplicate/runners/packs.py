@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.tasks import PACK_BYTES, Copy, Outcome, failed, size_of
-from cpreplicate.storage import Sides, Whole, read_part, read_whole
+from cpreplicate.storage import Sides, Whole, read_exactly, read_part, read_whole
 from cpreplicate.storage.cancellation import cancellable
 
 # Bytes of members that are being read or were read, and not yet written. A process needs up to four
@@ -133,9 +133,10 @@ class _Packer:
         if member.part is None:
             return read_whole(member.source, member.extent, self.sides, self._count)
         offset, crc32c = member.part
-        return read_part(
-            member.source, offset, member.extent, crc32c, self.sides.target, self._count
-        )
+        expected = member.extent, crc32c, self.sides.target, self._count
+        if offset is None:
+            return read_exactly(member.source, *expected)
+        return read_part(member.source, offset, *expected)
 
     def refuse(self, member: _Member, error: Exception) -> None:
         """Record that a member that was read cannot be written."""

@@ -26,11 +26,13 @@ from cpreplicate.runners.tasks import (
     size_of,
 )
 from cpreplicate.storage import (
+    Side,
     Sides,
     Storage,
     checksum,
     checksums_of_parts,
     copy_file,
+    copy_within,
     read_part,
 )
 from cpreplicate.storage.cancellation import cancellable
@@ -217,19 +219,22 @@ def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, 
     if isinstance(action, Read):
         return checksum(action.target, sides.target, moved)
     if action.part is not None:
-        return _unpack(action, action.part, sides, moved)
+        return _copy_part(action, action.part, sides.target, moved)
     check = (
         functools.partial(action.token.check, sides.target) if action.token is not None else None
     )
     return copy_file(action.source, action.target, action.extent, sides, check, moved)
 
 
-def _unpack(
-    action: Copy, part: Part, sides: Sides, moved: Callable[[int], None]
+def _copy_part(
+    action: Copy, part: Part, side: Side, moved: Callable[[int], None]
 ) -> tuple[int, int]:
-    """Write a member of a pack as a file of its own."""
-    whole = read_part(action.source, part.offset, action.extent, part.crc32c, sides.target, moved)
-    sides.target.storage(action.target).put(action.target, lambda: [whole.data])
+    """Write a file of the target, or a member of a pack, as another file there."""
+    length, crc32c = action.extent, part.crc32c
+    if part.offset is None:
+        return copy_within(action.source, action.target, length, crc32c, side, moved)
+    whole = read_part(action.source, part.offset, length, crc32c, side, moved)
+    side.storage(action.target).put(action.target, lambda: [whole.data])
     return len(whole.data), whole.crc32c
 
 

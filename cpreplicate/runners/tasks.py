@@ -16,9 +16,12 @@ PACK_BYTES = 256 << 20  # of a pack, at most, but for its last member
 
 
 class Part(NamedTuple):
-    """A member of a pack: where it begins, and the CRC32C that was recorded for it."""
+    """What is copied of a file at the target, and the CRC32C that was recorded for it.
 
-    offset: int
+    A member of a pack begins at `offset`. None is a file that is copied whole.
+    """
+
+    offset: int | None
     crc32c: int
 
 
@@ -27,8 +30,8 @@ class Copy(NamedTuple):
 
     `token` is set for a merged file, which grows: a run that lost its lease must not replace a
     longer copy of it. With a `pack`, the file becomes a member of a pack whose URI begins with this
-    stem, and `target` is its logical URI. With a `part`, `source` is a pack at the target, and
-    `extent` bytes of it are copied.
+    stem, and `target` is its logical URI. With a `part`, `source` is a file or a pack at the
+    target, and exactly `extent` bytes of it are copied.
     """
 
     source: str
@@ -76,7 +79,7 @@ class Outcome(NamedTuple):
 
     A packed file lies at `offset` of `pack`. `missing`: the file to be copied is not at the source.
     `short`: it is there, and shorter than its extent. `late`: the action was not begun in time.
-    `damaged`: the member of a pack that is to be copied is. No other try ends better than one of
+    `damaged`: the part of the target that is to be copied is. No other try ends better than one of
     these.
     """
 

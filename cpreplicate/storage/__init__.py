@@ -20,6 +20,8 @@ from cpreplicate.storage.copy import (
     checksum,
     checksums_of_parts,
     copy_file,
+    copy_within,
+    read_exactly,
     read_part,
     read_whole,
 )
@@ -46,6 +48,8 @@ __all__ = [
     "checksum",
     "checksums_of_parts",
     "copy_file",
+    "copy_within",
+    "read_exactly",
     "read_part",
     "read_whole",
 ]

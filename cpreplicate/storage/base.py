@@ -139,6 +139,7 @@ class Storage(ABC):
     closers = 0  # threads beside these `streams` that may wait for the close of a file
     streams = 8  # small files that are worth having in flight at once from one process
     copies_its_own = False  # whether `copy_from` works between two storages of this class
+    copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
     put_calls = 1  # metadata operations that a `put` costs; every other verb counts as one
 
@@ -269,6 +270,14 @@ class Storage(ABC):
         """Copy from another storage of this class within the service. Return (bytes, CRC32C).
 
         The guarantees are those of `put`.
+        """
+        raise NotImplementedError
+
+    def copy_within(self, uri: str, new_uri: str) -> int | None:
+        """Let the service copy a file within it. Return the CRC32C of the copy if it computes one.
+
+        Nothing passes through this process. The guarantees are those of `put`. Raises
+        `SourceMissing`.
         """
         raise NotImplementedError
 

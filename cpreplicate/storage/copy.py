@@ -11,6 +11,7 @@ from cpreplicate.storage.sides import Side, Sides
 from cpreplicate.storage.wrappers import limits
 
 Moved = Callable[[int], None]
+_MOST_COPIED_WITHIN = 5 << 30  # bytes that S3 copies by one request
 
 
 def _ignore(_count: int) -> None:
@@ -94,6 +95,53 @@ def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -
     if len(data) < extent:
         raise ShortSource(f"{source} has {len(data)} bytes, the checkpoint needs {extent}")
     return Whole(data, crc.value)
+
+
+def copy_within(
+    uri: str, new_uri: str, length: int, crc32c: int, side: Side, moved: Moved = _ignore
+) -> Copied:
+    """Copy a file of a side to another place there, if it has this length and CRC32C.
+
+    The service copies it where it can, else it is read and written. Raises `SourceMissing` and
+    `Damaged`; then no file with other content stays at the new place.
+    """
+    storage = side.storage(new_uri)
+    if storage.copies_within and length <= _MOST_COPIED_WITHIN:
+        copied = _copied_by_service(uri, new_uri, length, side)
+        if copied != (length, crc32c):
+            storage.delete(new_uri)  # nothing is recorded of it yet
+            raise _damaged(uri)
+        moved(length)
+        return copied
+    crc = _Crc(side, moved)
+
+    def expect(copied: int) -> None:
+        if (copied, crc.value) != (length, crc32c):
+            raise _damaged(uri)
+
+    storage.put(new_uri, lambda: crc.over(_opened(side.storage(uri), uri)), expect)
+    return Copied(length, crc32c)
+
+
+def _copied_by_service(uri: str, new_uri: str, length: int, side: Side) -> Copied:
+    """Let the service copy a file. Read the copy if the service returns no CRC32C of it."""
+    crc32c = side.storage(new_uri).copy_within(uri, new_uri)
+    return checksum(new_uri, side) if crc32c is None else Copied(length, crc32c)
+
+
+def _damaged(uri: str) -> Damaged:
+    return Damaged(f"{uri} does not have the length and the CRC32C that were recorded")
+
+
+def read_exactly(uri: str, length: int, crc32c: int, side: Side, moved: Moved = _ignore) -> Whole:
+    """Read a small file of this length and CRC32C into memory.
+
+    Raises `SourceMissing`, `ShortSource` and `Damaged`.
+    """
+    whole = read_whole(uri, length, Sides(side, side), moved)
+    if (len(whole.data), whole.crc32c) != (length, crc32c):
+        raise _damaged(uri)
+    return whole
 
 
 def read_part(

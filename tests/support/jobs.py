@@ -4,6 +4,7 @@ references them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ from cpreplicate.storage import Side
 from tests.support.encoder import File, Incremental, OperatorEntry, Subtask, Tree, encode
 
 JOB = "0123456789abcdef0123456789abcdef"
+NEXT_JOB = "fedcba9876543210fedcba9876543210"  # restored from it
 
 
 def write_checkpoint(root: Path, number: int, files: Mapping[str, int], version: int = 6) -> Path:
@@ -44,6 +46,27 @@ def put_checkpoint(side: Side, root: str, number: int, files: Mapping[str, int])
     return checkpoint
 
 
+def put_restored(
+    side: Side,
+    root: str,
+    number: int,
+    own: Mapping[str, int],
+    earlier: Mapping[str, int],
+    job: str = NEXT_JOB,
+    restored: str = JOB,
+) -> str:
+    """A checkpoint of a job that was restored from another one, whose files it references, too."""
+    storage = side.storage(root)
+    files = {f"{root}/{job}/{name}": size for name, size in own.items()}
+    contents = {place: [pattern(place, size)] for place, size in files.items()}
+    for place in contents:
+        storage.put(place, functools.partial(contents.__getitem__, place))
+    files |= {f"{root}/{restored}/{name}": size for name, size in earlier.items()}
+    checkpoint = f"{root}/{job}/chk-{number}"
+    storage.put(f"{checkpoint}/_metadata", lambda: [metadata_of(number, files)])
+    return checkpoint
+
+
 def pattern(name: str, length: int) -> bytes:
     """What a file of that name holds."""
     return (name.encode() * (length // len(name.encode()) + 1))[:length]
@@ -51,9 +74,15 @@ def pattern(name: str, length: int) -> bytes:
 
 def metadata(root: str, number: int, files: Mapping[str, int], version: int = 6) -> bytes:
     """The `_metadata` of a checkpoint whose one subtask has these files as incremental state."""
+    return metadata_of(
+        number, {f"{root}/{JOB}/{name}": size for name, size in files.items()}, version
+    )
+
+
+def metadata_of(number: int, files: Mapping[str, int], version: int = 6) -> bytes:
+    """The same of files anywhere, by their URI."""
     shared = tuple(
-        (f"{index:06d}.sst", File(f"{root}/{JOB}/{name}", size))
-        for index, (name, size) in enumerate(files.items())
+        (f"{index:06d}.sst", File(place, size)) for index, (place, size) in enumerate(files.items())
     )
     state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
     operator = OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),))

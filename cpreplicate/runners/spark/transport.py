@@ -159,7 +159,7 @@ def _task(row: tuple[Any, ...], common: _Common, token: LeaseToken) -> Task:
         size,
         token if grows else None,
         common.stem if is_packed else None,
-        Part(offset, crc32c) if offset is not None else None,
+        Part(offset, crc32c) if crc32c is not None else None,
     )
 
 

@@ -19,7 +19,7 @@ class StorageWrapper(Storage):
         self._inner = inner
         self.streams, self.closers = inner.streams, inner.closers
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
-        self.has_directories = inner.has_directories
+        self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
 
     @property
     def unwrapped(self) -> Storage:
@@ -89,3 +89,6 @@ class StorageWrapper(Storage):
         return self.around(
             "put", uri, lambda: self.unwrapped.copy_from(source, source_uri, uri, check)
         )
+
+    def copy_within(self, uri: str, new_uri: str) -> int | None:
+        return self.around("put", new_uri, lambda: self.unwrapped.copy_within(uri, new_uri))

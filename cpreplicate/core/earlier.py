@@ -1,0 +1,136 @@
+"""Files of earlier jobs, which a checkpoint references after a restore. Pure.
+
+The replica of an earlier job may hold such a file already. It is copied from there then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cpreplicate.core import uri
+from cpreplicate.core.closure import FileTable
+from cpreplicate.core.placement import are_replica_paths
+from cpreplicate.core.plan import Action, Held, Plan
+from cpreplicate.core.recorded import MemberTable, VouchTable
+from cpreplicate.core.tables import Lengths, Texts, chosen, rows_of, texts
+
+# a job's directory, and what lies in it; the last job id of a path counts
+_OF_A_JOB = re.compile(r"(.*/[0-9a-f]{32})/((?:shared|taskowned|chk-\d+)/(?:.*/)?)")
+
+
+class OfAJob(NamedTuple):
+    """Files of one earlier job: `files` by their path in the new replica.
+
+    `paths` are the same files' paths in the job's directory, so in its replica, too.
+    """
+
+    files: FileTable
+    paths: Texts
+
+
+class Vouching(NamedTuple):
+    """What a replica holds: its vouched files with their lengths there, and members of packs.
+
+    `present` are the lengths of files and packs as they lie. `growing` files may be longer at the
+    source by now.
+    """
+
+    files: VouchTable
+    members: MemberTable
+    present: Lengths
+    growing: frozenset[str]
+
+
+def of_earlier_jobs(files: FileTable, job_root: str | None) -> dict[str, OfAJob]:
+    """Return the files below the directories of other jobs, by these directories at the source.
+
+    Merged files are left out: they grow, so what another replica has of one may be too short.
+    """
+    sources = files.sources
+    roots = [match and match[1] for match in map(_OF_A_JOB.fullmatch, sources.prefixes)]
+    found: dict[str, OfAJob] = {}
+    for root in sorted({root for root in roots if root} - {job_root}):
+        is_below = np.array([each == root for each in roots], np.bool_)
+        rows = np.flatnonzero(is_below[sources.codes] & ~files.is_segment)
+        paths = _relative(sources.take(rows).texts(), root)
+        is_usable = are_replica_paths(paths)
+        if is_usable.any():
+            found[root] = OfAJob(files.take(rows[is_usable]), chosen(paths, is_usable))
+    return found
+
+
+def _relative(uris: Texts, root: str) -> Texts:
+    return texts(path[len(root) + 1 :] for path in uris.to_pylist())
+
+
+def held(job: OfAJob, vouching: Vouching, replica: str) -> dict[str, Held]:
+    """Return the files that a replica holds as they were recorded, by their path in the new one.
+
+    Their CRC32C is known, cpreplicate wrote them, and they have at least their extents.
+    """
+    found = _packed(job, vouching, replica)
+    found.update(_plain(job, vouching, replica))
+    return found
+
+
+def _plain(job: OfAJob, vouching: Vouching, replica: str) -> dict[str, Held]:
+    vouches, lengths = vouching.files.at(job.paths), vouching.present.at(job.paths)
+    is_whole = (vouches.crcs >= 0) & vouches.is_written & (vouches.bytes == lengths)
+    is_whole &= vouches.bytes >= job.files.extents
+    is_whole &= rows_of(job.paths, texts(vouching.growing)) < 0
+    targets, paths = chosen(job.files.paths, is_whole), chosen(job.paths, is_whole)
+    return {
+        target: Held(replica, path, None, length, crc32c)
+        for target, path, length, crc32c in zip(
+            targets.to_pylist(),
+            paths.to_pylist(),
+            vouches.bytes[is_whole].tolist(),
+            vouches.crcs[is_whole].tolist(),
+            strict=True,
+        )
+    }
+
+
+def _packed(job: OfAJob, vouching: Vouching, replica: str) -> dict[str, Held]:
+    rows = rows_of(job.paths, vouching.members.paths)
+    is_member = rows >= 0
+    members, files = vouching.members.take(rows[is_member]), job.files.take(is_member)
+    is_whole = (members.crcs >= 0) & (members.bytes >= files.extents)
+    is_whole &= members.ends <= members.by_pack(_whole_packs(members, vouching))
+    targets = chosen(files.paths, is_whole).to_pylist()
+    places = members.take(is_whole).values()
+    return {
+        target: Held(replica, member.pack, member.offset, member.length, member.crc32c or 0)
+        for target, member in zip(targets, places, strict=True)
+    }
+
+
+def _whole_packs(members: MemberTable, vouching: Vouching) -> dict[str, int]:
+    """Return the lengths of the packs that are as long as recorded."""
+    packs = texts(members.used_packs)
+    recorded, lengths = vouching.files.at(packs).bytes, vouching.present.at(packs)
+    rows = zip(packs.to_pylist(), recorded.tolist(), lengths.tolist(), strict=True)
+    return {pack: length for pack, known, length in rows if 0 <= known == length}
+
+
+def reading_from(plan: Plan, within: Mapping[str, Held]) -> Plan:
+    """Return the plan with copies of these targets from within the target, the others not."""
+    copies = tuple(_explained(action, plan.within, within) for action in plan.copies)
+    targets = {action.target for action in copies}
+    kept = {target: place for target, place in within.items() if target in targets}
+    return replace(plan, copies=copies, within=kept)
+
+
+def _explained(action: Action, before: Mapping[str, Held], within: Mapping[str, Held]) -> Action:
+    if action.target in within:
+        job = uri.name(within[action.target].replica)
+        return action._replace(reason=f"copied from the replica of {job}")
+    if action.target in before:
+        job = uri.name(before[action.target].replica)
+        return action._replace(reason=f"could not be copied from the replica of {job}")
+    return action
