@@ -18,6 +18,7 @@ _DEFAULT_FACTOR = 3.0  # and a default one
 _FULL_PACK = 256 << 20
 _PACK_WORTH = 16 << 20  # bytes that are worth one more pack written at the same time
 _PACKS_AT_ONCE = 4
+_WITHIN_BYTES = 100e6  # a second that a process reads and writes at one site
 _FILES_A_JOURNAL = 2_000  # copies after which the journal gets a further part
 
 Samples = Mapping[str, Sequence[float]]
@@ -28,7 +29,9 @@ class Work(NamedTuple):
     """What a run has to do: numbers of files, and their bytes.
 
     `files` become files of the target and `packed` ones members of packs. `read` files are compared
-    with their CRC32C first. The files of the checkpoint lie in so many `directories`.
+    with their CRC32C first. The files of the checkpoint lie in so many `directories`. Of the
+    `files` and the `packed` ones, `within` are copied within the target. Their bytes count apart:
+    `within_bytes` of them pass through the run's processes.
     """
 
     files: int = 0
@@ -39,6 +42,8 @@ class Work(NamedTuple):
     read: int = 0
     read_bytes: int = 0
     directories: int = 0
+    within: int = 0
+    within_bytes: int = 0
 
     @property
     def packs(self) -> int:
@@ -63,6 +68,7 @@ class Rates(NamedTuple):
     bytes: float
     deletes: float
     wait: float = 0.0
+    within: float = _WITHIN_BYTES
 
     def times_as_fast(self, factor: float) -> Rates:
         """Return the rates of so many times the workers."""
@@ -71,6 +77,7 @@ class Rates(NamedTuple):
             packed=self.packed * factor,
             bytes=self.bytes * factor,
             deletes=self.deletes * factor,
+            within=self.within * factor,
         )
 
     def later(self, delay: float) -> Rates:
@@ -131,6 +138,7 @@ class CallCosts(NamedTuple):
     directory: float = 0.0
     journal: float = 0.0
     second: float = 0.0
+    within: float = 0.0
 
 
 def learned(defaults: Rates, samples: Samples) -> Learned:
@@ -168,6 +176,7 @@ def calls(work: Work, costs: CallCosts, whole: float) -> int:
         + costs.directory * work.directories
         + costs.journal * ((work.files + work.packed) // _FILES_A_JOURNAL)
         + costs.second * whole
+        + costs.within * work.within
     )
 
 
@@ -228,6 +237,7 @@ def _copies(work: Work, rates: Rates) -> dict[str, float]:
         "files": work.files / rates.files,
         "packed": (work.packed + work.read) / rates.packed,
         "bytes": whole_bytes / rates.bytes,
+        "within": work.within_bytes / max(rates.within, rates.bytes),
     }
 
 
@@ -237,11 +247,12 @@ def _deletes(work: Work, known: Learned) -> dict[str, float]:
 
 def _least_for_copies(work: Work, bounds: Bounds) -> float:
     """Return the seconds that the limits leave for copies."""
-    by_bytes = (work.bytes + work.packed_bytes) / bounds.bandwidth if bounds.bandwidth else 0.0
+    passing = work.bytes + work.packed_bytes + work.within_bytes
+    by_bytes = passing / bounds.bandwidth if bounds.bandwidth else 0.0
     if not bounds.operations:
         return by_bytes
-    reads = bounds.read * (work.files + work.packed)
-    puts = bounds.put * (work.files + work.packs)
+    reads = bounds.read * (work.files + work.packed - work.within)
+    puts = bounds.put * (work.files + work.packs) + (work.within if bounds.put else 0)
     most = reads + puts if bounds.is_one_cluster else max(reads, puts)
     return max(by_bytes, most / bounds.operations)
 

@@ -34,10 +34,10 @@ _COMMAND = 0.4  # seconds of Python's start and imports, which no run can measur
 
 # Calls to the NameNodes as these counted them: docs/performance.md. The first run into a replica
 # has no old checkpoint to read and to remove, but looks for what else may lie there.
-_SOURCE = CallCosts(fixed=6, file=1, packed=1)
+_SOURCE = CallCosts(fixed=6, file=1, packed=1, within=-1)
 _SOURCE_FIRST = _SOURCE._replace(fixed=11)
 _TARGET = CallCosts(
-    fixed=60, file=4.77, pack=5, delete=1, directory=2, journal=6, second=5 / 20, packed=0
+    fixed=60, file=4.77, pack=5, delete=1, directory=2, journal=6, second=5 / 20, packed=0, within=1
 )
 _TARGET_FIRST = _TARGET._replace(fixed=44)
 _NAMENODE_SCHEMES = (*HDFS_SCHEMES, "webhdfs", "swebhdfs")
@@ -101,7 +101,12 @@ def estimates(plan: Plan, source_state: SourceState, request: SyncRequest) -> Es
 
 
 def record(plan: Plan, request: SyncRequest, runner: TimedRunner, whole: float) -> None:
-    """Record what the run of a plan took, in all `whole` seconds, unless a limit decided it."""
+    """Record what the run of a plan took, in all `whole` seconds, unless a limit decided it.
+
+    Copies within the target show nothing of the two sites.
+    """
+    if plan.within:
+        return
     work = _work(plan, plan.packed, request)
     known = _known(plan, work, request, runner.name)
     start = min(known.start, runner.copies)
@@ -190,17 +195,32 @@ def _work(plan: Plan, packed: Container[str], request: SyncRequest) -> Work:
         directories.add(uri.parent(action.target))
         if action.target in packed:
             count += 1
-            size += action.bytes
+            size += action.bytes if action.target not in plan.within else 0
+    within = total(plan.copies_within)
     reads = plan.keeps if request.check_content else ()
     return Work(
         files=len(plan.copies) - count,
-        bytes=total(plan.copies) - size,
+        bytes=total(plan.copies) - within - size,
         packed=count + len(plan.repacks),
         packed_bytes=size + total(plan.repacks),
         deletes=0 if request.async_deletes else len(plan.deletes),
         read=len(reads),
         read_bytes=total(reads),
         directories=len(directories),
+        within=len(plan.within),
+        within_bytes=_passing(plan, packed, request),
+    )
+
+
+def _passing(plan: Plan, packed: Container[str], request: SyncRequest) -> int:
+    """Return the bytes of copies within the target that no service copies by itself."""
+    by_service = request.sides.target.storage(plan.replica).copies_within
+    return sum(
+        action.bytes
+        for action in plan.copies_within
+        if not by_service
+        or action.target in packed
+        or plan.within[action.target].offset is not None
     )
 
 

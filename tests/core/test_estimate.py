@@ -36,18 +36,20 @@ works = st.builds(
     read=counts,
     read_bytes=sizes,
     directories=counts,
+    within_bytes=sizes,
 )
 rate = st.floats(1e-3, 1e12)
 knowns = st.builds(
     Learned,
-    st.builds(Rates, rate, rate, rate, rate, rate, rate, st.floats(0, 10)),
+    st.builds(Rates, rate, rate, rate, rate, rate, rate, st.floats(0, 10), rate),
     st.frozensets(st.sampled_from(["fixed", "files", "bytes", "packed", "deletes"])),
 )
 limits = st.none() | st.floats(1, 1e12)
 bounds = st.builds(Bounds, limits, limits, st.integers(0, 1), st.integers(0, 4), st.booleans())
 
 
-@given(works, knowns, bounds, st.sampled_from(Work._fields))
+# a file that is copied within the target costs less than another one
+@given(works, knowns, bounds, st.sampled_from(sorted({*Work._fields} - {"within"})))
 def test_more_work_never_takes_less_time_or_fewer_calls(work, known, bound, name):
     # the first packed file turns a run into one with packs, whose fixed part is another one
     work = work._replace(packed=max(work.packed, 1))
@@ -66,10 +68,19 @@ def test_the_expected_time_lies_in_the_range(work, known, bound):
 @given(works, knowns, st.floats(1, 1e9), st.floats(1, 1e9))
 def test_no_estimate_exceeds_a_limit(work, known, bandwidth, operations):
     low = seconds(work, known, Bounds(bandwidth, operations, read=1, put=4)).low
-    assert low * bandwidth >= (work.bytes + work.packed_bytes) * (1 - 1e-9)
+    assert low * bandwidth >= (work.bytes + work.packed_bytes + work.within_bytes) * (1 - 1e-9)
     puts = 4 * (work.files + work.packs) + work.deletes
     assert low * operations >= puts * (1 - 1e-9)
     assert low * operations >= (work.files + work.packed) * (1 - 1e-9)
+
+
+def test_what_is_copied_within_the_target_does_not_cross_the_line():
+    line = Learned(RATES._replace(bytes=1e6), frozenset({"bytes"}))
+    crossing = Work(files=100, bytes=10**9)
+    within = Work(files=100, within=100, within_bytes=10**9)
+    assert seconds(crossing, line, NONE).expected > 1000
+    assert seconds(within, line, NONE).expected < 20
+    assert calls(within, CallCosts(fixed=6, file=1, within=-1), 1.0) == 6
 
 
 def test_source_and_target_on_one_cluster_share_its_limit():

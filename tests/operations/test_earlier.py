@@ -48,10 +48,12 @@ class Chain:
         put_restored(Side(), f"file:{root}/dcA", 2, OWN, EARLIER)
         self.lines: list[str] = []
 
-    def request(self, source: str | None = None, **options: object) -> SyncRequest:
+    def request(
+        self, source: str | None = None, target: str = "dcB", **options: object
+    ) -> SyncRequest:
         return SyncRequest(
             source or f"file:{self.root}/dcA/{NEXT_JOB}",
-            f"file:{self.root}/dcB",
+            f"file:{self.root}/{target}",
             execution=ExecutionOptions(runner="inline"),
             subsumption_wait=0.0,
             **options,
@@ -113,6 +115,12 @@ def test_diff_shows_what_is_copied_within_the_target_and_changes_nothing(chain):
     assert chain.tree() == before
     assert json.dumps(found)
     assert not chain.replica.exists()
+
+
+def test_a_run_that_copies_within_the_target_records_no_rates_of_the_line(chain):
+    runs = diff(chain.request()).estimates.runs
+    assert chain.sync().plan.within
+    assert diff(chain.request(target="dcC")).estimates.runs == runs
 
 
 def test_a_sync_reports_what_was_copied_within_the_target(chain):
