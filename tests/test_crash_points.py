@@ -19,13 +19,13 @@ from cpreplicate.core import plan
 from cpreplicate.core.packs import Packing, is_pack
 from cpreplicate.operations import promote, relocate, sweep, sync, sync_plan
 from cpreplicate.protocol.vouching import Vouched
-from cpreplicate.runners import ExecutionOptions
+from cpreplicate.runners import ExecutionOptions, performing
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support.simulated import SimulatedDisk
 from tests.support.staging import Scenario, Stage, examine, silent
 
-POINTS = 10_000  # at least so many in a run of these tests
+POINTS = 11_600  # at least so many in a run of these tests
 
 
 def first(draw: Random) -> Scenario:
@@ -136,6 +136,32 @@ def promoting(draw: Random) -> Scenario:
     )
 
 
+def restored(draw: Random, **options: Any) -> Stage:
+    """A job was restored from an earlier one, whose replica holds a file that it references."""
+    while True:
+        stage = Stage(draw, **options).complete().sync().restart().complete()
+        if any(place.length > 1 for place in stage.diff().plan.within.values()):
+            return stage
+
+
+def of_an_earlier_job(draw: Random) -> Scenario:
+    return restored(draw, merged=draw.random() < 0.3).sync_scenario()
+
+
+def of_an_earlier_job_damaged(draw: Random) -> Scenario:
+    """The longest file that the earlier replica should hold has other bytes there."""
+    stage = restored(draw, packing=draw.choice([PACKING, None]))
+    place = max(stage.diff().plan.within.values(), key=lambda place: place.length)
+    damaged = f"{place.replica}/{place.path}"
+    stage.disk.place(damaged, bytes(len(stage.disk.data(damaged) or b"")))
+    return stage.sync_scenario()
+
+
+def of_an_earlier_job_again(draw: Random) -> Scenario:
+    """A run died while it copied from the replica of the earlier job, whose lease it may hold."""
+    return restored(draw).die().sync_scenario()
+
+
 PACKING = Packing("on", 1 << 20)
 
 
@@ -189,6 +215,10 @@ def sweeping_packs(draw: Random) -> Scenario:
     return swept(stage.complete().sync(), draw)
 
 
+def of_an_earlier_job_packed(draw: Random) -> Scenario:
+    return restored(draw, packing=PACKING).sync_scenario()
+
+
 KINDS = [
     first,
     incremental,
@@ -203,6 +233,8 @@ KINDS = [
     sweeping,
     relocating,
     promoting,
+    of_an_earlier_job,
+    of_an_earlier_job_again,
 ]
 PACKED_KINDS = [
     first_packed,
@@ -212,6 +244,8 @@ PACKED_KINDS = [
     keeping_two_packed,
     packing_no_more,
     sweeping_packs,
+    of_an_earlier_job_packed,
+    of_an_earlier_job_damaged,
 ]
 
 
@@ -330,6 +364,30 @@ def offsets_forgotten() -> contextlib.AbstractContextManager[None]:
     return replacing(Vouched, "whole_members", broken)
 
 
+def earlier_replica_trusted() -> contextlib.AbstractContextManager[None]:
+    """What an earlier replica holds is copied whatever its CRC32C."""
+
+    def broken(_copy):
+        def unchecked(uri, new_uri, length, crc32c, side, moved):
+            storage = side.storage(uri)
+            with storage.open(uri) as stream:
+                data = stream.read()
+            storage.put(new_uri, lambda: [data])
+            moved(length)
+            return length, crc32c
+
+        return unchecked
+
+    return replacing(performing, "copy_within", broken)
+
+
+def as_plain(draw: Random) -> Scenario:
+    while True:
+        scenario = of_an_earlier_job_damaged(draw)
+        if not any("/packed" in directory for directory in scenario.start):
+            return scenario
+
+
 class Mutation(NamedTuple):
     """A broken protocol, the kind of run that shows it, and what is then found."""
 
@@ -347,6 +405,7 @@ MUTATIONS = {
         packs_of_others_deleted, keeping_two_packed, "missing: "
     ),
     "packs deleted before commit": Mutation(packs_deleted_before_commit, repacking, "missing: "),
+    "earlier replica trusted": Mutation(earlier_replica_trusted, as_plain, "other bytes: "),
     "offsets forgotten": Mutation(offsets_forgotten, packing_no_more, "other bytes: "),
 }
 

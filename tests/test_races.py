@@ -4,6 +4,7 @@ another's.
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections import Counter
@@ -213,9 +214,11 @@ class ReplicaUnderWatch:
         job = self._stage.job
         pairs = zip(job.references[number], needs, strict=True)
         return [
-            f"other bytes: {copy.path}"
-            for source, copy in pairs
-            if not checker.is_copy(source, copy, job.bytes[source.path], there[f"file:{copy.path}"])
+            f"other bytes: {copied.path}"
+            for source, copied in pairs
+            if not checker.is_copy(
+                source, copied, job.bytes[source.path], there[f"file:{copied.path}"]
+            )
         ]
 
 
@@ -257,6 +260,57 @@ def test_a_protocol_that_does_not_check_its_lease_again_is_detected():
             if any("chk-" in each for each in race.run()):
                 return
     raise AssertionError("not found in 1000 schedules")
+
+
+def test_a_job_is_replicated_while_other_runs_lease_and_change_the_replica_of_the_earlier_job():
+    ended: Counter[str] = Counter()
+    copied = 0
+    for seed in range(SCHEDULES // 4):
+        race = RaceOfTwoJobs(f"earlier {seed}")
+        wrong = race.run()
+        assert wrong == [], f"seed {seed}: {race.outcomes}"
+        report = race.outcomes[0]
+        assert isinstance(report, sync_operation.Report), f"seed {seed}: {report!r}"
+        copied += bool(report.plan.within)
+        ended.update(type(each).__name__ for each in race.outcomes.values())
+    assert set(ended) <= {"Report", "Sweep", "LeaseHeld", "Refused"}
+    assert SCHEDULES // 40 < copied < SCHEDULES // 4
+
+
+class RaceOfTwoJobs:
+    """A sync of a restored job, beside runs on the replica of the job that it was restored from.
+
+    The earlier job goes on, so that its replica no longer needs what the other one copies.
+    """
+
+    def __init__(self, seed: str) -> None:
+        draw = Random(seed)
+        stage = Stage(draw, packing=draw.choice(PACKINGS)).complete().sync()
+        earlier = copy.copy(stage)
+        others = [draw.choice([sync, sweep_all])(earlier), sync(earlier)]
+        stage.restart().complete()
+        earlier.job.complete(stage.last + 1)
+        self._runs = [sync(stage), *others]
+        self._disk, self._pick = stage.disk, any_of(draw)
+        self._watched = [ReplicaUnderWatch(stage), ReplicaUnderWatch(earlier)]
+        self._wrong: list[str] = []
+        self.outcomes: dict[int, object] = {}
+
+    def run(self) -> list[str]:
+        """What was wrong with either replica at any instant."""
+        with running_on(self._disk):
+            race = Interleaving(self._disk, self._runs, self._next)
+            race.play()
+        self._look()
+        self.outcomes = race.outcomes
+        return self._wrong
+
+    def _next(self, waiting: Mapping[int, Step]) -> int:
+        self._look()
+        return self._pick(waiting)
+
+    def _look(self) -> None:
+        self._wrong += [wrong for replica in self._watched for wrong in replica.look()]
 
 
 def test_of_runs_that_do_not_wait_one_goes_on_and_the_others_name_it():

@@ -24,6 +24,7 @@ from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker
+from tests.support.jobs import NEXT_JOB
 from tests.support.registry import serving
 from tests.support.simulated import (
     EPOCH,
@@ -68,7 +69,7 @@ class Scenario:
     """What lies on the disk, and a run there that is to be interrupted.
 
     `is_idle` returns whether a report means that there was nothing to do, `leftover` which paths a
-    death may leave for ever.
+    death may leave for ever. Only the lease of the `earlier` replica may be taken.
     """
 
     start: State
@@ -78,6 +79,7 @@ class Scenario:
     links: bool = False
     is_idle: Callable[[Any], bool] = lambda report: report.plan.empty
     leftover: re.Pattern[str] = LEFTOVER
+    earlier: str | None = None
 
     @property
     def replica(self) -> str:
@@ -158,7 +160,9 @@ class Judge:
         strange = [
             place
             for place in changed
-            if place != self.replica and not place.startswith(f"{self.replica}/")
+            if place != self.replica
+            and not place.startswith(f"{self.replica}/")
+            and not self._is_lease(place)
         ]
         newest = [
             max(self._committed(files(state, self.replica)), default=-1)
@@ -273,9 +277,18 @@ class Judge:
             except CpreplicateError:
                 return False
 
+    def _is_lease(self, place: str) -> bool:
+        """Whether a file is the lease of the earlier replica, or one that is being written."""
+        own = f"{self.scenario.earlier}/.cpreplicate"
+        return place.startswith((f"{own}/lease", f"{own}/{TEMPORARY}"))
+
     def _outside_of(self, state: State) -> dict[str, object]:
         return {
-            directory: children
+            directory: {
+                name: child
+                for name, child in children.items()
+                if not self._is_lease(f"{directory}/{name}")
+            }
             for directory, children in state.items()
             if directory != TARGET_ROOT
             and directory != self.replica
@@ -339,6 +352,7 @@ class Stage:
         self.disk.place(f"{TARGET_ROOT}/another/file", b"of another job")
         self.job = SimulatedJob(self.disk, draw)
         self.last = 0
+        self.earlier: str | None = None
         self._kinds = {"foreign": foreign, "merged": merged}
         self._options = {
             "keep": keep,
@@ -349,6 +363,12 @@ class Stage:
     @property
     def replica(self) -> str:
         return f"{TARGET_ROOT}/{self.job.job}"
+
+    def restart(self) -> Stage:
+        """Another job starts from the newest checkpoint, and references its files."""
+        self.earlier = self.replica
+        self.job = self.job.restored(NEXT_JOB)
+        return self
 
     def request(self, **options: Any) -> SyncRequest:
         given = {**self._options, **options}
@@ -399,6 +419,7 @@ class Stage:
 
     def scenario(self, run: Callable[[], object], **more: Any) -> Scenario:
         """Any run is."""
+        disk = self.disk
         return Scenario(
-            self.disk.snapshot(), self.job, run, self.disk.clock.now, self.disk.links, **more
+            disk.snapshot(), self.job, run, disk.clock.now, disk.links, earlier=self.earlier, **more
         )
