@@ -180,14 +180,20 @@ def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
 
 
-def test_a_replica_follows_a_job_across_a_restart_that_claimed_the_checkpoint_before(
-    flink: Flink, tmp_path: Path
+@pytest.mark.parametrize("options", [(), ("--pack", "on")], ids=["plain", "packed"])
+def test_a_replica_follows_a_job_across_a_restart_with_files_of_the_earlier_jobs_replica(
+    flink: Flink, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
     first = flink.run(side / "ckpt", checkpoints=2)
-    sync(first.newest, target)
+    sync(first.newest, target, *options)
     second = flink.run(side / "ckpt", checkpoints=3, restore=first.newest, claim_mode="CLAIM")
-    replica = sync(second.directory, target)
+    earlier = [row for row in flink.refs(second.newest) if first.job_id in row.get("path", "")]
+    with moved_away(first.directory):  # what is shared with it comes from its replica
+        report = run_sync(second.directory, target, *options)
+    copied = report["copied_within_target"]["files"]
+    assert copied == len({row["path"] for row in earlier}) > 0
+    replica = target / second.job_id / second.newest.name
     with moved_away(side):
         shutil.rmtree(target / first.job_id)  # each job's replica stands alone
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")

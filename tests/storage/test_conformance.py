@@ -9,11 +9,13 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import google_crc32c
 import pytest
 import s3fs
 
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage import (
+    Damaged,
     ShortSource,
     Side,
     Sides,
@@ -21,6 +23,8 @@ from cpreplicate.storage import (
     WriteSettings,
     checksum,
     copy_file,
+    copy_within,
+    read_exactly,
 )
 from cpreplicate.storage.base import TEMPORARY, Attributes
 from tests.support.faults import Faulty
@@ -371,6 +375,33 @@ def test_a_missing_and_a_short_source_raise_different_errors_and_publish_nothing
     put(storage, f"{root}/a", b"123")
     with pytest.raises(ShortSource, match="has 3 bytes, the checkpoint needs 4"):
         copy_file(f"{root}/a", f"{root}/b", 4, place.sides)
+    assert [status.name for status in storage.list(root)] == ["a"]
+
+
+def test_a_copy_within_a_storage_has_the_recorded_bytes(place, storage, root):
+    data = bytes(range(256)) * 20_000  # more than a chunk
+    crc = google_crc32c.value(data)
+    put(storage, f"{root}/a", data)
+    for _ in range(2):  # what is there is replaced
+        assert copy_within(f"{root}/a", f"{root}/new/b", len(data), crc, place.side) == (
+            len(data),
+            crc,
+        )
+        assert read(storage, f"{root}/new/b") == data
+    assert read_exactly(f"{root}/a", len(data), crc, place.side) == (data, crc)
+
+
+def test_a_copy_within_a_storage_of_other_bytes_or_of_nothing_leaves_no_file(place, storage, root):
+    put(storage, f"{root}/a", b"123456789")
+    for length, crc in [(9, 1), (8, 0xE3069283), (10, 0xE3069283)]:
+        with pytest.raises((Damaged, ShortSource)):
+            read_exactly(f"{root}/a", length, crc, place.side)
+        if crc != 1 and storage.copies_within:
+            continue  # the length is known from a listing
+        with pytest.raises(Damaged):
+            copy_within(f"{root}/a", f"{root}/b", length, crc, place.side)
+    with pytest.raises(SourceMissing):
+        copy_within(f"{root}/none", f"{root}/b", 9, 0xE3069283, place.side)
     assert [status.name for status in storage.list(root)] == ["a"]
 
 

@@ -22,9 +22,15 @@ import pytest
 START_SECONDS = 60
 REGION = "us-east-1"
 
-# Ends when its stdin does; the port is the kernel's choice.
+# Ends when its stdin does; the port is the kernel's choice. Without a module `crc32c`, moto answers
+# with another checksum under the name of CRC32C.
 _SERVER = """
 import os, sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+import google_crc32c
+sys.modules["crc32c"] = module_from_spec(ModuleSpec("crc32c", None))
+sys.modules["crc32c"].crc32c = google_crc32c.value
 from moto.server import ThreadedMotoServer
 answers, sys.stdout = sys.stdout, sys.stderr
 server = ThreadedMotoServer("127.0.0.1", 0)
