@@ -44,6 +44,8 @@ def with_earlier_replicas(
     within: dict[str, Held] = {}
     for root, job in earlier.of_earlier_jobs(files, source_state.source.job_root).items():
         replica = Replica(uri.join(request.target_root, uri.name(root)), request.sides.target)
+        if replica.root == plan.replica:  # the job's directory was moved
+            continue
         try:
             within.update(_held(job, root, replica, request))
         except (CpreplicateError, OSError) as error:

@@ -25,7 +25,7 @@ from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support.faults import Faulty
-from tests.support.jobs import JOB, NEXT_JOB, put_restored, write_checkpoint
+from tests.support.jobs import JOB, NEXT_JOB, metadata_of, put_restored, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
 
@@ -269,6 +269,18 @@ def test_a_remapped_file_is_that_of_the_replica_whose_source_it_is_read_from(tmp
     shutil.rmtree(chain.replica)
     elsewhere = (Remap(recorded, f"file:{tmp_path}/copy"),)
     assert chain.within(chain.sync(remaps=elsewhere)) == 0
+
+
+def test_a_job_whose_directory_was_moved_does_not_wait_for_its_own_lease(chain):
+    moved = f"file:{chain.root}/dcC"
+    storage = Side().storage(moved)
+    place = f"{moved}/{JOB}/chk-2"
+    files = {f"file:{chain.root}/dcA/{JOB}/shared/a": 100}
+    storage.put(f"{place}/_metadata", lambda: [metadata_of(2, files)])
+    report = chain.sync(place, same_source=True)
+    assert report.committed
+    assert (report.plan.within, len(report.plan.copies)) == ({}, 1)
+    assert not any("is not used" in line for line in chain.lines)
 
 
 def test_with_preserve_the_source_is_read_which_has_the_attributes(chain):
