@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -117,3 +118,9 @@ def test_a_process_shows_its_version_and_start():
     text = generate_latest(registry_of(list)).decode()
     assert f'cpreplicate_build_info{{version="{__version__}"}} 1.0' in text
     assert "process_start_time_seconds " in text
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_documentation_describes_each_metric(family, pytestconfig):
+    page = (pytestconfig.rootpath / "docs" / "monitoring.md").read_text()
+    assert f"`{family.name}`" in page

@@ -1,0 +1,129 @@
+"""Alert rules and dashboard of `deploy/`, on a real Prometheus."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.operations.observation import Observation
+from cpreplicate.output.http import Address, serve
+from cpreplicate.output.metrics import FAMILIES
+from tests.support.prometheus import prometheus, promtool
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
+TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.test.yml"))
+DASHBOARD = json.loads((DEPLOY / "grafana" / "cpreplicate.json").read_text())
+METRICS = {family.name for family in FAMILIES} | {"cpreplicate_build_info"}
+
+
+def yaml_of(path):
+    return yaml.safe_load(path.read_text())
+
+
+def alerts():
+    return [rule for path in RULES for group in yaml_of(path)["groups"] for rule in group["rules"]]
+
+
+def queries():
+    """The queries of the dashboard, with values for its variables."""
+    values = {"$flink_job": ".*", "$max_lag": "900", "$__rate_interval": "1m"}
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            expression = target["expr"]
+            for name, value in values.items():
+                expression = expression.replace(name, value)
+            yield panel["title"], expression
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
+def test_promtool_accepts_the_rules(path):
+    done = promtool("check", "rules", "--lint-fatal", path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.prometheus
+def test_promtool_accepts_the_configuration_of_the_scrape():
+    assert promtool("check", "config", DEPLOY / "prometheus" / "scrape.yml").returncode == 0
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.name)
+def test_the_rules_pass_their_tests(path):
+    done = promtool("test", "rules", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not():
+    cases = [
+        case
+        for path in TESTS
+        for test in yaml_of(path)["tests"]
+        for case in test["alert_rule_test"]
+    ]
+    fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
+    silent = {case["alertname"] for case in cases if not case.get("exp_alerts")}
+    always_labelled = {"CpreplicateSealedButScheduled"}  # its test has jobs that do not match
+    assert fires == {alert["alert"] for alert in alerts()}
+    assert fires - silent == always_labelled
+
+
+def test_rules_and_dashboard_use_metrics_that_exist():
+    expressions = [alert["expr"] for alert in alerts()] + [query for _, query in queries()]
+    used = {name for text in expressions for name in re.findall(r"\bcpreplicate_\w+", text)}
+    assert used <= METRICS
+    assert {"cpreplicate_replica_lag_seconds", "cpreplicate_last_exit_code"} <= used
+
+
+def test_each_alert_is_explained():
+    page = (DEPLOY.parent / "docs" / "monitoring.md").read_text()
+    for alert in alerts():
+        assert f"### {alert['alert']}\n" in page
+
+
+def test_panels_have_distinct_ids_and_do_not_overlap():
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (column, line)
+        for panel in panels
+        for column in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for line in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(column for column, _ in cells) < 24
+
+
+def orders() -> Observation:
+    """A job of which every metric is known; it lags, fails and is sealed."""
+    job = Observation("orders", replica="file:/r/55d1", orphan_bytes=5, is_restorable=False)
+    job.source_newest, job.replica_newest = Newest(42, 990.0), Newest(40, 970.0)
+    job.unchanged(1000.0)
+    job.failed(6, "sealed", 1010.0, is_sealed=True)
+    for counter in (job.files, job.bytes, job.seconds):
+        counter["copied"] += 1
+    return job
+
+
+@pytest.mark.prometheus
+def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_path):
+    job = orders()
+
+    def observed():
+        job.failed(6, "sealed", 1010.0, is_sealed=True)  # so that the counters rise
+        job.files["copied"] += 1
+        return [job]
+
+    with (
+        serve(Address("127.0.0.1", 0), observed, lambda: True, lambda: True) as address,
+        prometheus(tmp_path, [str(address)], RULES) as server,
+    ):
+        server.wait_for("increase(cpreplicate_failures_total[1h]) > 0")
+        empty = [title for title, query in queries() if not server.query(query)]
+        assert empty == []
+        firing = server.wait_for('ALERTS{alertname="CpreplicateNoSuccess", alertstate="firing"}')
+        assert firing[0].labels["flink_job"] == "orders"
