@@ -49,7 +49,7 @@ class Watched:
 
 
 class Orphans(NamedTuple):
-    """The files under a replica that no committed checkpoint needs, of whatever age."""
+    """What a sweep would remove from a replica, of whatever age."""
 
     files: int
     bytes: int
@@ -170,7 +170,7 @@ def status(
     What fails for one of them is in its row. Directories that were found and are no replicas of
     jobs with a checkpoint have none. Nothing is changed.
     """
-    places = [one.replica for one in watched]
+    places = [place for one in watched for place in (one.replica, one.source) if place is not None]
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
         rows = runner.map(_Examination(sides, with_orphans), watched, places)
     return FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)

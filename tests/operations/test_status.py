@@ -1,0 +1,284 @@
+"""`status`: every replica with its lag, as an operator sees it."""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from cpreplicate.operations import sync
+from cpreplicate.operations.status import status, watched_below
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
+from tests.support import jobs
+from tests.support.commandline import run
+from tests.support.replicas import FILES, NEXT, aged, paths, recorded
+
+ORDERS, CLICKS = "a" * 32, "b" * 32
+LAGGING, NOT_THERE = 21, 10
+
+
+def complete(root, job, number, files=FILES, age=60.0):
+    """Complete a checkpoint of a job, some seconds ago."""
+    directory = jobs.write_checkpoint(root / "dcA", number, files)
+    target = root / "dcA" / job
+    if job != jobs.JOB:
+        shutil.copytree(root / "dcA" / jobs.JOB, target, dirs_exist_ok=True)
+        shutil.rmtree(root / "dcA" / jobs.JOB)
+        metadata = target / directory.name / "_metadata"
+        metadata.write_bytes(
+            jobs.metadata(f"file:{root}/dcA", number, files).replace(
+                jobs.JOB.encode(), job.encode()
+            )
+        )
+    os.utime(target / f"chk-{number}" / "_metadata", (time.time() - age,) * 2)
+    os.utime(target / f"chk-{number}", (time.time() - age,) * 2)
+
+
+def replicate(root, job, **options):
+    execution = ExecutionOptions(runner="inline")
+    request = SyncRequest(
+        f"file:{root}/dcA/{job}", f"file:{root}/dcB", execution=execution, **options
+    )
+    sync.sync(request, lambda _line: None)
+    return root / "dcB" / job
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two jobs that are replicated."""
+    for job in (ORDERS, CLICKS):
+        complete(tmp_path, job, 1)
+        replicate(tmp_path, job)
+    return tmp_path
+
+
+def rows(root, *words, target="dcB"):
+    done = run("status", f"{root}/{target}", "--output", "json", *words)
+    return {row["job"]: row for row in json.loads(done.out)["replicas"]}
+
+
+def code(root, *words, target="dcB"):
+    return run("status", f"{root}/{target}", *words).code
+
+
+def test_a_replica_with_the_newest_checkpoint_has_no_lag(root):
+    row = rows(root)[ORDERS]
+    assert (row["checkpoint"], row["source_checkpoint_id"]) == ("chk-1", 1)
+    assert (row["lag_seconds"], row["checkpoints_behind"]) == (0, 0)
+    assert 60 <= row["age_seconds"] < 120
+    assert (row["files"], row["bytes"], row["packs"]) == (len(FILES), sum(FILES.values()), 0)
+    assert row["error"] is row["source_error"] is row["sealed"] is row["lease"] is None
+
+
+def test_a_replica_behind_its_source_lags_by_the_age_of_its_own_checkpoint(root):
+    complete(root, ORDERS, 4, NEXT, age=1)
+    row = rows(root)[ORDERS]
+    assert (row["source_checkpoint_id"], row["checkpoints_behind"]) == (4, 3)
+    assert row["lag_seconds"] == row["age_seconds"] >= 60
+    assert row["is_lagging"] is None
+
+
+def test_exit_21_if_a_replica_lags_more_than_allowed(root):
+    complete(root, ORDERS, 2, NEXT, age=1)
+    assert (code(root, "--max-lag", "30s"), code(root, "--max-lag", "1h")) == (LAGGING, 0)
+    replicate(root, ORDERS)
+    assert code(root, "--max-lag", "1s") == 0
+
+
+def test_exit_21_if_a_job_with_a_checkpoint_has_no_replica(root):
+    shutil.rmtree(root / "dcB" / CLICKS)
+    assert code(root, "--max-lag", "1h") == 0  # nothing names the job
+    row = rows(root, "--source", root / "dcA")[CLICKS]
+    assert (row["checkpoint"], row["lag_seconds"], row["source_checkpoint_id"]) == (None, None, 1)
+    assert code(root, "--max-lag", "1h", "--source", root / "dcA") == LAGGING
+    (root / "dcA" / CLICKS / "chk-1" / "_metadata").unlink()
+    assert CLICKS not in rows(root, "--source", root / "dcA")
+
+
+def test_a_source_is_a_root_or_a_job(root):
+    moved = root / "moved"
+    (root / "dcA").rename(moved)
+    assert rows(root)[ORDERS]["lag_seconds"] is None
+    assert rows(root, "--source", moved)[ORDERS]["lag_seconds"] == 0
+    found = rows(root, "--source", moved / ORDERS)
+    assert (found[ORDERS]["lag_seconds"], found[CLICKS]["lag_seconds"]) == (0, None)
+
+
+def test_a_source_that_cannot_be_read_is_in_its_row_and_the_age_limits_the_lag(root):
+    (root / "dcA").rename(root / "gone")
+    row = rows(root)[ORDERS]
+    assert "is not there" in row["source_error"]
+    assert (row["checkpoint"], row["checkpoints_behind"]) == ("chk-1", None)
+    assert (code(root, "--max-lag", "30s"), code(root, "--max-lag", "1h")) == (LAGGING, 0)
+
+
+def test_a_job_that_is_gone_from_a_root_that_is_there_has_no_lag(root):
+    shutil.rmtree(root / "dcA" / ORDERS)
+    row = rows(root)[ORDERS]
+    assert (row["lag_seconds"], row["source_checkpoint_id"]) == (0, None)
+    assert "is not there" in row["source_error"]
+    assert code(root, "--max-lag", "1s") == 0
+
+
+def test_the_file_of_a_fleet_gives_names_and_jobs_without_a_replica(root):
+    (root / "fleet.toml").write_text(
+        f'[defaults]\ntarget = "{root}/dcB"\n[[root]]\nsource = "{root}/dcA"\n'
+        f'[[job]]\nname = "orders"\nsource = "{root}/dcA/{ORDERS}"\n'
+    )
+    shutil.rmtree(root / "dcB" / CLICKS)
+    found = rows(root, target="fleet.toml")
+    assert found[ORDERS]["name"] == "orders"
+    assert (found[CLICKS]["checkpoint"], found[CLICKS]["source_checkpoint_id"]) == (None, 1)
+    assert "orders" in run("status", root / "fleet.toml").out
+    assert code(root, "--max-lag", "1h", target="fleet.toml") == LAGGING
+
+
+def test_a_source_beside_the_file_of_a_fleet_is_a_usage_error(root):
+    (root / "fleet.toml").write_text(f'[[root]]\nsource = "{root}/dcA"\ntarget = "{root}/dcB"\n')
+    with pytest.raises(Exception, match="--source cannot be given with a TOML file"):
+        run("status", root / "fleet.toml", "--source", root / "dcA")
+
+
+def test_one_replica_is_a_target_too(root):
+    assert rows(root, target=f"dcB/{CLICKS}").keys() == {CLICKS}
+
+
+def test_a_directory_without_replicas_is_not_there(root):
+    assert code(root, target="nowhere") == NOT_THERE
+
+
+def test_other_directories_in_the_target_root_have_no_row(root):
+    (root / "dcB" / "logs").mkdir()
+    (root / "dcB" / ".hidden").mkdir()
+    assert rows(root).keys() == {ORDERS, CLICKS}
+
+
+def test_nothing_is_changed(root):
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    run("status", root / "dcB", "--orphans", "--source", root / "dcA")
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+def test_packed_files_count_and_so_do_their_packs(tmp_path):
+    complete(tmp_path, ORDERS, 1)
+    words = ("--pack", "on", "--runner", "inline")
+    run("sync", tmp_path / "dcA" / ORDERS, tmp_path / "dcB", *words)
+    row = rows(tmp_path)[ORDERS]
+    assert (row["files"], row["bytes"]) == (len(FILES), sum(FILES.values()))
+    assert row["packs"] >= 1
+
+
+def test_orphans_are_counted_if_asked_for(root):
+    replica = root / "dcB" / ORDERS
+    (replica / "shared" / "left").write_bytes(b"x" * 70)
+    recorded(replica, "shared/left")
+    aged(replica / "shared" / "left")
+    assert rows(root)[ORDERS]["orphans"] is None
+    found = rows(root, "--orphans")
+    assert found[ORDERS]["orphans"]["files"] == 2, "the file, and the journal that names it"
+    assert found[ORDERS]["orphans"]["bytes"] > 70
+    assert found[CLICKS]["orphans"] == {"files": 0, "bytes": 0}
+
+
+def test_a_journal_without_a_run_at_work_is_an_unfinished_run(root):
+    recorded(root / "dcB" / ORDERS, "shared/left")
+    assert rows(root)[ORDERS]["unfinished_since"] is not None
+    assert rows(root)[CLICKS]["unfinished_since"] is None
+    assert "unfinished run" in run("status", root / "dcB").out
+
+
+def test_who_holds_the_lease_is_shown(root):
+    with acquire(f"file:{root}/dcB/{ORDERS}", Side()):
+        lease = rows(root)[ORDERS]["lease"]
+        assert lease["is_stale"] is False
+        assert lease["since"].endswith("Z")
+        assert f"held by {lease['host']}" in run("status", root / "dcB").out
+    assert rows(root)[ORDERS]["lease"] is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"started": "x", "token": 4}'])
+def test_a_damaged_lease_is_shown_and_ends_nothing(root, content):
+    (root / "dcB" / ORDERS / ".cpreplicate" / "lease").write_text(content)
+    assert rows(root)[ORDERS]["lease"]["since"] is None
+
+
+def test_a_promoted_replica_is_sealed(root):
+    before = rows(root)[ORDERS]
+    run("promote", root / "dcB" / ORDERS)
+    after = rows(root)[ORDERS]
+    assert "for chk-1" in after["sealed"]
+    assert after["checkpoint_completed"] == before["checkpoint_completed"]
+
+
+def test_a_recorded_verification_is_shown_until_another_checkpoint_is_published(root):
+    replica = root / "dcB" / ORDERS
+    before = paths(replica)
+    run("verify", replica, "--content")
+    assert paths(replica) == before
+    assert rows(root)[ORDERS]["verified"] is None
+    run("verify", replica, "--content", "--record")
+    verified = rows(root)[ORDERS]["verified"]
+    assert (verified["restorable"], verified["content_share"]) == (True, 1.0)
+    assert verified["is_current"] is True
+    complete(root, ORDERS, 2, NEXT)
+    replicate(root, ORDERS)
+    assert rows(root)[ORDERS]["verified"]["is_current"] is False
+    assert run("sweep", replica, "--min-age", "0s", "--runner", "inline").code == 0
+    assert rows(root)[ORDERS]["verified"]["checkpoint"] == "chk-1"
+
+
+def test_a_verification_that_failed_is_recorded_too(root):
+    (root / "dcB" / ORDERS / "shared" / "a").unlink()
+    run("verify", root / "dcB" / ORDERS, "--record")
+    verified = rows(root)[ORDERS]["verified"]
+    assert (verified["restorable"], verified["is_current"]) == (False, False)
+    assert "failed" in run("status", root / "dcB").out
+
+
+def test_nothing_is_recorded_in_a_directory_that_is_no_replica(root):
+    source = root / "dcA" / ORDERS
+    before = paths(source)
+    done = run("verify", source, "--record")
+    assert (done.code, paths(source)) == (6, before)
+    assert "was not recorded" in done.message
+
+
+def test_a_replica_of_an_older_version_is_dated_by_its_own_metadata(root):
+    own = root / "dcB" / ORDERS / ".cpreplicate"
+    fields = json.loads((own / "chk-1.json").read_text())
+    del fields["completed"]
+    (own / "chk-1.json").write_text(json.dumps(fields))
+    row = rows(root)[ORDERS]
+    assert (row["lag_seconds"], row["files"]) == (0, len(FILES))
+    assert row["age_seconds"] < 60
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 5000])
+def test_a_damaged_manifest_leaves_the_sums_out(root, content):
+    (root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.parquet").write_bytes(content)
+    row = rows(root)[ORDERS]
+    assert (row["checkpoint"], row["files"], row["error"]) == ("chk-1", None, None)
+
+
+def test_a_damaged_marker_or_a_metadata_of_others_is_the_error_of_its_row_alone(root):
+    (root / "dcB" / ORDERS / ".cpreplicate" / "replica.json").write_text("{")
+    (root / "dcB" / CLICKS / "chk-1" / "_metadata").write_bytes(b"another program's")
+    found = rows(root)
+    assert "is damaged" in found[ORDERS]["error"]
+    assert "is not the one that cpreplicate wrote" in found[CLICKS]["error"]
+    assert code(root, "--max-lag", "1h") == LAGGING
+
+
+def test_a_source_whose_cluster_does_not_answer_is_in_each_row(root):
+    sides = Sides(Side(retry_for=0.2), Side())
+    for replica in (ORDERS, CLICKS):
+        own = root / "dcB" / replica / ".cpreplicate" / "replica.json"
+        own.write_text(own.read_text().replace(f"file:{root}/dcA", "hdfs://nohost.invalid:8020/a"))
+    report = status(watched_below(f"file:{root}/dcB", [], sides), sides, max_lag=3600.0)
+    assert [row.lag(report.now) for row in report.replicas] == [None, None]
+    assert all("nohost.invalid" in str(row.source_error) for row in report.replicas)
+    assert report.lagging == ()
