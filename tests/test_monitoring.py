@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,9 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.operations.observation import Observation
 from cpreplicate.output.http import Address, serve
 from cpreplicate.output.metrics import FAMILIES
-from tests.support.prometheus import prometheus, promtool
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.prometheus import free_port, prometheus, promtool
+from tests.support.replicas import FILES, NEXT
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
@@ -127,3 +132,27 @@ def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_pat
         assert empty == []
         firing = server.wait_for('ALERTS{alertname="CpreplicateNoSuccess", alertstate="firing"}')
         assert firing[0].labels["flink_job"] == "orders"
+
+
+@pytest.mark.prometheus
+def test_prometheus_follows_a_watch_and_promtool_accepts_its_metrics(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    address = f"127.0.0.1:{free_port()}"
+    words = ["watch", f"dcA/{JOB}", "dcB", "--interval", "100ms", "-q", "--metrics", address]
+    command = [sys.executable, "-m", "cpreplicate", *words]
+    with (
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process,
+        prometheus(tmp_path, [address]) as server,
+    ):
+        try:
+            server.wait_for("cpreplicate_replica_checkpoint_id == 1")
+            write_checkpoint(tmp_path / "dcA", 2, NEXT)
+            server.wait_for("cpreplicate_replica_checkpoint_id == 2")
+            server.wait_for("cpreplicate_replica_lag_seconds == 0")
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+                done = promtool("check", "metrics", stdin=answer.read().decode())
+            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+            with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
+                assert answer.status == 200
+        finally:
+            process.terminate()
