@@ -46,7 +46,12 @@ _MODULES = (
     "sample-cli-plugin",
     "sample-controller",
 )
-_COMMANDS = ("k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubelet")
+_COMMANDS = (
+    "k8s.io/kubernetes/cmd/kube-apiserver",
+    "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "k8s.io/kubernetes/cmd/kube-scheduler",
+    "k8s.io/kubernetes/cmd/kubelet",
+)
 _PACKAGES = {
     "etcd": "etcd-server",
     "containerd": "containerd",

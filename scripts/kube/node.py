@@ -77,8 +77,11 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 @contextlib.contextmanager
-def kubernetes(place: Path) -> Iterator[None]:
-    """One node that is ready; nothing of it is left after the block."""
+def kubernetes(place: Path, *images: Path) -> Iterator[None]:
+    """One node that is ready; nothing of it is left after the block.
+
+    `images` are further container images, as `docker save` writes them.
+    """
     with contextlib.ExitStack() as stack:
         configure(place)
         subprocess.run(["ip", "link", "add", _BRIDGE, "type", "bridge"], check=True)
@@ -95,9 +98,9 @@ def kubernetes(place: Path) -> Iterator[None]:
         _start_servers(stack, place)
         start(stack, place, "containerd", "-c", f"{place}/containerd.toml")
         wait_until(lambda: Path(_SOCKET).exists(), "containerd listens")
-        for name in ("pause.tar", "executor.tar"):
+        for tar in (place / "pause.tar", place / "executor.tar", *images):
             subprocess.run(
-                [*_CTR, "images", "import", "--snapshotter", "native", place / name],
+                [*_CTR, "images", "import", "--snapshotter", "native", tar],
                 stdout=subprocess.DEVNULL,
                 check=True,
             )
@@ -142,20 +145,32 @@ def _start_servers(stack: contextlib.ExitStack, place: Path) -> None:
         f"{BUILT}/bin/kube-apiserver",
         "--etcd-servers",
         etcd,
-        "--bind-address=127.0.0.1",
+        "--bind-address=0.0.0.0",  # service accounts of pods use it, too
         "--secure-port=6443",
         f"--cert-dir={place}/certs",
         f"--token-auth-file={place}/tokens.csv",
-        "--authorization-mode=AlwaysAllow",
+        "--authorization-mode=RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={place}/sa.key",
         f"--service-account-signing-key-file={place}/sa.key",
         "--service-cluster-ip-range=10.0.0.0/24",
-        "--disable-admission-plugins=ServiceAccount",
         "--endpoint-reconciler-type=none",
-        "--advertise-address=10.1.1.1",
+        "--kubelet-preferred-address-types=InternalIP",  # for the logs of pods
+        f"--advertise-address={DRIVER}",
     )
     wait_until(lambda: asked("GET", "/version"), "the API server answers")
+    access = ("--kubeconfig", f"{place}/kubeconfig", "--leader-elect=false")
+    start(
+        stack,
+        place,
+        f"{BUILT}/bin/kube-controller-manager",
+        *access,
+        f"--service-account-private-key-file={place}/sa.key",
+        f"--root-ca-file={place}/certs/apiserver.crt",
+    )
+    start(stack, place, f"{BUILT}/bin/kube-scheduler", *access)
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
+    wait_until(lambda: asked("GET", account), "the controllers run")
 
 
 def is_ready() -> bool:
@@ -250,7 +265,7 @@ def _kubelet(place: Path) -> None:
         "cgroupDriver": "cgroupfs",
         "containerRuntimeEndpoint": f"unix://{_SOCKET}",
         "failSwapOn": False,
-        "address": "127.0.0.1",
+        "address": _NODE_ADDRESS,
         "evictionHard": never,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
