@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool demo lint quick-tests check test durations coverage mutation cotenant fuzz
-.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-status try-kubernetes clean
+.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-status try-kubernetes deploy-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in 
 try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs root, Go and ten minutes for the first time
 	$(BIN)/python scripts/try_kubernetes.py
 
+deploy-check: setup java ## deploy/ by Helm, Kubernetes, Airflow and a container runtime, or CHECKS= of them; as try-kubernetes
+	$(BIN)/python scripts/check_deployment.py $(CHECKS)
+
 bench: setup maven ## decode speed against Flink's own loader, what a plan and a round cost the driver
 	$(BIN)/python scripts/bench_decode.py
 	$(BIN)/python scripts/bench_plan.py
@@ -97,5 +100,5 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* .demo .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build
+	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants .coverage .coverage.* .durations.xml

@@ -1,0 +1,42 @@
+"""Checks `deploy/` with the programs that will use it. `make deploy-check`.
+
+Arguments: what to check, of `chart`, `airflow`, `image` and `kubernetes`; default: all. Needs root,
+Go and the network for the first time: Helm and Kubernetes are built from their Go modules, Airflow
+and the image install packages. No image is pulled: Debian is bootstrapped in place of the base.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.deployment import airflow, chart, image, pods
+
+
+def check_images() -> None:
+    """Build and run both images."""
+    image.check("inline", "inline")
+    image.check("spark", "spark")
+
+
+CHECKS = {
+    "chart": chart.check,
+    "airflow": airflow.check,
+    "image": check_images,
+    "kubernetes": pods.check,
+}
+
+
+def main() -> None:
+    """Run the checks that were named."""
+    names = sys.argv[1:] or list(CHECKS)
+    if unknown := set(names) - CHECKS.keys():
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}")
+    for name in names:
+        CHECKS[name]()
+
+
+if __name__ == "__main__":
+    main()

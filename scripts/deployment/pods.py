@@ -1,0 +1,112 @@
+"""The manifests and the chart on a real Kubernetes of this machine."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scripts.deployment import image
+from scripts.deployment.chart import ALL_VALUES, CHART, rendered
+from scripts.deployment.tools import DEPLOY, helm, run
+from scripts.kube.build import build
+from scripts.kube.node import DRIVER, SECONDS, kubernetes, wait_until
+from tests.support import checker
+from tests.support.jobs import JOB, write_checkpoint
+
+
+def check() -> None:
+    """Exit unless Kubernetes accepts all objects, and the CronJobs end as they should."""
+    build()
+    images = [image.build(target) for target in ("inline", "spark")]
+    with tempfile.TemporaryDirectory(prefix="cpreplicate-kubernetes-") as directory:
+        place = Path(directory)
+        data = place / "data"
+        write_checkpoint(data / "dcA", 1, {f"shared/{each}": 10_000 for each in range(20)})
+        place.chmod(0o755)
+        data.chmod(0o777)
+        with kubernetes(place, *images):
+            _check_accepted(place)
+            _check_jobs(place, data)
+
+
+def _check_accepted(place: Path) -> None:
+    """Let the API server validate every object."""
+    env = {"KUBECONFIG": f"{place}/kubeconfig"}
+    dry = ("apply", "--dry-run=server", "--validate=strict")
+    run("kubectl", *dry, "-k", DEPLOY / "kubernetes", env=env)
+    run("kubectl", *dry, "-f", "-", stdin=rendered("-f", ALL_VALUES), env=env)
+    print("Kubernetes: the API server accepts the manifests and the chart", flush=True)
+
+
+def _check_jobs(place: Path, data: Path) -> None:
+    """Run a CronJob in threads, one on executors in pods, and one without a source."""
+    source = f"{data}/dcA/{JOB}"
+    values = {"inline": _values(data, "inline"), "spark": _values(data, "spark")}
+    values["inline"]["podSecurityContext"] = {"runAsUser": image.USER, "runAsGroup": 0}
+    values["spark"]["spark"] = _spark(data)
+    for release, value in values.items():
+        options = [f"--runner={release}"]
+        value["schedules"] = [
+            _schedule("there", source, f"{data}/{release}", options),
+            _schedule("gone", f"{source}-gone", f"{data}/{release}", options),
+        ]
+        file = place / f"{release}.yaml"
+        file.write_text(yaml.safe_dump(value))
+        env = {"KUBECONFIG": f"{place}/kubeconfig"}
+        run(helm(), "install", release, CHART, "-f", file, env=env)
+        _ends(place, release, "there", "Complete", None)
+        assert checker.faults(data / release / JOB) == []
+        _ends(place, release, "gone", "Failed", "PodFailurePolicy")
+
+
+def _values(data: Path, tag: str) -> dict[str, Any]:
+    return {
+        "image": {"repository": image.NAME, "tag": tag, "pullPolicy": "Never"},
+        "fleet": {"enabled": False},
+        "volumes": [{"name": "data", "hostPath": {"path": str(data)}}],
+        "volumeMounts": [{"name": "data", "mountPath": str(data)}],
+        "resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "2Gi"}},
+    }
+
+
+def _spark(data: Path) -> dict[str, Any]:
+    volume = "spark.kubernetes.executor.volumes.hostPath.data"
+    properties = {
+        "spark.executor.memory": "512m",
+        "spark.kubernetes.executor.request.cores": "0.1",
+        f"{volume}.mount.path": str(data),
+        f"{volume}.options.path": str(data),
+    }
+    # no kube-proxy runs, so the API server's own address and not that of its service
+    return {"enabled": True, "apiServer": f"https://{DRIVER}:6443", "properties": properties}
+
+
+def _schedule(name: str, source: str, target_root: str, args: list[str]) -> dict[str, Any]:
+    never = "0 0 30 2 *"
+    schedule = {"name": name, "schedule": never, "source": source, "targetRoot": target_root}
+    return {**schedule, "args": args}
+
+
+def _ends(place: Path, release: str, name: str, condition: str, reason: str | None) -> None:
+    """Start the job of a CronJob, and exit unless it ends so."""
+    env = {"KUBECONFIG": f"{place}/kubeconfig"}
+    job = f"{release}-{name}"
+    began = time.monotonic()
+    run("kubectl", "create", "job", f"--from=cronjob/{job}", job, env=env)
+
+    def conditions() -> dict[str, Any]:
+        status = json.loads(run("kubectl", "get", "job", job, "-o", "json", env=env))["status"]
+        return {each["type"]: each.get("reason") for each in status.get("conditions", ())}
+
+    wait_until(lambda: {"Complete", "Failed"} & conditions().keys(), f"job {job} ends")
+    reached = conditions()
+    if condition not in reached or (reason and reached[condition] != reason):
+        messages = run("kubectl", "logs", f"job/{job}", "--all-containers", env=env)
+        raise SystemExit(f"job {job}: {reached}\n{messages}")
+    seconds = time.monotonic() - began
+    print(f"Kubernetes: job {job}: {condition}, {seconds:.0f} of {SECONDS} s", flush=True)
