@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.deployment import airflow, chart, image, pods
+from scripts.deployment import chart, dag, image, pods
 
 
 def check_images() -> None:
@@ -23,7 +23,7 @@ def check_images() -> None:
 
 CHECKS = {
     "chart": chart.check,
-    "airflow": airflow.check,
+    "airflow": dag.check,
     "image": check_images,
     "kubernetes": pods.check,
 }

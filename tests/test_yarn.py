@@ -7,6 +7,7 @@ import os
 import queue
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.support.killing import started
 pytestmark = pytest.mark.xdist_group("spark")
 
 PROJECT = Path(__file__).resolve().parent / "yarn"
+DEPLOYED = PROJECT.parents[1] / "deploy" / "spark"
 BUILT = PROJECT / "build"
 HADOOP = hdfs.PROJECT / "target" / "minicluster.jar"  # it holds YARN's servers too
 JARS = Path(pyspark.__file__).parent / "jars"
@@ -85,6 +87,24 @@ def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_p
         if (replica / name).read_bytes() != (tmp_path / "dcA" / JOB / name).read_bytes()
     ] == []
     assert not list((tmp_path / "staging").glob("*/.sparkStaging/*"))
+
+
+def test_spark_submit_runs_the_program_of_deploy_on_yarn(words, tmp_path):
+    """The properties file is the one of `deploy/spark` with the paths of this machine."""
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    text = (DEPLOYED / "yarn.conf").read_text()
+    here = text.replace("/opt/cpreplicate/bin/python", sys.executable)
+    here = here.replace("./environment/bin/python", sys.executable)
+    kept = [line for line in here.splitlines() if "archives" not in line]
+    (tmp_path / "yarn.conf").write_text("\n".join(kept))
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    small = ["--conf", "spark.executor.cores=1", "--conf", "spark.executor.memoryOverhead=384m"]
+    options = ["--master", "yarn", "--properties-file", tmp_path / "yarn.conf", *words, *small]
+    sync = ["sync", checkpoint, tmp_path / "dcB", "--runner", "spark"]
+    command = [submit, *options, DEPLOYED / "run.py", *sync]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert checker.faults(tmp_path / "dcB" / JOB) == []
 
 
 @contextlib.contextmanager

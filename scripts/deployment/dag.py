@@ -34,7 +34,6 @@ def check() -> None:
             "AIRFLOW_HOME": f"{place}/airflow",
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(tools.DEPLOY / "airflow"),
-            "PYTHONPATH": str(tools.PROJECT),
         }
         tools.run(python.with_name("airflow"), "db", "migrate", env=env)
         script = Path(__file__).with_name("airflow_run.py")
