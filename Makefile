@@ -32,8 +32,8 @@ demo: setup java ## replicate a real checkpoint, then the next one incrementally
 	@sh scripts/demo.sh
 
 lint: setup ## ruff, mypy, the contracts between the layers
-	$(BIN)/ruff check cpreplicate tests scripts
-	$(BIN)/ruff format --check cpreplicate tests scripts
+	$(BIN)/ruff check cpreplicate deploy tests scripts
+	$(BIN)/ruff format --check cpreplicate deploy tests scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
