@@ -110,7 +110,12 @@ def _specified(
     spec["root"] = {"path": root, "readonly": True}
     tmp = {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["mode=1777"]}
     bind = {"destination": str(data), "type": "bind", "source": str(data), "options": ["rbind"]}
-    spec["mounts"] += [tmp, bind]
+    hosts = data.with_name("hosts")  # every container runtime writes one
+    hosts.write_text("127.0.0.1 localhost cpreplicate\n")
+    options = ["rbind", "ro"]
+    named = {"destination": "/etc/hosts", "type": "bind", "source": str(hosts), "options": options}
+    spec["mounts"] += [tmp, bind, named]
+    spec["hostname"] = "cpreplicate"
     spaces = spec["linux"]["namespaces"]
     spec["linux"]["namespaces"] = [each for each in spaces if each["type"] != "network"]
     spec["linux"].pop("resources", None)
