@@ -14,7 +14,7 @@ from scripts.deployment import image
 from scripts.deployment.chart import ALL_VALUES, CHART, rendered
 from scripts.deployment.tools import DEPLOY, helm, run
 from scripts.kube.build import build
-from scripts.kube.node import DRIVER, SECONDS, kubernetes, wait_until
+from scripts.kube.node import API, SECONDS, kubernetes, wait_until
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 
@@ -83,7 +83,7 @@ def _spark(data: Path) -> dict[str, Any]:
         f"{volume}.options.path": str(data),
     }
     # no kube-proxy runs, so the API server's own address and not that of its service
-    return {"enabled": True, "apiServer": f"https://{DRIVER}:6443", "properties": properties}
+    return {"enabled": True, "apiServer": API, "properties": properties}
 
 
 def _schedule(name: str, source: str, target_root: str, args: list[str]) -> dict[str, Any]:

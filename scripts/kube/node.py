@@ -21,9 +21,9 @@ import pyspark
 
 from scripts.kube.build import BUILT, PLUGINS, image
 
-API = "https://127.0.0.1:6443"
 TOKEN = "of-this-machine-only"
 DRIVER = "10.77.0.1"
+API = f"https://{DRIVER}:6443"  # for pods, too: the certificate names this address
 IMAGE = "docker.io/cpreplicate/executor:1"
 SECONDS = 180
 _NODE_ADDRESS, _BRIDGE, _PODS = "10.9.9.1", "cpreplicate0", "10.77.0.0/24"
@@ -145,7 +145,7 @@ def _start_servers(stack: contextlib.ExitStack, place: Path) -> None:
         f"{BUILT}/bin/kube-apiserver",
         "--etcd-servers",
         etcd,
-        "--bind-address=0.0.0.0",  # service accounts of pods use it, too
+        "--bind-address=0.0.0.0",  # pods connect to it, too
         "--secure-port=6443",
         f"--cert-dir={place}/certs",
         f"--token-auth-file={place}/tokens.csv",
