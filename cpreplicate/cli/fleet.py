@@ -159,9 +159,12 @@ def _serve(
         configured = _configured(file, sides, defaults, forced)
         return lambda: list(configured.members(sides))
 
+    context = click.get_current_context()
+
     def read_again() -> Callable[[], list[Member]]:
         try:
-            return read()
+            with context.scope(cleanup=False):  # converters ask for it, and this is another thread
+                return read()
         except click.ClickException as error:
             raise UsageError(error.format_message()) from error
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -272,7 +272,8 @@ def run_service(
     # a failure does not end the service: without narration it would pass unnoticed
     warn = write_warning if values["quiet"] else narrate_failure
     with ExitStack() as stack:
-        runners = stack.enter_context(WarmRunners(sides, execution, options.session_idle))
+        silent = replace(execution, show=None)  # the progress of many jobs says nothing
+        runners = stack.enter_context(WarmRunners(sides, silent, options.session_idle))
         service = Service(
             discovery,
             runners,

@@ -147,9 +147,11 @@ class Service:
             )
 
     def discover_soon(self) -> None:
-        """Look for jobs at the next turn; callable from a signal handler."""
+        """Look for jobs at the next turn, within a second; callable from a signal handler.
+
+        That interrupts this very loop, perhaps while it holds the lock of the event.
+        """
         self._discover_at = 0.0
-        self._wake.set()
 
     def stop(self) -> None:
         """End `run`, from another thread."""
@@ -223,10 +225,10 @@ class Service:
         try:
             with cancellable(self._raise_if_cancelled):
                 jobs = self._discovery.jobs()
-        except (CpreplicateError, OSError) as error:
-            self._sparing("")(f"{error}. The jobs known before are followed")
         except Stopped:
             return
+        except Exception as error:  # noqa: BLE001  # the service outlives it
+            self._sparing("")(f"{_described(error)}. The jobs known before are followed")
         else:
             self._failures.pop("", None)
             self._set_jobs(jobs)
@@ -356,8 +358,7 @@ class Service:
             if isinstance(error, LeaseHeld):
                 observation.held(time.time())  # by a stand-in, or a run of an operator
                 return "done"
-            is_known = isinstance(error, (CpreplicateError, OSError))
-            text = str(error) if is_known else f"unexpected {type(error).__name__}: {error}"
+            text = _described(error)
             is_sealed = isinstance(error, Sealed)
             observation.failed(exit_code_of(error), text, time.time(), is_sealed)
         self._sparing(key)(f"{member.name}: {text}. It is tried again")
@@ -376,6 +377,11 @@ def newest_checkpoint(member: Member) -> Checkpoint:
     name = uri.name(source.checkpoint).removeprefix("chk-")
     checkpoint_id = int(name) if name.isdecimal() else 0  # a savepoint has no number in its name
     return Checkpoint(source.checkpoint, Newest(checkpoint_id, source.completed or 0.0))
+
+
+def _described(error: Exception) -> str:
+    is_known = isinstance(error, (CpreplicateError, OSError))
+    return str(error) if is_known else f"unexpected {type(error).__name__}: {error}"
 
 
 def _wanted(job: ServedJob) -> Wanted:

@@ -1,0 +1,249 @@
+"""The commands that run for months, as processes: they find jobs, reload, are probed, and end."""
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.support import jobs, killing
+from tests.support.replicas import FILES, NEXT
+
+JOBS = [f"{number:032x}" for number in range(4)]
+
+
+def wait_until(condition, seconds=40):
+    killing.wait_until(condition, seconds)
+
+
+def write(root, job, checkpoint, files=FILES):
+    named, jobs.JOB = jobs.JOB, job
+    try:
+        return jobs.write_checkpoint(root, checkpoint, files)
+    finally:
+        jobs.JOB = named
+
+
+def has(tmp_path, job, checkpoint):
+    return (tmp_path / "dcB" / job / f"chk-{checkpoint}" / "_metadata").exists()
+
+
+class Running:
+    """A command that runs until it is ended; its lines are read from files."""
+
+    def __init__(self, tmp_path, *words):
+        self._stdout, self._stderr = tmp_path / "stdout", tmp_path / "stderr"
+        with self._stdout.open("w") as stdout, self._stderr.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cpreplicate", *map(str, words), "--runner", "inline"],
+                stdout=stdout,
+                stderr=stderr,
+            )
+
+    @property
+    def stdout(self):
+        return self._stdout.read_text()
+
+    @property
+    def stderr(self):
+        return self._stderr.read_text()
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+    def url(self):
+        pattern = r"metrics and probes at (\S+)"
+        wait_until(lambda: re.search(pattern, self.stderr))
+        return re.search(pattern, self.stderr)[1]
+
+
+@contextlib.contextmanager
+def running(tmp_path, *words):
+    started = Running(tmp_path, *words)
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+def read(url):
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def lags(url):
+    """The lag of each replica, as Prometheus reads it."""
+    metrics = read(f"{url}/metrics")[1]
+    return list(map(float, re.findall(r"cpreplicate_replica_lag_seconds\{.*\} (\S+)", metrics)))
+
+
+def test_jobs_under_a_root_are_followed_also_new_ones(tmp_path):
+    write(tmp_path / "dcA", JOBS[0], 1)
+    words = ["--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s"]
+    with running(tmp_path, "watch", *words, "--metrics", "0", "--output", "json") as service:
+        wait_until(lambda: has(tmp_path, JOBS[0], 1))
+        write(tmp_path / "dcA", JOBS[1], 5)
+        wait_until(lambda: has(tmp_path, JOBS[1], 5))
+        write(tmp_path / "dcA", JOBS[0], 2, NEXT)
+        wait_until(lambda: has(tmp_path, JOBS[0], 2))
+        url = service.url()
+        wait_until(lambda: read(f"{url}/readyz")[0] == 200)
+        assert read(f"{url}/healthz")[0] == 200
+        wait_until(lambda: lags(url) == [0, 0])
+        assert service.end() == 143
+        rows = [json.loads(line) for line in service.stdout.splitlines()]
+        assert [(row["job"], row["checkpoint"]) for row in rows] == [
+            (JOBS[0], "chk-1"),
+            (JOBS[1], "chk-5"),
+            (JOBS[0], "chk-2"),
+        ]
+        assert "Traceback" not in service.stderr
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """A fleet of one job, and the function that writes its configuration."""
+    write(tmp_path / "dcA", JOBS[0], 1)
+    write(tmp_path / "dcA", JOBS[1], 1)
+
+    def configure(*numbers, target="dcB"):
+        tables = "".join(f'[[job]]\nsource = "{tmp_path}/dcA/{JOBS[n]}"\n' for n in numbers)
+        (tmp_path / "fleet.toml").write_text(
+            f'[defaults]\ntarget = "{tmp_path}/{target}"\n{tables}'
+        )
+
+    configure(0)
+    return configure
+
+
+def test_the_configuration_of_a_fleet_is_read_again_and_a_mistake_ends_nothing(
+    tmp_path, configured
+):
+    with running(tmp_path, "fleet", "--every", "0.2s", tmp_path / "fleet.toml") as service:
+        wait_until(lambda: has(tmp_path, JOBS[0], 1))
+        configured(0, 1)
+        service.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: has(tmp_path, JOBS[1], 1))
+        assert "the configuration was read again" in service.stderr
+        (tmp_path / "fleet.toml").write_text("[[jobb]]\n")
+        service.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "did you mean 'job'" in service.stderr)
+        write(tmp_path / "dcA", JOBS[1], 2, NEXT)
+        wait_until(lambda: has(tmp_path, JOBS[1], 2))
+        assert service.end() == 143
+
+
+def test_a_mistake_in_the_first_configuration_ends_the_service_with_2(tmp_path):
+    (tmp_path / "fleet.toml").write_text("[[jobb]]\n")
+    with running(tmp_path, "fleet", "--every", "1s", tmp_path / "fleet.toml") as service:
+        assert service.process.wait(60) == 2
+        assert "did you mean 'job'" in service.stderr
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_stand_in_takes_over_when_the_active_service_is_killed_during_a_copy(tmp_path):
+    write(tmp_path / "dcA", JOBS[0], 2, {"shared/large": 6_000_000})
+    words = ["fleet", "--every", "0.3s", tmp_path / "fleet.toml", "--slots", "1"]
+    (tmp_path / "active").mkdir()
+    with running(tmp_path / "active", *words, "--bandwidth", "500KB/s") as active:
+        wait_until(lambda: list((tmp_path / "dcB").glob("*/shared/*")))
+        with running(tmp_path, *words, "--metrics", "0") as stand_in:
+            url = stand_in.url()
+            held = re.compile(r"cpreplicate_lease_held\{.*\} 1.0")
+            wait_until(lambda: held.search(read(f"{url}/metrics")[1]))
+            assert not has(tmp_path, JOBS[0], 2)
+            active.process.kill()
+            wait_until(lambda: has(tmp_path, JOBS[0], 2), 120)
+            assert stand_in.end() == 143
+            assert "It is tried again" not in stand_in.stderr
+
+
+@pytest.mark.usefixtures("configured")
+def test_sigterm_ends_within_the_grace_also_while_a_large_file_is_copied(tmp_path):
+    write(tmp_path / "dcA", JOBS[0], 2, {"shared/large": 60_000_000})
+    words = ["--every", "1s", tmp_path / "fleet.toml", "--bandwidth", "500KB/s", "--grace", "4s"]
+    with running(tmp_path, "fleet", *words) as service:
+        wait_until(lambda: list((tmp_path / "dcB").glob("*/shared/*")))
+        began = time.monotonic()
+        assert service.end() == 143
+        assert time.monotonic() - began < 20
+        assert "stopping: waiting up to 2 s" in service.stderr
+    replica = tmp_path / "dcB" / JOBS[0]
+    assert not has(tmp_path, JOBS[0], 2)
+    assert list(replica.glob("shared/*")) == []
+    assert list(replica.glob(".cpreplicate/lease*")) == []
+
+
+@pytest.mark.usefixtures("configured")
+def test_the_heartbeat_is_sent_only_while_every_job_is_in_time(tmp_path):
+    calls = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            calls.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_words):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    words = ["--every", "0.2s", tmp_path / "fleet.toml"]
+    heartbeat = ["--heartbeat", f"http://127.0.0.1:{server.server_port}/ping"]
+    try:
+        with running(tmp_path, "fleet", *words, *heartbeat) as service:
+            wait_until(lambda: calls == ["/ping"])
+            assert service.end() == 143
+        shutil.rmtree(tmp_path / "dcB")
+        (tmp_path / "dcA" / JOBS[0] / "chk-1" / "_metadata").write_bytes(b"damaged")
+        with running(tmp_path, "fleet", *words, *heartbeat) as service:
+            wait_until(lambda: "It is tried again" in service.stderr)
+            time.sleep(6)
+            assert calls == ["/ping"]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["watch", "--flink", "http://localhost:1", "dcB"], "--flink needs --job-name"),
+        (["watch", "--job-name", "a", "dcA", "dcB"], "need --flink URL"),
+        (["watch", "--jobs-under", "dcA", "dcA", "dcB"], "expected TARGET_ROOT only"),
+        (["watch", "dcB"], "expected SOURCE and TARGET_ROOT"),
+        (
+            ["watch", "--jobs-under", "dcA", "--flink", "http://localhost:1", "dcB"],
+            "either --flink or --jobs-under",
+        ),
+        (["fleet", "--metrics", "0", "fleet.toml"], "need --every"),
+        (["fleet", "--every", "1s", "--dry-run", "fleet.toml"], "does not go with --dry-run"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_usage_errors(tmp_path, words, message):
+    ended = subprocess.run(
+        [sys.executable, "-m", "cpreplicate", *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
