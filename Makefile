@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool demo lint quick-tests check test durations coverage mutation cotenant fuzz
-.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-status try-kubernetes deploy-check clean
+.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status try-kubernetes deploy-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-scale: setup maven ## 1 to 8 executors over an emulated network, a plan of
 
 bench-fleet: setup maven ## 1,000 jobs of which few changed, against a run a job
 	$(BIN)/python scripts/bench_fleet.py
+
+bench-service: setup ## the lag of 1,000 jobs that one service follows
+	$(BIN)/python scripts/bench_service.py
 
 bench-status: setup ## status of 1,000 replicas, which must take less than 5 s
 	$(BIN)/python scripts/bench_status.py

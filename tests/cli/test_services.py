@@ -63,9 +63,9 @@ class Running:
         return self.process.wait(60)
 
     def url(self):
-        pattern = r"metrics and probes at (\S+)"
-        wait_until(lambda: re.search(pattern, self.stderr))
-        return re.search(pattern, self.stderr)[1]
+        before = "metrics and probes at "
+        wait_until(lambda: before in self.stderr)
+        return self.stderr.partition(before)[2].split()[0]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,135 @@
+"""The lag of 1,000 jobs with a checkpoint every 10 s, replicated by one service on `file:`.
+`make bench-service`.
+
+Jobs complete their checkpoints in turn, 20 at a time. The lag of a checkpoint is the time from the
+appearance of its `_metadata` at the source to that at the target, or of the `_metadata` of a newer
+one. A checkpoint that is superseded before it was replicated counts with that of the newer one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.bench_fleet import job_id
+from tests.support import jobs
+
+_FILES = [f"shared/{number:04d}" for number in range(20)]
+_AT_A_TIME = 20
+_SIZE = 20_000
+
+
+def files(checkpoint: int) -> dict[str, int]:
+    """Twenty files, of which two are new in each checkpoint."""
+    kept = _FILES[2:]
+    return dict.fromkeys((*kept, f"shared/new-{checkpoint}-a", f"shared/b-{checkpoint}"), _SIZE)
+
+
+def write(root: Path, number: int, checkpoint: int) -> float:
+    """One more checkpoint of a job, whose former one goes. Return when it was complete."""
+    jobs.JOB = job_id(number)
+    jobs.write_checkpoint(root, checkpoint, files(checkpoint))
+    done = time.time()
+    directory = root / job_id(number)
+    if checkpoint > 1:
+        shutil.rmtree(directory / f"chk-{checkpoint - 1}")
+    for name in files(checkpoint - 2).keys() - files(checkpoint).keys() if checkpoint > 2 else ():
+        (directory / name).unlink(missing_ok=True)
+    return done
+
+
+class Seen(threading.Thread):
+    """Looks at every replica again and again, and notes when each checkpoint appears."""
+
+    def __init__(self, root: Path, count: int) -> None:
+        super().__init__(daemon=True)
+        self._root, self._count = root, count
+        self.appeared: dict[int, list[tuple[int, float]]] = {n: [] for n in range(count)}
+        self.is_over = False
+
+    def run(self) -> None:
+        """Look until it is over."""
+        while not self.is_over:
+            for number in range(self._count):
+                for path in self._root.glob(f"{job_id(number)}/chk-*/_metadata"):
+                    checkpoint = int(path.parent.name.removeprefix("chk-"))
+                    known = self.appeared[number]
+                    if not known or known[-1][0] < checkpoint:
+                        known.append((checkpoint, time.time()))
+            time.sleep(0.2)
+
+
+def lags(completed: list[tuple[int, int, float]], seen: Seen) -> list[float]:
+    """The lag of each checkpoint, of those that never came the time until now."""
+    result = []
+    for number, checkpoint, at in completed:
+        later = [when for other, when in seen.appeared[number] if other >= checkpoint]
+        result.append((later[0] if later else time.time()) - at)
+    return sorted(result)
+
+
+def measure(place: Path, count: int, interval: float, rounds: int, every: str) -> list[float]:
+    """Run the service, let the jobs complete their checkpoints, and return the lags."""
+    for number in range(count):
+        write(place / "dcA", number, 1)
+    (place / "fleet.toml").write_text(
+        f'[defaults]\ntarget = "{place}/dcB"\n[[root]]\nsource = "{place}/dcA"\n'
+    )
+    command = [sys.executable, "-m", "cpreplicate", "fleet", "--every", every]
+    command += [str(place / "fleet.toml"), "--runner", "inline", "-q"]
+    seen = Seen(place / "dcB", count)
+    with subprocess.Popen(command) as service:
+        try:
+            while len(list((place / "dcB").glob("*/chk-1/_metadata"))) < count:
+                time.sleep(1)
+            seen.start()
+            completed = []
+            for checkpoint in range(2, 2 + rounds):
+                started = time.monotonic()
+                for first in range(0, count, _AT_A_TIME):
+                    due = started + interval * first / count
+                    time.sleep(max(0.0, due - time.monotonic()))
+                    for number in range(first, min(count, first + _AT_A_TIME)):
+                        completed.append(
+                            (number, checkpoint, write(place / "dcA", number, checkpoint))
+                        )
+                time.sleep(max(0.0, started + interval - time.monotonic()))
+            time.sleep(2 * interval)
+        finally:
+            service.terminate()
+            service.wait()
+    seen.is_over = True
+    seen.join()
+    return lags(completed, seen)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--interval", type=float, default=10.0, help="seconds between checkpoints")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--every", default="2s")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        result = measure(Path(place), options.jobs, options.interval, options.rounds, options.every)
+    print(
+        f"{options.jobs} jobs, a checkpoint every {options.interval:g} s each, {len(result)} in all"
+    )
+    for share in (0.5, 0.9, 0.99, 1.0):
+        lag = result[min(len(result) - 1, int(share * len(result)))]
+        print(
+            f"  {100 * share:3.0f} % lag at most {lag:6.1f} s, {lag / options.interval:5.2f} intervals"
+        )
+
+
+if __name__ == "__main__":
+    main()
