@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +51,8 @@ class Verification:
     compared: int = 0
     uncompared: tuple[str, ...] = ()
     completed: float | None = None
-    metadata: Digest = _NO_METADATA
+    # another spelling of its paths does not make it another result
+    metadata: Digest = field(default=_NO_METADATA, compare=False)
 
     @property
     def restorable(self) -> bool:
