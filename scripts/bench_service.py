@@ -127,7 +127,8 @@ def main() -> None:
     for share in (0.5, 0.9, 0.99, 1.0):
         lag = result[min(len(result) - 1, int(share * len(result)))]
         print(
-            f"  {100 * share:3.0f} % lag at most {lag:6.1f} s, {lag / options.interval:5.2f} intervals"
+            f"  {100 * share:3.0f} % lag at most {lag:6.1f} s,"
+            f" {lag / options.interval:5.2f} intervals"
         )
 
 
