@@ -13,7 +13,7 @@ import click
 
 from cpreplicate.cli import doctor, fleet, maintenance, status
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.signals import Stopped, stop_on_signals
+from cpreplicate.cli.signals import Stopped, stop_on_signals, stopped
 from cpreplicate.errors import CpreplicateError, exit_code_of
 from cpreplicate.storage.closing import PromptExit
 
@@ -78,9 +78,11 @@ def _exit_code() -> int:
     except click.ClickException as error:
         return _misused(error)
     except (KeyboardInterrupt, click.Abort):
+        stopped()
         return _interrupted(_INTERRUPTED)
-    except Stopped as stopped:
-        return _interrupted(stopped.code)
+    except Stopped as request:
+        stopped()
+        return _interrupted(request.code)
     except Exception as error:  # noqa: BLE001  # a user gets a message, no traceback
         return _failed(error)
 

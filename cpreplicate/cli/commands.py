@@ -184,7 +184,7 @@ def watch(
     TARGET_ROOT is a directory that only cpreplicate writes, such as hdfs://dcB/flink/replicas.
 
     With --flink or --jobs-under instead of SOURCE, many jobs are followed, and none of their
-    failures ends the command. The same holds for one SOURCE with --metrics or --heartbeat.
+    failures ends the command. With --metrics or --heartbeat, the same holds for one SOURCE.
     """
     from cpreplicate.operations import watch as operation
     from cpreplicate.output import narrate_failure, show_report, write_warning

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-GROUPS = ("Basics", "Paths", "Storage", "Spark", "Limits", "Output")
+GROUPS = ("Basics", "Service", "Paths", "Storage", "Spark", "Limits", "Output")
 _LAST_GROUP = GROUPS[-1]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

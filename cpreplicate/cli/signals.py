@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -13,7 +13,7 @@ from typing import NoReturn
 _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
 TERMINATED = _SIGNALLED + signal.SIGTERM
 """The exit code after SIGTERM."""
-_PAUSES = (0.1, 1.0)  # seconds after a signal at which a wait of the main thread is interrupted
+_PAUSE = 0.5  # seconds between two interruptions of the main thread after a signal
 
 
 class Stopped(BaseException):
@@ -24,12 +24,49 @@ class Stopped(BaseException):
         self.code = _SIGNALLED + number
 
 
+class Interrupted(KeyboardInterrupt):
+    """SIGINT arrived. Unlike its base, it can be referenced weakly."""
+
+
+class _Request:
+    """The request to stop: the signal, and the exception that was raised for it."""
+
+    def __init__(self) -> None:
+        self._raised: weakref.ref[BaseException] | None = None
+        self._number = 0
+        self.is_over = threading.Event()
+
+    def raise_for(self, number: int) -> NoReturn:
+        """Raise the exception for a signal, and keep no reference that would keep it alive."""
+        self._number = number
+        error = Interrupted() if number == signal.SIGINT else Stopped(number)
+        self._raised = weakref.ref(error)
+        try:
+            raise error
+        finally:
+            del error
+
+    def raise_again_if_lost(self) -> None:
+        """Raise once more if the exception is gone, and the command is not at its end."""
+        is_lost = self._raised is not None and self._raised() is None
+        if is_lost and not self.is_over.is_set():
+            self.raise_for(self._number)
+
+
+_request = _Request()
+
+
 def stop_on_signals() -> None:
-    """Unwind on SIGTERM, and on SIGHUP unless it is ignored, as by nohup."""
-    signal.signal(signal.SIGTERM, _raise_stopped)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _raise_stopped)
+    """Unwind on SIGINT and SIGTERM, and on SIGHUP unless it is ignored, as by nohup."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _raise)
     _wake_up_the_main_thread()
+
+
+def stopped() -> None:
+    """Record that the exception of a signal has ended the command."""
+    _request.is_over.set()
 
 
 def call_on_hangup(function: Callable[[], None]) -> None:
@@ -37,23 +74,24 @@ def call_on_hangup(function: Callable[[], None]) -> None:
     signal.signal(signal.SIGHUP, lambda _number, _frame: function())
 
 
-def _raise_stopped(number: int, _frame: FrameType | None) -> NoReturn:
-    # a closed terminal may send SIGHUP twice: the shell sends it again
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    raise Stopped(number)
+def _raise(number: int, _frame: FrameType | None) -> NoReturn:
+    if number != signal.SIGINT:
+        # a closed terminal may send SIGHUP twice: the shell sends it again
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _request.raise_for(number)
 
 
 def _wake_up_the_main_thread() -> None:
-    """Let a signal interrupt the main thread also if it arrives just before a wait.
+    """Let a signal end the command also if it arrives where Python does not see it, or loses it.
 
     Python runs handlers in the main thread, between two steps. A signal that arrives after the last
     step before a wait, or in another thread, is handled when the wait ends: an interrupt of a copy
-    came after the copy. So a thread that hears of each signal interrupts the wait, by a signal that
-    does nothing else.
+    came after the copy. And an exception that is raised in a finalizer is ignored. So a thread that
+    hears of each signal interrupts the main thread by another one, until the command has ended.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    signal.signal(signal.SIGURG, lambda _number, _frame: None)
+    signal.signal(signal.SIGURG, lambda _number, _frame: _request.raise_again_if_lost())
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_interrupt_waits, args=[reading], name="signals", daemon=True).start()
 
@@ -63,6 +101,6 @@ def _interrupt_waits(reading: int) -> None:
     while numbers := os.read(reading, 64):
         if main is None or not set(numbers) - {signal.SIGURG}:
             continue
-        for pause in _PAUSES:
-            time.sleep(pause)
+        signal.pthread_kill(main, signal.SIGURG)
+        while not _request.is_over.wait(_PAUSE):
             signal.pthread_kill(main, signal.SIGURG)

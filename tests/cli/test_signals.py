@@ -7,7 +7,7 @@ import pytest
 
 _WAITS = """
 import signal, sys, threading, time
-from cpreplicate.cli.signals import Stopped, stop_on_signals
+from cpreplicate.cli.signals import Stopped, stop_on_signals, stopped
 
 stop_on_signals()
 
@@ -19,17 +19,47 @@ threading.Thread(target=signal_another_thread).start()
 began = time.monotonic()
 try:
     threading.Event().wait(60)
-except (KeyboardInterrupt, Stopped) as stopped:
-    print(type(stopped).__name__, time.monotonic() - began < 30)
+except (KeyboardInterrupt, Stopped) as request:
+    stopped()
+    print(type(request).__name__, time.monotonic() - began < 30)
 time.sleep(2)  # no second one arrives
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "raised"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Stopped")]
-)
+@pytest.mark.parametrize(("name", "raised"), [("SIGINT", "Interrupted"), ("SIGTERM", "Stopped")])
 def test_a_signal_that_another_thread_receives_interrupts_a_wait_of_the_main_thread(name, raised):
     ended = subprocess.run(
         [sys.executable, "-c", _WAITS, name], capture_output=True, text=True, timeout=90, check=True
     )
     assert (ended.stdout.split(), ended.stderr) == ([raised, "True"], "")
+
+
+_LOSES = """
+import os, signal, sys, threading, time
+from cpreplicate.cli.signals import Stopped, stop_on_signals, stopped
+
+stop_on_signals()
+sys.unraisablehook = lambda lost: print("lost", lost.exc_type.__name__)
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        time.sleep(5)
+
+try:
+    Finalized()
+    threading.Event().wait(60)
+except (KeyboardInterrupt, Stopped) as request:
+    stopped()
+    print(type(request).__name__)
+    time.sleep(2)  # no second one arrives while this one is handled
+    print("handled")
+"""
+
+
+@pytest.mark.parametrize(("name", "raised"), [("SIGINT", "Interrupted"), ("SIGTERM", "Stopped")])
+def test_a_request_to_stop_that_a_finalizer_swallows_is_made_again(name, raised):
+    ended = subprocess.run(
+        [sys.executable, "-c", _LOSES, name], capture_output=True, text=True, timeout=90, check=True
+    )
+    assert (ended.stdout.split(), ended.stderr) == (["lost", raised, raised, "handled"], "")
