@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool demo lint quick-tests check test durations coverage mutation cotenant fuzz
-.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status try-kubernetes deploy-check clean
+.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status try-kubernetes deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ mutation: setup ## mutants of core, protocol and operations, or of MUTANTS=: doc
 
 cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in the same directories
 	CPREPLICATE_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/test_cotenant.py
+
+drill: setup maven ## lose a data centre ten times in a row, or DRILLS=, on each version of Flink: docs/drill.md
+	$(BIN)/python scripts/drill.py --drills $(or $(DRILLS),10)
 
 try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs root, Go and ten minutes for the first time
 	$(BIN)/python scripts/try_kubernetes.py

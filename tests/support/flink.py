@@ -62,6 +62,8 @@ class Job:
     job_id: str | None = (
         None  # fixed, as in application mode with high availability; else a new one at each start
     )
+    name: str | None = None  # by which the REST API reports it; None for Flink's own
+    rest_refresh_ms: int = 3000  # web.refresh-interval: how old an answer of the REST API may be
 
     def words(self) -> list[str]:
         """The options of this job for the harness."""
@@ -81,6 +83,8 @@ class Job:
         ]
         words += [flag for flag, wanted in flags.items() if wanted]
         words += ["--job-id", self.job_id] if self.job_id else []
+        words += ["--job-name", self.name] if self.name else []
+        words += ["--rest-refresh-ms", str(self.rest_refresh_ms)]
         return words + (["--changelog", _uri(self.changelog)] if self.changelog else [])
 
 
@@ -96,6 +100,21 @@ class RunResult:
     @property
     def job_id(self) -> str:
         return str(self._find("job")[-1]["jobId"])
+
+    @property
+    def rest_url(self) -> str:
+        """The address of its JobManager's REST API."""
+        return str(self._find("job")[-1]["rest"])
+
+    @property
+    def started(self) -> float:
+        """When every task ran, in seconds since the epoch."""
+        return float(self._find("running")[-1]["time"]) / 1000
+
+    @property
+    def completed(self) -> dict[str, float]:
+        """When each checkpoint completed, by its URI, in seconds since the epoch."""
+        return {str(row["path"]): row["time"] / 1000 for row in self._find("checkpoint")}
 
     @property
     def checkpoint_uris(self) -> list[str]:
@@ -171,7 +190,8 @@ class _Process:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):  # the JVM itself may print a warning
+            # the JVM itself may print a warning, and be killed within a line
+            if line.startswith("{") and line.endswith("\n"):
                 self._events.put(json.loads(line))
         self._events.put(None)
 
@@ -199,6 +219,15 @@ class _Process:
             events.append(self.next_event(deadline))
         return events
 
+    def left(self) -> list[Event]:
+        """The events that nobody has taken, of a process that was killed."""
+        events = [self._events.get_nowait() for _ in range(self._events.qsize())]
+        return [event for event in events if event is not None]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stderr(self) -> str:
         """What Flink has complained about, the end of it."""
         self._log.flush()
@@ -220,7 +249,7 @@ class _Process:
 
 
 class RunningJob:
-    """A job that goes on taking checkpoints until `stop`."""
+    """A job that goes on taking checkpoints until `stop` or `kill`."""
 
     def __init__(self, process: _Process) -> None:
         self._process = process
@@ -253,6 +282,17 @@ class RunningJob:
         self._process.send("stop")
         self._events += self._process.until("end", seconds)
         self.stopped = True
+        return self.so_far
+
+    @property
+    def pid(self) -> int:
+        """That of the process of its JobManager and TaskManager."""
+        return self._process.pid
+
+    def kill(self) -> RunResult:
+        """Kill its process, and return all that it had reported by then."""
+        self._process.kill()
+        self._events += self._process.left()
         return self.so_far
 
 

@@ -29,7 +29,7 @@ final class Json {
     }
 
     static void event(String event, Object... namesAndValues) {
-        Map<String, Object> row = object("event", event);
+        Map<String, Object> row = object("event", event, "time", System.currentTimeMillis());
         row.putAll(object(namesAndValues));
         print(row);
     }

@@ -22,6 +22,7 @@ import org.apache.flink.runtime.jobmaster.JobResult;
 import org.apache.flink.runtime.minicluster.MiniCluster;
 import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.graph.StreamGraph;
 import org.apache.flink.util.ExceptionUtils;
 
 /** One job on its own MiniCluster: restore, prove that the state is exact, take checkpoints, stop. */
@@ -63,6 +64,7 @@ final class Run {
             }
             awaitFirstRecords();
             await("every task to run", this::everyoneRuns);
+            Json.event("running");
             checkpoints(options.number("checkpoint-count", 0));
             if (options.get("until-gone") != null) {
                 checkpointsUntilGone(Path.of(options.get("until-gone")));
@@ -91,7 +93,8 @@ final class Run {
             graph.setJobID(JobID.fromHexString(options.get("job-id"))); // as $internal.pipeline.job-id does
         }
         job = graph.getJobID();
-        Json.event("job", "jobId", job.toHexString());
+        String rest = cluster.getRestAddress().get(PATIENCE_SECONDS, TimeUnit.SECONDS).toString();
+        Json.event("job", "jobId", job.toHexString(), "rest", rest);
         cluster.submitJob(graph).get(PATIENCE_SECONDS, TimeUnit.SECONDS);
         result = cluster.requestJobResult(job);
     }
@@ -106,7 +109,9 @@ final class Run {
                 .transform("witness", records, new Witness(workload)).uid("witness")
                 .keyBy(record -> generated.key(record.f0, record.f1), Types.INT)
                 .transform("counter", Types.INT, new Counter(workload)).uid("counter");
-        return environment.getStreamGraph().getJobGraph();
+        StreamGraph graph = environment.getStreamGraph();
+        graph.setJobName(options.get("job-name", graph.getJobName()));
+        return graph.getJobGraph();
     }
 
     private void proveRestored() throws Exception {
@@ -167,17 +172,19 @@ final class Run {
         Json.event("savepoint", "path", path);
     }
 
-    /** Takes `checkpoint` and `stop` from stdin, and a checkpoint every `--interval-ms`. */
+    /** Takes `checkpoint` and `stop` from stdin, and begins a checkpoint every `--interval-ms`, as Flink does. */
     private void obey() throws Exception {
-        int interval = options.number("interval-ms", 0);
-        Json.event("running");
+        long interval = TimeUnit.MILLISECONDS.toNanos(options.number("interval-ms", 0));
+        long began = System.nanoTime();
         while (true) {
-            String command = commands.poll(interval > 0 ? interval : 200, TimeUnit.MILLISECONDS);
+            long left = interval > 0 ? began + interval - System.nanoTime() : TimeUnit.MILLISECONDS.toNanos(200);
+            String command = commands.poll(left, TimeUnit.NANOSECONDS);
             failIfEnded();
             if ("stop".equals(command)) {
                 return;
             }
             if ("checkpoint".equals(command) || (command == null && interval > 0)) {
+                began = System.nanoTime();
                 checkpoint();
             }
         }
@@ -237,6 +244,7 @@ final class Run {
         Configuration configuration = new Configuration();
         set(configuration, "parallelism.default", Integer.toString(parallelism));
         set(configuration, "restart-strategy.type", "none");
+        set(configuration, "web.refresh-interval", options.get("rest-refresh-ms", "3000"));
         set(configuration, "io.tmp.dirs", System.getProperty("java.io.tmpdir"));
         set(configuration, "taskmanager.memory.segment-size", "4kb");
         set(configuration, "taskmanager.memory.managed.size", "32mb");
