@@ -33,6 +33,7 @@ from tests.support.services import FollowService, ServiceError, following
 _INTERVAL = 1.0  # seconds from the beginning of a checkpoint to that of the next one
 _MOMENT = (1.0, 5.0)  # seconds from three replicated checkpoints to the kill
 _PROMOTE_SECONDS = 60
+_GRACE = "4s"  # of the service: the source is gone, so what it waits for does not come
 _JOB = Job(name="drill", rest_refresh_ms=100)
 _SECONDS = "{:.1f}"
 _HEADINGS = (
@@ -186,8 +187,8 @@ class Drill:
     def _follow(self, target: Side) -> AbstractContextManager[FollowService]:
         """Run the service; it learns from the JobManager where the job writes."""
         self._services += 1
-        words = ("--flink-file", self._urls, "--job-name", _JOB.name, target.replicas)
-        return following(self._scratch / f"service-{self._services}", *words)
+        words = (target.replicas, "--flink-file", self._urls, "--job-name", _JOB.name)
+        return following(self._scratch / f"service-{self._services}", *words, "--grace", _GRACE)
 
     def _lose_a(self, service: FollowService) -> RunResult:
         """Kill A's HDFS and the job, a random time after the service has caught up."""
@@ -202,7 +203,7 @@ class Drill:
 
     def _stop_job(self, service: FollowService) -> RunResult:
         """Stop the job with its last checkpoint, which the service replicates."""
-        self._job.wait_for_checkpoints(3)
+        service.wait_until(lambda: bool(service.reports()), "the service replicated nothing")
         self._job.take_checkpoints(1)
         result = self._job.stop()
         self._job_stack.close()

@@ -118,16 +118,23 @@ class FlinkRest:
         except requests.exceptions.JSONDecodeError as error:
             raise self._not_flink(path, error) from error
         except requests.exceptions.RequestException as error:
-            raise Transient(
-                f"{url} cannot be read: {_reason(error)}. Check the URL of the JobManager, --header"
-                " and --client-certificate"
-            ) from error
+            raise Transient(f"{url} cannot be read: {_reason(error)}. {_remedy(error)}") from error
 
     def _not_flink(self, path: str, error: Exception) -> MetadataError:
         return MetadataError(
             f"{self.url}/{path} does not answer as Flink's REST API does"
             f" ({type(error).__name__}: {error}). Check the URL of the JobManager"
         )
+
+
+def _remedy(error: Exception) -> str:
+    import requests
+
+    if isinstance(error, requests.exceptions.SSLError):
+        return "Check --client-certificate and --certificate-authority"
+    if isinstance(error, requests.exceptions.HTTPError):
+        return "Check the URL of the JobManager, --header and --client-certificate"
+    return "Check the URL, and whether the JobManager runs"
 
 
 def _reason(error: Exception) -> str:

@@ -14,6 +14,7 @@ from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.fleet import Member, jobs_under
 from cpreplicate.operations.service import Checkpoint, ServedJob
 from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.watch import Sparing
 from cpreplicate.storage import Transient
 
 Notify = Callable[[str], None]
@@ -54,8 +55,11 @@ class _Seen:
 
 @dataclass
 class _JobManager:
+    """A JobManager, and its jobs. `problem` is why it could not be asked the last time."""
+
     rest: FlinkRest
     seen: dict[str, _Seen] = field(default_factory=dict)
+    problem: str | None = None
 
 
 class FlinkJobs:
@@ -76,19 +80,23 @@ class FlinkJobs:
     ) -> None:
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
+        self._sparing = Sparing(notify, clock)
         self._managers: dict[str, _JobManager] = {}
         self._urls_read: Sequence[str] = ()
         self._missing: set[str] = set()
 
     def jobs(self) -> list[ServedJob]:
-        """See `Discovery`. A JobManager that cannot be asked is reported."""
+        """See `Discovery`. A JobManager that cannot be asked is reported once, until it can."""
         self._choose_managers()
-        for manager in self._managers.values():
+        for url, manager in self._managers.items():
             try:
                 self._ask(manager)
             except (CpreplicateError, OSError) as error:
-                self._notify(f"{error}. Its jobs are followed by their directories meanwhile")
-                self._lose_sight(manager)
+                self._lose_sight(manager, str(error))
+            else:
+                if manager.problem is not None:
+                    self._notify(f"{url} answers again")
+                manager.problem = None
         jobs = [seen.job for manager in self._managers.values() for seen in manager.seen.values()]
         self._report_missing({job.member.name for job in jobs})
         return jobs
@@ -99,7 +107,7 @@ class FlinkJobs:
         except (CpreplicateError, OSError) as error:
             if not self._urls_read:
                 raise
-            self._notify(f"{error}. The URLs read before are used")
+            self._sparing(f"{error}. The URLs read before are used")
         for url in self._managers.keys() - set(self._urls_read):
             self._managers.pop(url).rest.close()
         for url in self._urls_read:
@@ -115,7 +123,7 @@ class FlinkJobs:
             except Transient:
                 raise
             except (CpreplicateError, OSError) as error:
-                self._notify(f"{job.name}: {error}")
+                self._sparing(f"{job.name}: {error}")
                 continue
             if checkpoint is not None:
                 self._see(manager, job, checkpoint, now)
@@ -151,7 +159,10 @@ class FlinkJobs:
                 self._notify(f"{seen.job.member.name}: the job {job_id} is gone")
                 del manager.seen[job_id]
 
-    def _lose_sight(self, manager: _JobManager) -> None:
+    def _lose_sight(self, manager: _JobManager, problem: str) -> None:
+        if problem != manager.problem:
+            self._notify(f"{problem}. Its jobs are followed by their directories meanwhile")
+        manager.problem = problem
         for seen in manager.seen.values():
             seen.job = replace(seen.job, newest=None)
 

@@ -78,13 +78,14 @@ class _All:
 
 
 class _Lines:
-    """Write a line every ten seconds, and none for a shorter run."""
+    """Write a line every ten seconds while files are to be copied, and none for a shorter run."""
 
     def __init__(self, write: Callable[[str], None] = narrate) -> None:
         self._due, self._write = _INTERVAL, write
 
     def __call__(self, now: Snapshot, last: bool) -> None:
-        if now.seconds >= self._due and not last:
+        is_idle = now.files == now.files_total  # of a service that waits for the next checkpoint
+        if now.seconds >= self._due and not last and not is_idle:
             self._due = now.seconds + _INTERVAL
             self._write(line(now))
 

@@ -51,7 +51,7 @@ class FollowService:
         deadline = time.monotonic() + seconds
         while not condition():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise ServiceError(f"{otherwise}\n{self.messages()[-4000:]}")
+                raise ServiceError(f"{otherwise}\n{self.messages()}")
             time.sleep(0.05)
 
     def wait_for(self, checkpoint: str, seconds: float = 60) -> Report:
