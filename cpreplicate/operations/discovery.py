@@ -88,7 +88,8 @@ class FlinkJobs:
     def jobs(self) -> list[ServedJob]:
         """See `Discovery`. A JobManager that cannot be asked is reported once, until it can."""
         self._choose_managers()
-        for url, manager in self._managers.items():
+        for url in self._urls_read:
+            manager = self._managers[url]
             try:
                 self._ask(manager)
             except (CpreplicateError, OSError) as error:
@@ -108,11 +109,19 @@ class FlinkJobs:
             if not self._urls_read:
                 raise
             self._sparing(f"{error}. The URLs read before are used")
-        for url in self._managers.keys() - set(self._urls_read):
-            self._managers.pop(url).rest.close()
         for url in self._urls_read:
             if url not in self._managers:
                 self._managers[url] = _JobManager(self._connect(url))
+        for url in self._managers.keys() - set(self._urls_read):
+            self._leave(url)
+
+    def _leave(self, url: str) -> None:
+        """Ask a JobManager no more; its jobs are followed for a while like those that are gone."""
+        manager = self._managers.pop(url)
+        manager.rest.close()
+        self._drop_gone(manager, set(), self._clock())
+        if manager.seen:
+            self._managers[url] = manager  # behind those that are asked
 
     def _ask(self, manager: _JobManager) -> None:
         now = self._clock()

@@ -119,6 +119,7 @@ class Service:
         self._levels: Mapping[int, int] = {}
         self._observations: dict[str, Observation] = {}
         self._done: dict[str, Checkpoint] = {}
+        self._subsumed: dict[str, Checkpoint] = {}
         self._backlogs: dict[str, Backlog] = {}
         self._is_discovered = self._is_stopping = False
         self._running: set[Future[None]] = set()
@@ -263,11 +264,20 @@ class Service:
         observation = self._observations.setdefault(key, Observation(member.name))
         observation.name, observation.priority = member.name, member.priority
         observation.source, observation.replica = member.request.source, key
-        if job.newest is not None:
-            observation.source_newest = job.newest.newest
+        newest = self._reported(key, job)
+        if newest is not None:
+            observation.source_newest = newest.newest
+
+    def _reported(self, key: str, job: ServedJob) -> Checkpoint | None:
+        """Return the checkpoint that discovery knows, unless Flink has subsumed it since.
+
+        The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`).
+        """
+        return None if job.newest == self._subsumed.get(key) else job.newest
 
     def _forget(self, key: str) -> None:
-        for of_jobs in (self._observations, self._done, self._backlogs, self._failures):
+        of_all = (self._observations, self._done, self._subsumed, self._backlogs, self._failures)
+        for of_jobs in of_all:
             of_jobs.pop(key, None)
 
     def _observed(self) -> list[str]:
@@ -305,7 +315,8 @@ class Service:
         request = job.member.request
         if self._is_skipped(key, job.member):
             return
-        checkpoint = job.newest or newest_checkpoint(job.member)
+        reported = self._reported(key, job)
+        checkpoint = reported or newest_checkpoint(job.member)
         with self._lock:
             if key not in self._observations:
                 return
@@ -316,7 +327,14 @@ class Service:
         started = time.monotonic()
         notify = _named(job.member.name, self._notify)
         runner = self._runners.share(self._levels.get(job.member.priority, 0))
-        report = sync(replace(request, source=checkpoint.path), notify, runner)
+        try:
+            report = sync(replace(request, source=checkpoint.path), notify, runner)
+        except (NotThere, SourceMovedOn):
+            if reported is None:
+                raise
+            self._subsumed[key] = reported
+            self._replicate(key, job)  # the newest one of the directory
+            return
         self._succeeded(key, job, checkpoint, report)
         if report.undeleted:
             backlog = self._backlogs.setdefault(key, Backlog(request))
