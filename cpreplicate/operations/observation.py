@@ -13,6 +13,7 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld
 from cpreplicate.operations.sync import Report
 from cpreplicate.operations.sync_plan import SyncRequest, replica_root
+from cpreplicate.protocol.checkpoint_record import newest_first, read_record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
 
@@ -142,10 +143,22 @@ def see_newest(job: Observation, request: SyncRequest) -> None:
     """
     try:
         job.source_newest = _newest_at(request)
+        job.replica_newest = job.replica_newest or newest_of_replica(request)
         if job.replica_newest is None and _has_checkpoint(request):
             job.source_newest = None
     except (CpreplicateError, OSError):
         job.source_newest = None
+
+
+def newest_of_replica(request: SyncRequest) -> Newest | None:
+    """Return the newest checkpoint of a replica, None if it has none or does not know its time.
+
+    Costs a listing and the read of a record for each checkpoint.
+    """
+    replica = Replica(replica_root(request.source, request.target_root), request.sides.target)
+    names = newest_first(replica)
+    record = read_record(replica, names[0]) if names else None
+    return newest(names[0], record.completed) if record is not None else None
 
 
 def newest(name: str, completed: float | None) -> Newest | None:

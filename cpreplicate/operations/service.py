@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -25,7 +26,7 @@ from cpreplicate.errors import (
     exit_code_of,
 )
 from cpreplicate.operations.fleet import Member, is_standby
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.observation import Observation, newest_of_replica
 from cpreplicate.operations.schedule import Ending, Schedule, Wanted
 from cpreplicate.operations.subject import begin_job
 from cpreplicate.operations.sync import Report, sync
@@ -364,8 +365,10 @@ class Service:
     def _failed(self, key: str, job: ServedJob | None, error: Exception) -> Ending:
         assert job is not None
         member = job.member
+        replica_newest = self._newest_of_replica(key, member)
         with self._lock:
             observation = self._observations.get(key, Observation(member.name))
+            observation.replica_newest = observation.replica_newest or replica_newest
             if (
                 isinstance(error, NotThere)
                 and member.is_discovered
@@ -383,6 +386,19 @@ class Service:
         if isinstance(error, SourceMovedOn):
             return "again"
         return "unreachable" if isinstance(error, Transient) else "failed"
+
+    def _newest_of_replica(self, key: str, member: Member) -> Newest | None:
+        """Return what the replica has, after the first try of a process failed."""
+        with self._lock:
+            observation = self._observations.get(key)
+        if observation is None or observation.replica_newest is not None:
+            return None
+        with (
+            suppress(CpreplicateError, OSError, Stopped),
+            cancellable(self._raise_if_cancelled),
+        ):
+            return newest_of_replica(member.request)
+        return None
 
     def _sparing(self, key: str) -> Sparing:
         return self._failures.setdefault(key, Sparing(self._warn))

@@ -136,6 +136,19 @@ def test_a_job_that_fails_is_reported_and_counted_and_holds_up_no_other(tmp_path
     assert "It is tried again" in warnings[0]
 
 
+def test_a_service_that_starts_with_a_failure_knows_the_lag_of_its_replicas(tmp_path):
+    first = write(tmp_path, 1, 1)
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    second = write(tmp_path, 1, 2, NEXT)
+    (second / "_metadata").write_bytes(b"not Flink's")
+    completed = (first / "_metadata").stat().st_mtime
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: service.is_ready())
+        observed = service.observations()[0]
+        assert observed.lag(completed + 50.0) == pytest.approx(50.0, abs=0.1)
+
+
 def test_a_critical_job_is_never_behind_others(tmp_path):
     """200 jobs and slots for 20: all of these are taken by jobs whose storage does not answer."""
     number_of_jobs, critical = 200, set(range(0, 200, 20))
