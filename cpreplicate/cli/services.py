@@ -260,7 +260,10 @@ def run_service(
     retire_after: float | None = None,
     notify_service: Callable[[Service], None] = lambda _service: None,
 ) -> None:
-    """Run a service until this process is stopped. Raises `UsageError` for wrong options."""
+    """Run a service until this process is stopped. Raises `UsageError` for wrong options.
+
+    SIGTERM and SIGHUP are no failure: they end it with the exit code of the signal.
+    """
     from cpreplicate.operations.service import Service, ServiceSettings
     from cpreplicate.output import narrate, narrate_failure, show_replicated, write_warning
     from cpreplicate.runners import WarmRunners
@@ -284,7 +287,11 @@ def run_service(
         )
         notify_service(service)
         each_turn = _observed(service, options, stack)
-        service.run(_leave, each_turn)
+        try:
+            service.run(_leave, each_turn)
+        except signals.Stopped as stopped:
+            narrate("stopped. Every committed checkpoint can be restored")
+            raise click.exceptions.Exit(stopped.code) from None
 
 
 def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Callable[[], None]:
