@@ -1,0 +1,80 @@
+"""The runners of a service: one Spark session for all jobs, kept while it is used."""
+
+import threading
+
+import pytest
+
+from cpreplicate.runners import Copy, ExecutionOptions, Stopped, WarmRunners
+from cpreplicate.storage import Sides
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def copies(tmp_path, name, count=3):
+    (tmp_path / "source").mkdir(exist_ok=True)
+    result = []
+    for number in range(count):
+        file = tmp_path / "source" / f"{name}-{number}"
+        file.write_bytes(b"x" * 100)
+        target = f"file:{tmp_path}/target/{file.name}"
+        result.append(Copy(f"file:{file}", target, 100))
+    return result
+
+
+def test_small_plans_are_executed_by_threads_and_no_session_is_started(tmp_path):
+    with WarmRunners(Sides(), ExecutionOptions(), 60.0) as runners:
+        share = runners.share()
+        assert [outcome.error for outcome in share.run(copies(tmp_path, "a"))] == [None] * 3
+        assert (share.name, runners.is_warm) == ("inline", False)
+        assert not runners.give_up_idle()
+
+
+def test_after_a_cancellation_every_run_is_stopped(tmp_path):
+    with WarmRunners(Sides(), ExecutionOptions(runner="inline"), 60.0) as runners:
+        runners.cancel()
+        with pytest.raises(Stopped):
+            runners.share().run(copies(tmp_path, "a"))
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_jobs_share_a_session_which_ends_when_it_was_idle_and_starts_again(tmp_path):
+    from pyspark import SparkContext
+
+    def application():
+        return SparkContext._active_spark_context.applicationId
+
+    clock = Clock()
+    execution = ExecutionOptions(runner="spark", master="local[2]")
+    with WarmRunners(Sides(), execution, 60.0, clock) as runners:
+        shares = [runners.share(level) for level in range(3)]
+        threads = [
+            threading.Thread(target=share.run, args=[copies(tmp_path, f"job-{number}")])
+            for number, share in enumerate(shares)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert len(list((tmp_path / "target").iterdir())) == 9
+        assert [share.name for share in shares] == ["spark"] * 3
+        first = application()
+        clock.now = 59.0
+        assert not runners.give_up_idle()
+        shares[0].run(copies(tmp_path, "again"))
+        assert application() == first
+        clock.now = 59.0 + 60.0
+        assert runners.give_up_idle()
+        assert not runners.is_warm
+        shares[1].run(copies(tmp_path, "later"))
+        assert application() != first
+        SparkContext._active_spark_context._jsc.stop()  # as when the application fails
+        outcomes = shares[2].run(copies(tmp_path, "after"))
+        assert [outcome.error for outcome in outcomes] == [None] * 3
+    assert SparkContext._active_spark_context is None
+    assert len(list((tmp_path / "target").iterdir())) == 18
