@@ -345,6 +345,8 @@ def main() -> int:
             complaints += _complaints(_drill(version, options.drills, chance))
     except (DrillFailed, FlinkError, HdfsError, ServiceError) as error:
         complaints.append(f"the drill failed: {error}")
+    except KeyboardInterrupt:
+        complaints.append("interrupted")
     print("\n".join(complaints), file=sys.stderr)
     return 1 if complaints else 0
 
