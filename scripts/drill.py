@@ -39,7 +39,7 @@ _HEADINGS = (
     "drill",
     "lag s",
     "behind",
-    "interval s",
+    "gap s",
     "copy s",
     "stop s",
     "promote s",
@@ -78,17 +78,18 @@ class Side:
 class Loss(NamedTuple):
     """What was lost when A was killed, and what was allowed to be; `copy` is the longest one.
 
-    Times are seconds.
+    `gap` lies between the last two checkpoints: on a busy machine more than the interval of the
+    job. Times are seconds.
     """
 
     lag: float
     behind: int
-    interval: float
+    gap: float
     copy: float
 
     @property
     def allowed(self) -> float:
-        return self.interval + self.copy
+        return _INTERVAL + self.copy
 
 
 class Switch(NamedTuple):
@@ -117,7 +118,7 @@ class Row(NamedTuple):
     def cells(self, number: int) -> list[str]:
         """Return the texts of its row in the table."""
         loss, away, home = self.loss, self.away, self.home
-        seconds = [loss.interval, loss.copy, away.stop, away.promote, away.running]
+        seconds = [loss.gap, loss.copy, away.stop, away.promote, away.running]
         return [
             str(number),
             _SECONDS.format(loss.lag),
@@ -260,13 +261,11 @@ def _loss(result: RunResult, replicated: dict[str, Any], checkpoint: str) -> Los
     """Return what was lost of a killed job of which `checkpoint` was promoted."""
     completed = result.completed
     times = sorted(completed.values())
-    # of a slow machine: a checkpoint may take longer than the interval
-    interval = max(_INTERVAL, times[-1] - times[-2])
     newer = [time for time in times if time > completed.get(checkpoint, times[-1])]
     lag = newer[-1] - completed[checkpoint] if newer else 0.0
     copies = [float(report["seconds"]) for report in replicated.values()]
     # the first copy brings everything
-    return Loss(lag, len(newer), interval, max(copies[1:]))
+    return Loss(lag, len(newer), times[-1] - times[-2], max(copies[1:]))
 
 
 def _promote(replica: str) -> dict[str, Any]:
