@@ -211,9 +211,12 @@ class Service:
             self._notify(f"stopping: waiting up to {patience:g} s for what is being replicated")
         try:
             wait(self._running, patience)
-        finally:
+        finally:  # also when a second signal ends the wait
             self._runners.cancel()
-        left = max(1.0, self._settings.grace - (time.monotonic() - started))
+            left = max(1.0, self._settings.grace - (time.monotonic() - started))
+            self._leave_if_pending(left, leave_behind)
+
+    def _leave_if_pending(self, left: float, leave_behind: Callable[[], None]) -> None:
         pending = self._running | ({self._discovering} if self._discovering else set())
         if wait(pending, left).not_done:
             self._warn("a storage does not answer: ended without waiting for it")
@@ -241,12 +244,16 @@ class Service:
         by_key: dict[str, ServedJob] = {}
         for job in jobs:
             other = by_key.setdefault(job.key, job)
-            if other.member.request.source != job.member.request.source:
-                refusal = (
-                    f"{other.member.request.source} and {job.member.request.source} would share"
-                    f" the replica {job.key}. Give one of them another target"
-                )
-                by_key[job.key] = replace(other, refusal=refusal)
+            if other is job:
+                continue
+            if other.member.request.source == job.member.request.source:
+                by_key[job.key] = _newer(other, job)
+                continue
+            refusal = (
+                f"{other.member.request.source} and {job.member.request.source} would share"
+                f" the replica {job.key}. Give one of them another target"
+            )
+            by_key[job.key] = replace(other, refusal=refusal)
         priorities = sorted({job.member.priority for job in by_key.values()}, reverse=True)
         with self._lock:
             for key in self._jobs.keys() - by_key.keys():
@@ -296,19 +303,29 @@ class Service:
         """Try a job once, in a thread of its own, and record how that ended."""
         with self._lock:
             job = self._jobs.get(key)
-        ending: Ending = "done"
+        ending: Ending = "failed"
         begin_job(job.member.name if job is not None else None)
         try:
-            if job is not None and not self._is_stopping:
-                with cancellable(self._raise_if_cancelled):
-                    self._replicate(key, job)
+            ending = self._ending_of(key, job)
+        except Exception as error:  # noqa: BLE001  # the job would never be tried again
+            name = job.member.name if job is not None else key
+            self._warn(f"{name}: {_described(error)}. It is tried again")
+        finally:
+            with self._lock:
+                self._schedule.ended(key, ending, time.monotonic())
+            self._wake.set()
+
+    def _ending_of(self, key: str, job: ServedJob | None) -> Ending:
+        if job is None or self._is_stopping:
+            return "done"
+        try:
+            with cancellable(self._raise_if_cancelled):
+                self._replicate(key, job)
         except Stopped:
-            pass
+            return "done"
         except Exception as error:  # noqa: BLE001  # it concerns this job only
-            ending = self._failed(key, job, error)
-        with self._lock:
-            self._schedule.ended(key, ending, time.monotonic())
-        self._wake.set()
+            return self._failed(key, job, error)
+        return "done"
 
     def _replicate(self, key: str, job: ServedJob) -> None:
         if job.refusal is not None:
@@ -362,8 +379,7 @@ class Service:
         if report.runner is not None:
             self._show(job.member.name, report)
 
-    def _failed(self, key: str, job: ServedJob | None, error: Exception) -> Ending:
-        assert job is not None
+    def _failed(self, key: str, job: ServedJob, error: Exception) -> Ending:
         member = job.member
         replica_newest = self._newest_of_replica(key, member)
         with self._lock:
@@ -411,6 +427,19 @@ def newest_checkpoint(member: Member) -> Checkpoint:
     name = uri.name(source.checkpoint).removeprefix("chk-")
     checkpoint_id = int(name) if name.isdecimal() else 0  # a savepoint has no number in its name
     return Checkpoint(source.checkpoint, Newest(checkpoint_id, source.completed or 0.0))
+
+
+def _newer(job: ServedJob, other: ServedJob) -> ServedJob:
+    """Return the one of two jobs of a directory that completed a checkpoint last.
+
+    A JobManager goes on reporting a job that ended there and was taken over by another JobManager,
+    or that was restarted under another id in a directory without ids.
+    """
+    if job.refusal is not None or job.newest is None:
+        return job  # its directory is listed
+    if other.refusal is not None or other.newest is None:
+        return other
+    return max(job, other, key=lambda each: each.newest.newest.completed if each.newest else 0.0)
 
 
 def _described(error: Exception) -> str:

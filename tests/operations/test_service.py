@@ -258,6 +258,34 @@ def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
     assert not (tmp_path / "dcB").exists()
 
 
+def test_of_two_reports_of_a_directory_the_newer_checkpoint_counts(tmp_path):
+    first, second = (write(tmp_path, 1, number, files) for number, files in ((1, FILES), (2, NEXT)))
+    ended, running_job = (
+        replace(
+            served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(number, float(number)))
+        )
+        for number, path in ((1, first), (2, second))
+    )
+    with running(Jobs(ended, running_job)) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+
+
+def test_a_job_is_tried_again_after_a_failure_that_nobody_expected(tmp_path, monkeypatch):
+    broken = write(tmp_path, 1, 1)
+    (broken / "_metadata").write_bytes(b"not Flink's")
+
+    def fail(_request):
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("cpreplicate.operations.service.newest_of_replica", fail)
+    warnings: list[str] = []
+    with running(Jobs(served(tmp_path, 1)), warnings) as service:
+        wait_until(lambda: warnings)
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+    assert "unexpected ValueError: a defect" in warnings[0]
+
+
 def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_path):
     write(tmp_path, 1, 1)
     found = [served(tmp_path, 1, is_discovered=True)]
