@@ -74,12 +74,19 @@ class WarmRunners:
                 self._last_used = self._clock()
 
     def give_up_idle(self) -> bool:
-        """End the session if it has been idle for long enough. Return whether it ended."""
-        with self._lock:
+        """End the session if it has been idle for long enough. Return whether it ended.
+
+        Does not wait for a session that starts, which may take minutes on a full cluster.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
             is_idle = self._clock() - self._last_used >= self._session_idle
             if self._spark is None or self._users or not is_idle:
                 return False
             self._end_session()
+        finally:
+            self._lock.release()
         return True
 
     def cancel(self) -> None:
