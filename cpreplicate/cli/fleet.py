@@ -127,7 +127,7 @@ def fleet(
         add_storages(file)
         notify = start_narration(values)
         sides = storage_of(values).sides()
-        members = list(_configured(file, sides, defaults, forced).members(sides))
+        members = list(_configured(file, sides, defaults, forced).members(_listing(sides)))
         report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
         record(report)
     unwritten = show_fleet(report, output)
@@ -143,13 +143,14 @@ def _serve(
     values: Mapping[str, Any],
 ) -> int:
     """Replicate the jobs again and again, until the process is stopped."""
-    from cpreplicate.operations.discovery import FleetJobs
+    from cpreplicate.operations.discovery import FleetJobs, KnownRoots
 
     first = TomlFile(configuration)
     _refuse_mistakes(first)
     add_storages(first)
     notify = start_narration(values)
     sides = storage_of(values).sides()
+    roots = KnownRoots(sides.source, notify)
 
     def read() -> Callable[[], list[Member]]:
         file = TomlFile(configuration)
@@ -157,7 +158,7 @@ def _serve(
         if storages_of(file) != storages_of(first):
             raise file.error("the [storage] tables are read at the start only: restart the service")
         configured = _configured(file, sides, defaults, forced)
-        return lambda: list(configured.members(sides))
+        return lambda: list(configured.members(roots.jobs_under))
 
     context = click.get_current_context()
 
@@ -196,7 +197,14 @@ def members_of(file: TomlFile, sides: Sides) -> list[Member]:
     Raises `click.UsageError` with the line of a mistake, and `NotThere` for a root without jobs.
     """
     _refuse_mistakes(file)
-    return list(_configured(file, sides, {}, {}).members(sides))
+    return list(_configured(file, sides, {}, {}).members(_listing(sides)))
+
+
+def _listing(sides: Sides) -> Callable[[str], Sequence[str]]:
+    """Return what lists the jobs below a root, and raises `NotThere` for a root without jobs."""
+    from cpreplicate.operations.fleet import jobs_under
+
+    return lambda root: jobs_under(root, sides.source)
 
 
 def _refuse_mistakes(file: TomlFile) -> None:
@@ -218,17 +226,15 @@ class _Configured(NamedTuple):
     named: tuple[Member, ...]
     roots: tuple[tuple[Member, Sequence[str]], ...]
 
-    def members(self, sides: Sides) -> Iterator[Member]:
+    def members(self, under: Callable[[str], Sequence[str]]) -> Iterator[Member]:
         """Yield the jobs that are named, then those below the roots that are not named.
 
-        Costs a listing for each root. Raises `NotThere` for a root without jobs.
+        `under` returns the directories of the jobs below a root.
         """
-        from cpreplicate.operations.fleet import jobs_under
-
         yield from self.named
         sources = {member.request.source for member in self.named}
         for template, excluded in self.roots:
-            for source in jobs_under(template.request.source, sides.source):
+            for source in under(template.request.source):
                 name = uri.name(source)
                 if source not in sources and name not in excluded:
                     request = replace(template.request, source=source)

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 _HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
 _seconds = storage_options.parsed(storage_options.seconds)
 
+
+class _Line(click.types.StringParamType):
+    """A text that may have blanks, also in an environment variable: there is one in each line."""
+
+    envvar_list_splitter = "\n"
+
+
 follow_options = groups.all_of(
     groups.service(
         "--flink",
@@ -42,6 +49,7 @@ follow_options = groups.all_of(
     groups.service(
         "--job-name",
         multiple=True,
+        type=_Line(),
         metavar="NAME",
         help="Follow the job of this name, also when it restarts under another id. Repeatable.",
     ),
@@ -49,18 +57,21 @@ follow_options = groups.all_of(
     groups.service(
         "--include",
         multiple=True,
+        type=_Line(),
         metavar="PATTERN",
         help="Follow the jobs whose names match, such as 'orders-*'. Repeatable.",
     ),
     groups.service(
         "--exclude",
         multiple=True,
+        type=_Line(),
         metavar="PATTERN",
         help="Follow no job whose name matches. Repeatable.",
     ),
     groups.service(
         "--header",
         multiple=True,
+        type=_Line(),
         metavar="NAME:VALUE",
         help="HTTP header for the REST API, such as 'Authorization: Bearer …'. Repeatable. Set"
         " CPREPLICATE_WATCH_HEADER to keep it out of the list of processes.",
@@ -197,9 +208,11 @@ class FollowOptions(OptionValues):
 
     def _headers(self) -> dict[str, str]:
         headers = {}
-        for text in self.header:
+        for text in filter(str.strip, self.header):
             name, colon, value = text.partition(":")
-            if not colon or not name.strip():
+            # the error of the HTTP client would show the value
+            is_sendable = value.isascii() and value.strip().isprintable()
+            if not colon or not name.strip() or not is_sendable:
                 raise UsageError("--header: expected NAME:VALUE, such as 'Authorization: Bearer …'")
             headers[name.strip()] = value.strip()
         return headers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from cpreplicate.core import uri
 from cpreplicate.errors import MetadataError
@@ -40,6 +41,7 @@ class CompletedCheckpoint(NamedTuple):
 class FlinkRest:
     """A client of one JobManager.
 
+    A user and a password in the URL are used, and `url` is without them.
     `certificate` is the path of a PEM file with the client's certificate and key; `authority` that
     of the certificates to trust, None for the system's.
     """
@@ -53,8 +55,10 @@ class FlinkRest:
     ) -> None:
         import requests
 
-        self.url = url.rstrip("/")
+        self.url = _without_password(url.rstrip("/"))
         self._session = requests.Session()
+        # kept out of the URL, which is reported
+        self._session.auth = requests.utils.get_auth_from_url(url) if "@" in url else None
         self._session.headers.update(headers or {})
         self._session.cert = certificate
         self._session.verify = authority or True
@@ -82,11 +86,14 @@ class FlinkRest:
     def newest_checkpoint(self, job_id: str) -> CompletedCheckpoint | None:
         """Return the checkpoint that a job completed last, None before the first one.
 
-        A savepoint is none. Raises as `jobs`, and `MetadataError` if the job does not keep its
-        checkpoints in a directory.
+        A savepoint is none. Also None for a job without checkpointing, or one that has just gone:
+        Flink answers both with 404 (`AbstractCheckpointStatsHandler`). Raises as `jobs`, and
+        `MetadataError` if the job does not keep its checkpoints in a directory.
         """
         path = f"jobs/{job_id}/checkpoints"
-        answer = self._get(path)
+        answer = self._get(path, may_be_absent=True)
+        if answer is None:
+            return None
         try:
             newest = answer["latest"]["completed"]
             if newest is None:
@@ -107,12 +114,14 @@ class FlinkRest:
         """Close the connections."""
         self._session.close()
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, may_be_absent: bool = False) -> Any:
         import requests
 
         url = f"{self.url}/{path}"
         try:
             response = self._session.get(url, timeout=_TIMEOUTS)
+            if may_be_absent and response.status_code == requests.codes.not_found:
+                return None
             response.raise_for_status()
             return response.json()
         except requests.exceptions.JSONDecodeError as error:
@@ -125,6 +134,11 @@ class FlinkRest:
             f"{self.url}/{path} does not answer as Flink's REST API does"
             f" ({type(error).__name__}: {error}). Check the URL of the JobManager"
         )
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _remedy(error: Exception) -> str:

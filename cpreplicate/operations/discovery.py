@@ -15,7 +15,7 @@ from cpreplicate.operations.fleet import Member, jobs_under
 from cpreplicate.operations.service import Checkpoint, ServedJob
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.watch import Sparing
-from cpreplicate.storage import Transient
+from cpreplicate.storage import Side, Transient
 
 Notify = Callable[[str], None]
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
@@ -96,7 +96,7 @@ class FlinkJobs:
                 self._lose_sight(manager, str(error))
             else:
                 if manager.problem is not None:
-                    self._notify(f"{url} answers again")
+                    self._notify(f"{manager.rest.url} answers again")
                 manager.problem = None
         jobs = [seen.job for manager in self._managers.values() for seen in manager.seen.values()]
         self._report_missing({job.member.name for job in jobs})
@@ -133,9 +133,12 @@ class FlinkJobs:
                 raise
             except (CpreplicateError, OSError) as error:
                 self._sparing(f"{job.name}: {error}")
-                continue
+                checkpoint = None
             if checkpoint is not None:
                 self._see(manager, job, checkpoint, now)
+            elif (seen := manager.seen.get(job.job_id)) is not None:
+                # recovered, and without a checkpoint since: its directory has the newest one
+                seen.job, seen.reported = replace(seen.job, newest=None), now
         self._drop_gone(manager, {job.job_id for job in reported}, now)
 
     def _see(
@@ -205,6 +208,32 @@ class JobsUnder:
             )
             for source in sources
         ]
+
+
+class KnownRoots:
+    """The jobs below the roots of a service: a root with a problem holds up no other job.
+
+    One without jobs is reported. While one cannot be listed, the jobs found there last are kept.
+    """
+
+    def __init__(self, side: Side, notify: Notify) -> None:
+        self._side, self._notify = side, notify
+        self._known: dict[str, list[str]] = {}
+        self._problems: dict[str, str] = {}
+
+    def jobs_under(self, root: str) -> list[str]:
+        """Return the directories of the jobs below a root; costs one listing."""
+        problem = ""
+        try:
+            self._known[root] = jobs_under(root, self._side)
+        except NotThere as error:
+            self._known[root], problem = [], f"{error}. Waiting for jobs"
+        except (CpreplicateError, OSError) as error:
+            problem = f"{error}. The jobs found below {root} before are followed"
+        if problem and problem != self._problems.get(root):
+            self._notify(problem)
+        self._problems[root] = problem
+        return self._known.get(root, [])
 
 
 class FleetJobs:

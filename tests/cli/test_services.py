@@ -148,6 +148,27 @@ def test_the_configuration_of_a_fleet_is_read_again_and_a_mistake_ends_nothing(
         assert service.end() == 143
 
 
+def test_a_root_without_jobs_holds_up_no_other_job_of_a_fleet(tmp_path, configured):
+    configured(0)
+    root = f'[[root]]\nsource = "{tmp_path}/dcC"\n'
+    with (tmp_path / "fleet.toml").open("a") as file:
+        file.write(root)
+    with running(tmp_path, "fleet", "--every", "0.2s", tmp_path / "fleet.toml") as service:
+        wait_until(lambda: has(tmp_path, JOBS[0], 1))
+        wait_until(lambda: "Waiting for jobs" in service.stderr)
+        write(tmp_path / "dcC", JOBS[2], 1)
+        wait_until(lambda: has(tmp_path, JOBS[2], 1))
+        assert service.end() == 143
+
+
+def test_headers_of_the_environment_may_have_blanks(tmp_path, monkeypatch):
+    monkeypatch.setenv("CPREPLICATE_WATCH_HEADER", "Authorization: Bearer abc\nX-Other: 1")
+    words = ("--flink", "http://127.0.0.1:1", "--all-jobs", tmp_path / "dcB")
+    with running(tmp_path, "watch", "--interval", "0.2s", *words) as service:
+        wait_until(lambda: "Its jobs are followed by their directories" in service.stderr)
+        assert service.end() == 143
+
+
 def test_a_mistake_in_the_first_configuration_ends_the_service_with_2(tmp_path):
     (tmp_path / "fleet.toml").write_text("[[jobb]]\n")
     with running(tmp_path, "fleet", "--every", "1s", tmp_path / "fleet.toml") as service:

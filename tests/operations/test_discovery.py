@@ -1,0 +1,108 @@
+"""Jobs that JobManagers report in unusual ways, and roots with problems."""
+
+import contextlib
+import http.server
+import json
+import threading
+
+from cpreplicate.errors import UsageError
+from cpreplicate.flink import FlinkRest
+from cpreplicate.operations.discovery import Chosen, FlinkJobs, KnownRoots
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.storage import Side
+
+ONE, TWO = f"{1:032x}", f"{2:032x}"
+
+
+def overview(*job_ids):
+    jobs = [{"jid": job, "name": job[-1], "start-time": 0, "state": "RUNNING"} for job in job_ids]
+    return {"jobs": jobs}
+
+
+def checkpoints(job_id, number):
+    path = f"file:/dcA/{job_id}/chk-{number}"
+    completed = {"id": number, "external_path": path, "latest_ack_timestamp": number * 1000}
+    return {"latest": {"completed": completed}}
+
+
+@contextlib.contextmanager
+def answering(answers):
+    """A server that answers as `AbstractCheckpointStatsHandler` does where Flink has nothing."""
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.headers["Authorization"])
+            answer = answers.get(self.path)
+            body = json.dumps(answer or {"errors": ["Checkpointing was not enabled"]}).encode()
+            self.send_response(200 if answer else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}", seen
+        server.shutdown()
+
+
+def following(url, lines):
+    template = SyncRequest("", "file:/dcB")
+    return FlinkJobs(lambda: [url], FlinkRest, Chosen(every=True), template, lines.append)
+
+
+def newest(found):
+    return {job.member.name: job.newest and job.newest.newest.checkpoint_id for job in found.jobs()}
+
+
+def test_a_job_without_checkpointing_hides_no_other_job_of_its_jobmanager():
+    lines: list[str] = []
+    answers = {
+        "/jobs/overview": overview(ONE, TWO),
+        f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7),
+    }
+    with answering(answers) as (place, _):
+        assert newest(following(f"http://{place}", lines)) == {"2": 7}
+    assert not [line for line in lines if "cannot be read" in line]
+
+
+def test_a_job_that_reports_no_checkpoint_any_more_is_followed_by_its_directory():
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with answering(answers) as (place, _):
+        found = following(f"http://{place}", [])
+        assert newest(found) == {"1": 7}
+        answers[f"/jobs/{ONE}/checkpoints"] = {"latest": {"completed": None}}
+        assert newest(found) == {"1": None}
+
+
+def test_a_password_in_the_url_of_a_jobmanager_is_used_and_not_reported():
+    lines: list[str] = []
+    with answering({"/jobs/overview": overview()}) as (place, seen):
+        found = following(f"http://user:secret@{place}", lines)
+        found.jobs()
+    assert seen == ["Basic dXNlcjpzZWNyZXQ="]
+    found.jobs()
+    assert "cannot be read" in lines[0]
+    assert "secret" not in str(lines)
+
+
+def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_reported_once(
+    tmp_path, monkeypatch
+):
+    lines: list[str] = []
+    roots = KnownRoots(Side(), lines.append)
+    root = f"file:{tmp_path}"
+    assert roots.jobs_under(root) == roots.jobs_under(root) == []
+    assert len(lines) == 1
+    (tmp_path / ONE).mkdir()
+    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
+
+    def refuse(*_args):
+        raise UsageError("no listing")
+
+    monkeypatch.setattr("cpreplicate.operations.discovery.jobs_under", refuse)
+    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
+    assert "no listing. The jobs found below" in lines[-1]
