@@ -282,6 +282,8 @@ def run_service(
     from cpreplicate.runners import WarmRunners
 
     options = ServiceOptions.from_mapping(values)
+    if not interval or not options.max_backoff:
+        raise UsageError("--interval, --every and --max-backoff must be longer than 0 s")
     settings = ServiceSettings(
         interval, options.slots, options.max_backoff, options.grace, retire_after
     )

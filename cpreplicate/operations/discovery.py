@@ -149,7 +149,10 @@ class FlinkJobs:
         before = manager.seen.get(job.job_id)
         request = replace(self._template, source=root)
         newest = Checkpoint(path, Newest(checkpoint.checkpoint_id, checkpoint.completed))
-        served = ServedJob(Member(job.name, request, is_discovered=True), newest)
+        # the checkpoints of a job that ended may be deleted: its directory has those that are left
+        reported = None if job.has_ended else newest
+        member = Member(job.name, request, is_discovered=True)
+        served = ServedJob(member, reported, has_ended=job.has_ended)
         if before is None:
             self._notify(f"{job.name}: following the job {job.job_id}, which writes to {root}")
         elif before.root != root and not self._template.same_source:

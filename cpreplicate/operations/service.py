@@ -54,12 +54,14 @@ class ServedJob:
     """A job as discovery found it.
 
     `newest` is its newest checkpoint if discovery knows it, else its directory is listed.
-    `refusal` is why the job must not be replicated.
+    `refusal` is why the job must not be replicated. One that `has_ended` may have no checkpoint any
+    more: Flink deletes those that are not retained.
     """
 
     member: Member
     newest: Checkpoint | None = None
     refusal: str | None = None
+    has_ended: bool = False
 
     @property
     def key(self) -> str:
@@ -229,14 +231,13 @@ class Service:
     def _discover(self) -> None:
         try:
             with cancellable(self._raise_if_cancelled):
-                jobs = self._discovery.jobs()
+                self._set_jobs(self._discovery.jobs())
         except Stopped:
             return
         except Exception as error:  # noqa: BLE001  # the service outlives it
             self._sparing("")(f"{_described(error)}. The jobs known before are followed")
         else:
             self._failures.pop("", None)
-            self._set_jobs(jobs)
         self._wake.set()
 
     def _set_jobs(self, jobs: Sequence[ServedJob]) -> None:
@@ -313,6 +314,8 @@ class Service:
         finally:
             with self._lock:
                 self._schedule.ended(key, ending, time.monotonic())
+                if key not in self._jobs:
+                    self._forget(key)  # again: what the try has added since
             self._wake.set()
 
     def _ending_of(self, key: str, job: ServedJob | None) -> Ending:
@@ -385,12 +388,10 @@ class Service:
         with self._lock:
             observation = self._observations.get(key, Observation(member.name))
             observation.replica_newest = observation.replica_newest or replica_newest
-            if (
-                isinstance(error, NotThere)
-                and member.is_discovered
-                and not observation.source_newest
-            ):
-                observation.unchanged(time.time())  # it has no checkpoint yet
+            may_be_empty = job.has_ended or not observation.source_newest
+            if isinstance(error, NotThere) and member.is_discovered and may_be_empty:
+                observation.source_newest = None
+                observation.unchanged(time.time())  # none yet, or none any more
                 return "done"
             if isinstance(error, LeaseHeld):
                 observation.held(time.time())  # by a stand-in, or a run of an operator
@@ -435,6 +436,8 @@ def _newer(job: ServedJob, other: ServedJob) -> ServedJob:
     A JobManager goes on reporting a job that ended there and was taken over by another JobManager,
     or that was restarted under another id in a directory without ids.
     """
+    if job.has_ended != other.has_ended:
+        return other if job.has_ended else job
     if job.refusal is not None or job.newest is None:
         return job  # its directory is listed
     if other.refusal is not None or other.newest is None:

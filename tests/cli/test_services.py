@@ -169,6 +169,14 @@ def test_headers_of_the_environment_may_have_blanks(tmp_path, monkeypatch):
         assert service.end() == 143
 
 
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("words", [("--every", "0s"), ("--every", "1s", "--max-backoff", "0")])
+def test_a_service_without_a_pause_is_a_usage_error(tmp_path, words):
+    with running(tmp_path, "fleet", *words, tmp_path / "fleet.toml") as service:
+        assert service.process.wait(60) == 2
+        assert "must be longer than 0 s" in service.stderr
+
+
 def test_a_mistake_in_the_first_configuration_ends_the_service_with_2(tmp_path):
     (tmp_path / "fleet.toml").write_text("[[jobb]]\n")
     with running(tmp_path, "fleet", "--every", "1s", tmp_path / "fleet.toml") as service:

@@ -1,6 +1,7 @@
 """The loop of a service: jobs that come and go, that fail, and that matter more than others."""
 
 import contextlib
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -268,6 +269,23 @@ def test_of_two_reports_of_a_directory_the_newer_checkpoint_counts(tmp_path):
     )
     with running(Jobs(ended, running_job)) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 2})
+
+
+def test_a_job_that_ended_and_left_no_checkpoint_is_no_failure(tmp_path):
+    path = write(tmp_path, 1, 1)
+    job = served(tmp_path, 1, is_discovered=True)
+    discovery = Jobs(job)
+    warnings: list[str] = []
+    with running(discovery, warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = [replace(job, has_ended=True)]
+        time.sleep(0.5)  # longer than an interval
+        shutil.rmtree(path.parent)
+        tries = service.observations()[0].tries
+        wait_until(lambda: service.observations()[0].tries > tries + 3)
+        assert service.observations()[0].lag(time.time()) == 0
+    assert warnings == []
+    assert (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists()
 
 
 def test_a_job_is_tried_again_after_a_failure_that_nobody_expected(tmp_path, monkeypatch):
