@@ -196,10 +196,12 @@ class JobsUnder:
         self._known: set[str] = set()
 
     def jobs(self) -> list[ServedJob]:
-        """See `Discovery`. Costs one listing. A root without jobs is none yet."""
+        """See `Discovery`. Costs one listing. A root without jobs has none yet, or is lost."""
         try:
             sources = jobs_under(self._root, self._template.sides.source)
         except NotThere:
+            if self._known:
+                raise
             sources = []
         for source in sources:
             if source not in self._known:

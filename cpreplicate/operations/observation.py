@@ -88,12 +88,16 @@ class Observation:
 
     def unchanged(self, now: float) -> None:
         """Add a try that succeeded, and that had nothing to do or is not a sync."""
-        self.tries += 1
-        self.last_try = self.last_success = now
-        self.last_error, self.last_exit_code = None, 0
+        self.still(now)
         if self.operation == "sync":
             # either of them would have made the sync fail
             self.is_sealed = self.is_lease_held = False
+
+    def still(self, now: float) -> None:
+        """Add a try that found nothing new at the source, and did not look at the replica."""
+        self.tries += 1
+        self.last_try = self.last_success = now
+        self.last_error, self.last_exit_code = None, 0
 
     def failed(self, exit_code: int, error: str, now: float, is_sealed: bool = False) -> None:
         """Add a try that failed; `is_sealed` is whether a seal was the reason."""

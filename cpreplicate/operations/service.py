@@ -39,6 +39,9 @@ from cpreplicate.storage.cancellation import cancellable
 Notify = Callable[[str], None]
 _TICK = 1.0  # seconds: the longest pause of the loop
 _ALIVE = 60.0  # seconds without a turn of the loop, after which it counts as dead
+# Seconds after which a replica is looked at again, although its source has nothing new: it may have
+# been sealed or deleted.
+_LOOK_AGAIN = 600.0
 _CANCEL_SHARE = 0.5  # of the grace: then what still runs is cancelled
 
 
@@ -122,6 +125,7 @@ class Service:
         self._levels: Mapping[int, int] = {}
         self._observations: dict[str, Observation] = {}
         self._done: dict[str, Checkpoint] = {}
+        self._looked: dict[str, float] = {}
         self._subsumed: dict[str, Checkpoint] = {}
         self._backlogs: dict[str, Backlog] = {}
         self._is_discovered = self._is_stopping = False
@@ -285,7 +289,14 @@ class Service:
         return None if job.newest == self._subsumed.get(key) else job.newest
 
     def _forget(self, key: str) -> None:
-        of_all = (self._observations, self._done, self._subsumed, self._backlogs, self._failures)
+        of_all = (
+            self._observations,
+            self._done,
+            self._looked,
+            self._subsumed,
+            self._backlogs,
+            self._failures,
+        )
         for of_jobs in of_all:
             of_jobs.pop(key, None)
 
@@ -342,8 +353,9 @@ class Service:
             if key not in self._observations:
                 return
             self._observations[key].source_newest = checkpoint.newest
-            if self._done.get(key) == checkpoint:
-                self._observations[key].unchanged(time.time())
+            is_done = self._done.get(key) == checkpoint
+            if is_done and time.monotonic() - self._looked.get(key, 0.0) < _LOOK_AGAIN:
+                self._observations[key].still(time.time())
                 return
         started = time.monotonic()
         notify = _named(job.member.name, self._notify)
@@ -360,7 +372,17 @@ class Service:
         if report.undeleted:
             backlog = self._backlogs.setdefault(key, Backlog(request))
             backlog.add(report)
-            backlog.work_off(started + self._settings.interval, notify)
+        self._delete_backlog(key, started + self._settings.interval, notify)
+
+    def _delete_backlog(self, key: str, until: float, notify: Notify) -> None:
+        """Make deletes that were put off. The job is replicated, whether they succeed or not."""
+        backlog = self._backlogs.get(key)
+        if backlog is None:
+            return
+        try:
+            backlog.work_off(until, notify)
+        except (CpreplicateError, OSError) as error:
+            self._sparing(key)(f"{error}. Files that are no longer needed are left to `sweep`")
 
     def _is_skipped(self, key: str, member: Member) -> bool:
         """Return whether a discovered directory is a replica itself, which no job writes to."""
@@ -377,7 +399,7 @@ class Service:
         self._failures.pop(key, None)
         with self._lock:
             if key in self._observations:
-                self._done[key] = checkpoint
+                self._done[key], self._looked[key] = checkpoint, time.monotonic()
                 self._observations[key].succeeded(report, time.time())
         if report.runner is not None:
             self._show(job.member.name, report)

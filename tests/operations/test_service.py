@@ -10,10 +10,13 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import UsageError
+from cpreplicate.operations import service as service_module
 from cpreplicate.operations.fleet import Member
 from cpreplicate.operations.service import Checkpoint, ServedJob, Service, ServiceSettings
 from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers.limits import new_limits
@@ -148,6 +151,21 @@ def test_a_service_that_starts_with_a_failure_knows_the_lag_of_its_replicas(tmp_
         wait_until(lambda: service.is_ready())
         observed = service.observations()[0]
         assert observed.lag(completed + 50.0) == pytest.approx(50.0, abs=0.1)
+
+
+def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(service_module, "_LOOK_AGAIN", 0.3)
+    write(tmp_path, 1, 1)
+    replica = tmp_path / "dcB" / job_id(1)
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        shutil.rmtree(replica)
+        wait_until((replica / "chk-1" / "_metadata").exists)
+        seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
+        wait_until(lambda: service.observations()[0].is_sealed)
+        assert service.observations()[0].last_exit_code == 6
 
 
 def test_a_critical_job_is_never_behind_others(tmp_path):
