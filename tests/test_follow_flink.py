@@ -107,8 +107,9 @@ def test_a_job_is_followed_by_its_name_also_under_a_new_id_and_without_its_jobma
             service.wait_for_no_lag(f"file:{tmp_path / 'dcB' / second.job_id}")
         messages = service.messages()
     assert f"orders: following the job {second.job_id}, which writes to" in messages
-    # once each time, however often the JobManager is asked; one that starts may answer in between
-    assert 2 <= messages.count("502") <= 5
+    # once each time, and not each of the hundreds of times that the JobManager is asked. One that
+    # starts may answer in between
+    assert 2 <= messages.count("502") <= 12
     assert f"{gateway.url} answers again" in messages
     replica = tmp_path / "dcB" / second.job_id / last.newest.name
     restored = flink.run(tmp_path / "restored", restore=replica, checkpoints=0)

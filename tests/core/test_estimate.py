@@ -36,8 +36,9 @@ works = st.builds(
     read=counts,
     read_bytes=sizes,
     directories=counts,
+    within=counts,
     within_bytes=sizes,
-)
+).map(lambda work: work._replace(within=min(work.within, work.files + work.packed)))
 rate = st.floats(1e-3, 1e12)
 knowns = st.builds(
     Learned,

@@ -28,7 +28,10 @@ def write_checkpoint(root: Path, number: int, files: Mapping[str, int], version:
             place.write_bytes(pattern(name, length))
     directory = root / JOB / f"chk-{number}"
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "_metadata").write_bytes(metadata(f"file:{root}", number, files, version))
+    # as Flink does it: who looks at the directory meanwhile sees no part of it
+    written = directory / "_metadata.inprogress"
+    written.write_bytes(metadata(f"file:{root}", number, files, version))
+    written.replace(directory / "_metadata")
     return directory
 
 
