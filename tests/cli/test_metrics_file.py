@@ -63,12 +63,14 @@ def test_without_a_replica_the_lag_of_a_sync_that_fails_is_infinite(directory):
     assert written(directory).lag(time.time()) == float("inf")
 
 
-def test_the_lag_is_unknown_if_earlier_runs_wrote_no_metrics(directory):
+def test_the_lag_is_known_also_if_earlier_runs_wrote_no_metrics(directory):
     assert run("sync", f"{directory}/dcA/{JOB}", f"{directory}/dcB", "-q").code == 0
     write_checkpoint(directory / "dcA", 2, NEXT)
     (directory / "dcA" / JOB / "shared" / "y").unlink()
     assert sync(directory).code == 10
-    assert "cpreplicate_replica_lag_seconds" not in (directory / "m.prom").read_text()
+    job = written(directory)
+    assert job.replica_newest.checkpoint_id == 1
+    assert 0 < job.lag(time.time()) < 600
 
 
 def test_the_lag_is_unknown_while_the_source_is_not_there(directory):

@@ -71,7 +71,8 @@ def skipped(message: str) -> Result:
     return Result(message, status="skipped")
 
 
-class Check(NamedTuple, Generic[T]):
+@dataclass(frozen=True)  # Python 3.10 has no generic NamedTuple
+class Check(Generic[T]):
     """A check by its name; it is skipped if an earlier one that it `needs` failed or was skipped.
 
     `remedy` is what to do about an error that does not name a remedy itself.
