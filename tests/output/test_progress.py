@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cpreplicate.output import progress
+from cpreplicate.output import log, progress
 from cpreplicate.runners import Snapshot
 from tests.support.jobs import write_checkpoint
 
@@ -39,6 +39,12 @@ def test_an_event_is_one_object_of_stable_fields():
         "seconds": 12.3,
     }
     assert progress.event(NOW._replace(left=None), last=True)["event"] == "end"
+
+
+@pytest.fixture(autouse=True)
+def _begin_log():
+    """Log as without options: a test before in this process may have run a command with -q."""
+    log.configure(log.LogSettings())
 
 
 def test_a_log_gets_a_line_every_ten_seconds(capsys):
