@@ -78,8 +78,8 @@ class Side:
 class Loss(NamedTuple):
     """What was lost when A was killed, and what was allowed to be; `copy` is the longest one.
 
-    `gap` lies between the last two checkpoints: on a busy machine more than the interval of the
-    job. Times are seconds.
+    `gap` is the time between the last two checkpoints: on a busy machine more than the interval
+    of the job. Times are seconds.
     """
 
     lag: float

@@ -13,7 +13,7 @@ from cpreplicate.storage import Transient
 _TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 # `JobStatus.isGloballyTerminalState` of Flink, and SUSPENDED: another JobManager takes over
 _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
-# how Flink reports a checkpoint that is not retained, or lies in the memory of the JobManager
+# how Flink reports a checkpoint that is not retained, or is in the memory of the JobManager
 # (`NonPersistentMetadataCheckpointStorageLocation`)
 _NOT_ADDRESSABLE = "<checkpoint-not-externally-addressable>"
 

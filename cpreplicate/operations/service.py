@@ -46,7 +46,7 @@ _CANCEL_SHARE = 0.5  # of the grace: then what still runs is cancelled
 
 
 class Checkpoint(NamedTuple):
-    """A completed checkpoint of a source: where it lies, and its number and time."""
+    """A completed checkpoint of a source: its directory, its number and its time."""
 
     path: str
     newest: Newest
@@ -464,7 +464,11 @@ def _newer(job: ServedJob, other: ServedJob) -> ServedJob:
         return job  # its directory is listed
     if other.refusal is not None or other.newest is None:
         return other
-    return max(job, other, key=lambda each: each.newest.newest.completed if each.newest else 0.0)
+    return max(job, other, key=_completed)
+
+
+def _completed(job: ServedJob) -> float:
+    return job.newest.newest.completed if job.newest is not None else 0.0
 
 
 def _described(error: Exception) -> str:

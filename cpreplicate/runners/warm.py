@@ -10,19 +10,19 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from cpreplicate.runners.around import RunnerAround
 from cpreplicate.runners.base import Done, In, Out, Runner
 from cpreplicate.runners.choose import choice, choose_runner
 from cpreplicate.runners.copies import sizes_of
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.options import ExecutionOptions
+from cpreplicate.runners.shared import SharedRunner
 from cpreplicate.runners.tasks import Outcome, Stopped, Task
 from cpreplicate.storage import Sides
 
 if TYPE_CHECKING:
     from cpreplicate.runners.spark.runner import SparkRunner
 
-LEVELS = 8  # of importance, which Spark tells apart
+LEVELS = 8  # of importance, which Spark distinguishes
 
 
 class WarmRunners:
@@ -136,12 +136,12 @@ class WarmRunners:
         self.inline.__exit__(kind, error, trace)
 
 
-class _Share(RunnerAround):
+class _Share(SharedRunner):
     """A job's share of the runners. It is the runner that was used last."""
 
     def __init__(self, runners: WarmRunners, level: int) -> None:
-        super().__init__(runners.inline)
-        self._runners, self._level = runners, level
+        super().__init__(runners.inline, level)
+        self._runners = runners
 
     def run(
         self,
@@ -164,14 +164,3 @@ class _Share(RunnerAround):
 
     def cancel(self) -> None:
         self._runners.cancel()
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """The creator of the runners ends them."""

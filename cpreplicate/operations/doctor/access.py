@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from cpreplicate import __version__
 from cpreplicate.core import uri
@@ -68,7 +69,7 @@ def check_configuration(place: Place) -> Result:
 def _unusable_variable(place: Place) -> Result | None:
     directory = os.environ.get("HADOOP_CONF_DIR")
     is_hdfs = place.uri.partition(":")[0] in HDFS_SCHEMES
-    if not is_hdfs or place.configured or not directory or os.path.isdir(directory):  # noqa: PTH112
+    if not is_hdfs or place.configured or not directory or Path(directory).is_dir():
         return None
     return warning(
         f"HADOOP_CONF_DIR is {directory}, which is not a directory, and was ignored",
