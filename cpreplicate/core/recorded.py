@@ -171,7 +171,7 @@ class MemberTable(PathTable[Member]):
         if len(tables) == 1:
             return tables[0]
         known: dict[str, int] = {}
-        codes = [_NONE]
+        codes: list[Numbers] = [_NONE]
         for table in tables:
             places = [known.setdefault(pack, len(known)) for pack in table.packs]
             codes.append(np.array(places, np.int64)[table.codes])

@@ -159,7 +159,7 @@ class Parts(NamedTuple):
     def joined(cls, every: Sequence[Parts]) -> Parts:
         """Return the paths of all, one after the other."""
         known: dict[str, int] = {}
-        codes = [np.zeros(0, np.int64)]
+        codes: list[Numbers] = [np.zeros(0, np.int64)]
         for parts in every:
             places = [known.setdefault(prefix, len(known)) for prefix in parts.prefixes]
             codes.append(np.array(places, np.int64)[parts.codes])

@@ -252,7 +252,8 @@ class Replica:
         Each directory is listed once. A symbolic link counts as absent, and so does a name that is
         no text: no file of a replica has one.
         """
-        paths, lengths = [texts(())], [np.zeros(0, np.int64)]
+        paths: list[Texts] = [texts(())]
+        lengths: list[Numbers] = [np.zeros(0, np.int64)]
         for directory in sorted(set(directories)):
             listed = self._listing(directory)
             names, is_text = texts_among(listed.names)

@@ -79,7 +79,8 @@ def test_counters_have_their_action_phase_or_exit_code():
     samples = collected(job)
 
     def value(name, label):
-        return samples[(name, *sorted([*labels, label]))]
+        key = (name, *sorted([*labels, label]))
+        return samples[key]
 
     assert value("cpreplicate_files_total", ("action", "copied")) == 3
     assert value("cpreplicate_bytes_total", ("action", "copied")) == 300

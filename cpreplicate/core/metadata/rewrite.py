@@ -153,7 +153,7 @@ def _new_handles(
     moves: Moves | None,
 ) -> Texts:
     """Return the new bytes of these handles; `original` begins at byte `base` of the file."""
-    is_moved = np.zeros(len(rows), np.bool_)
+    is_moved: Numbers = np.zeros(len(rows), np.bool_)
     moved = pa.array([], _BYTES)
     if moves is not None:
         is_moved, moved = _moved(handles, rows, moves)
