@@ -45,13 +45,17 @@ class _Health:
 
     def succeeded(self) -> None:
         """Record a success: the storage is not down."""
+        self._succeeded = time.monotonic()
         self._failing_since: float | None = None
         self._failures = 0
 
-    def is_down_after_a_failure(self, seconds: float) -> bool:
-        """Record a failure. Return whether nothing has succeeded for that many seconds."""
+    def is_down_after_a_failure(self, began: float, seconds: float) -> bool:
+        """Record a failure of a call that began then, by the monotonic clock.
+
+        Return whether nothing has succeeded for that many seconds.
+        """
         with self._lock:
-            self._failing_since = self._failing_since or time.monotonic()
+            self._failing_since = self._failing_since or max(began, self._succeeded)
             self._failures += 1
             return (
                 self._failures >= self.tries and time.monotonic() - self._failing_since >= seconds
@@ -103,7 +107,8 @@ class Retrying(StorageWrapper):
             return False
 
     def _again(self, call: Callable[[], T], uri: str, health: _Health) -> T:
-        until, tries = time.monotonic() + self._seconds, 0
+        began, tries = time.monotonic(), 0
+        until = began + self._seconds
         while True:
             cancellation.go_on()
             try:
@@ -114,7 +119,7 @@ class Retrying(StorageWrapper):
                 tries += 1
                 left = until - time.monotonic()
                 is_last = left <= 0 and tries >= health.tries
-                if health.is_down_after_a_failure(self._seconds) or is_last:
+                if health.is_down_after_a_failure(began, self._seconds) or is_last:
                     raise self._unreachable(uri, error) from error
                 self._reports.report(uri, _reason(error), left)
                 pause = (self._pauses or PAUSES).before_try(tries)
