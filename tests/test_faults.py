@@ -191,7 +191,6 @@ class Halfway(StorageWrapper):
         self._piece = sizes[0] // 4
         self._gate = threading.Barrier(len(sizes), self._act, timeout=90)
         self._action = action
-        self._met: set[str] = set()
         self.happened = False
 
     def _act(self) -> None:
@@ -200,9 +199,8 @@ class Halfway(StorageWrapper):
 
     def open(self, uri: str) -> BinaryIO:
         stream = super().open(uri)
-        if "/new-" not in uri or uri in self._met:
+        if "/new-" not in uri or self.happened:
             return stream
-        self._met.add(uri)
         return cast(BinaryIO, _Halting(stream, self._piece, self._gate))
 
 
