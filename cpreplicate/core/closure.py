@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.bulk import new_row
+from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
 from cpreplicate.core.tables import Numbers, Parts, PathTable, Texts, chosen, slices, split, texts
@@ -79,7 +79,7 @@ class FileTable(PathTable[File]):
             np.concatenate([table.is_segment for table in tables]),
         )
 
-    @cached_property
+    @lazy
     def paths(self) -> Texts:
         return self.parts.texts()
 

@@ -15,13 +15,14 @@ from collections.abc import (
     Sequence,
 )
 from collections.abc import ValuesView as _ValuesView
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cpreplicate.core.lazy import lazy
 
 Texts: TypeAlias = Any
 """A `pyarrow.LargeStringArray` without nulls: pyarrow has no types."""
@@ -230,7 +231,7 @@ class PathTable(Mapping[str, Row]):
     def values(self) -> _ValuesView[Row]:
         return _Values(self)
 
-    @cached_property
+    @lazy
     def _index(self) -> dict[str, int]:
         return {path: row for row, path in enumerate(self.paths.to_pylist())}
 

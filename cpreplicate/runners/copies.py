@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cpreplicate.core.closure import File, FileTable
+from cpreplicate.core.lazy import lazy
 from cpreplicate.core.tables import prefixed, rows_of, texts
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.tasks import Copy, Task, size_of
@@ -54,12 +54,12 @@ class Planned:
     stem: str = ""
     packed: frozenset[str] = frozenset()
 
-    @cached_property
+    @lazy
     def is_packed(self) -> Indexes:
         """Whether each file becomes a member of a pack."""
         return rows_of(self.files.paths, texts(self.packed)) >= 0
 
-    @cached_property
+    @lazy
     def rows(self) -> pa.RecordBatch:
         """A table with the fields of `File` and the target.
 
