@@ -23,6 +23,13 @@ class Wanted(NamedTuple):
     sites: str = ""
 
 
+class _Kind(NamedTuple):
+    """What decides about a slot: a job's priority, and whether it is expected to fail."""
+
+    priority: int
+    is_suspect: bool
+
+
 @dataclass
 class _Entry:
     wanted: Wanted
@@ -72,19 +79,26 @@ class Schedule:
 
     def take(self, now: float) -> list[str]:
         """Return the jobs to be begun now, the most important first; they count as running."""
-        due = [
+        due = sorted(
             (-entry.wanted.priority, entry.due, key)
             for key, entry in self._entries.items()
             if entry.started is None and entry.due <= now
-        ]
-        running = [entry for entry in self._entries.values() if entry.started is not None]
+        )
+        entries = self._entries.values()
+        running = Counter(self._kind(entry) for entry in entries if entry.started is not None)
         taken = []
-        for _, _, key in sorted(due):
+        full: set[_Kind] = set()  # what has no slot now has none until this ends
+        for _, _, key in due:
             entry = self._entries[key]
-            if self._has_slot(entry, running):
-                entry.started = now
-                running.append(entry)
-                taken.append(key)
+            kind = self._kind(entry)
+            if kind in full:
+                continue
+            if not self._has_slot(kind, running):
+                full.add(kind)
+                continue
+            entry.started = now
+            running[kind] += 1
+            taken.append(key)
         return taken
 
     def ended(self, key: str, ending: Ending, now: float) -> float:
@@ -117,17 +131,18 @@ class Schedule:
         """Return how often each job has failed since its last success."""
         return Counter({key: entry.failures for key, entry in self._entries.items()})
 
-    def _has_slot(self, entry: _Entry, running: list[_Entry]) -> bool:
-        rivals = [other for other in running if other.wanted.priority >= entry.wanted.priority]
-        has_equals = any(other.wanted.priority == entry.wanted.priority for other in rivals)
-        if len(rivals) >= self._slots and has_equals:
+    def _has_slot(self, kind: _Kind, running: Counter[_Kind]) -> bool:
+        rivals = {other: n for other, n in running.items() if other.priority >= kind.priority}
+        has_equals = any(other.priority == kind.priority for other in rivals)
+        if sum(rivals.values()) >= self._slots and has_equals:
             return False
-        suspects = sum(self._is_suspect(other) for other in rivals)
+        suspects = sum(count for other, count in rivals.items() if other.is_suspect)
         most = max(1, self._slots // _SHARE_OF_SUSPECTS)
-        return not self._is_suspect(entry) or suspects < most
+        return not kind.is_suspect or suspects < most
 
-    def _is_suspect(self, entry: _Entry) -> bool:
-        return entry.failures > 0 or entry.wanted.sites in self._unreachable
+    def _kind(self, entry: _Entry) -> _Kind:
+        is_suspect = entry.failures > 0 or entry.wanted.sites in self._unreachable
+        return _Kind(entry.wanted.priority, is_suspect)
 
     def _backoff(self, failures: int) -> float:
         doubled = self._interval * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
