@@ -1,4 +1,4 @@
-"""The lag of 1,000 jobs with a checkpoint every 10 s, replicated by one service on `file:`.
+"""The lag of 1,000 jobs with a checkpoint every 10 s, replicated by one service or more on `file:`.
 `make bench-service`.
 
 Jobs complete their checkpoints in turn, 20 at a time. The lag of a checkpoint is the time from the
@@ -9,12 +9,14 @@ one. A checkpoint that is superseded before it was replicated counts with that o
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -59,12 +61,18 @@ class Seen(threading.Thread):
         """Look until it is over."""
         while not self.is_over:
             for number in range(self._count):
-                for path in self._root.glob(f"{job_id(number)}/chk-*/_metadata"):
-                    checkpoint = int(path.parent.name.removeprefix("chk-"))
-                    known = self.appeared[number]
-                    if not known or known[-1][0] < checkpoint:
-                        known.append((checkpoint, time.time()))
-            time.sleep(0.2)
+                checkpoint = self._newest(number)
+                known = self.appeared[number]
+                if not known or known[-1][0] < checkpoint:
+                    known.append((checkpoint, time.time()))
+            time.sleep(0.5)
+
+    def _newest(self, number: int) -> int:
+        replica = f"{self._root}/{job_id(number)}"
+        with os.scandir(replica) as entries:
+            directories = [entry for entry in entries if entry.name.startswith("chk-")]
+        complete = [entry for entry in directories if Path(entry, "_metadata").exists()]
+        return max((int(entry.name.removeprefix("chk-")) for entry in complete), default=0)
 
 
 def lags(completed: list[tuple[int, int, float]], seen: Seen) -> list[float]:
@@ -76,23 +84,30 @@ def lags(completed: list[tuple[int, int, float]], seen: Seen) -> list[float]:
     return sorted(result)
 
 
-def measure(place: Path, count: int, interval: float, rounds: int, every: str) -> list[float]:
-    """Run the service, let the jobs complete their checkpoints, and return the lags."""
+def measure(place: Path, options: argparse.Namespace) -> tuple[list[float], float]:
+    """Run the services, let the jobs complete their checkpoints.
+
+    Returns the lags, and how many checkpoints appeared at the target in a second.
+    """
+    count, interval = options.jobs, options.interval
     for number in range(count):
         write(place / "dcA", number, 1)
     (place / "fleet.toml").write_text(
         f'[defaults]\ntarget = "{place}/dcB"\n[[root]]\nsource = "{place}/dcA"\n'
     )
-    command = [sys.executable, "-m", "cpreplicate", "fleet", "--every", every]
-    command += [str(place / "fleet.toml"), "--runner", "inline", "-q"]
+    command = [sys.executable, "-m", "cpreplicate", "fleet", "--every", options.every]
+    command += ["--slots", options.slots, str(place / "fleet.toml"), "--runner", "inline", "-q"]
+    shards = [f"--shard={number}/{options.shards}" for number in range(1, options.shards + 1)]
     seen = Seen(place / "dcB", count)
-    with subprocess.Popen(command) as service:
+    with ExitStack() as stack:
+        services = [stack.enter_context(subprocess.Popen([*command, shard])) for shard in shards]
         try:
             while len(list((place / "dcB").glob("*/chk-1/_metadata"))) < count:
                 time.sleep(1)
             seen.start()
+            began = time.monotonic()
             completed = []
-            for checkpoint in range(2, 2 + rounds):
+            for checkpoint in range(2, 2 + options.rounds):
                 started = time.monotonic()
                 for first in range(0, count, _AT_A_TIME):
                     due = started + interval * first / count
@@ -102,13 +117,15 @@ def measure(place: Path, count: int, interval: float, rounds: int, every: str) -
                             (number, checkpoint, write(place / "dcA", number, checkpoint))
                         )
                 time.sleep(max(0.0, started + interval - time.monotonic()))
+            seconds = time.monotonic() - began
+            replicated = sum(map(len, seen.appeared.values())) - count  # each had one before
             time.sleep(2 * interval)
         finally:
-            service.terminate()
-            service.wait()
+            for service in services:
+                service.terminate()
     seen.is_over = True
     seen.join()
-    return lags(completed, seen)
+    return lags(completed, seen), replicated / seconds
 
 
 def main() -> None:
@@ -118,11 +135,14 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between checkpoints")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--every", default="2s")
+    parser.add_argument("--slots", default="20")
+    parser.add_argument("--shards", type=int, default=1, help="services that divide the jobs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        result = measure(Path(place), options.jobs, options.interval, options.rounds, options.every)
+        result, rate = measure(Path(place), options)
     print(
-        f"{options.jobs} jobs, a checkpoint every {options.interval:g} s each, {len(result)} in all"
+        f"{options.jobs} jobs, a checkpoint every {options.interval:g} s each, {len(result)} in"
+        f" all; {rate:.0f} replicated a second"
     )
     for share in (0.5, 0.9, 0.99, 1.0):
         lag = result[min(len(result) - 1, int(share * len(result)))]

@@ -20,6 +20,7 @@ from cpreplicate.cli.requests import (
 )
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.core import uri
+from cpreplicate.core.shard import WHOLE
 
 
 @click.group(
@@ -193,11 +194,13 @@ def watch(
     follow.refuse_mistakes()
     notify = start_narration(values)
     request = sync_request({**values, **_source_and_target(places, follow)})
+    if not follow.finds_jobs and values["shard"] != WHOLE:
+        raise click.UsageError("--shard divides many jobs: it needs --flink or --jobs-under")
     is_observed = services.ServiceOptions.from_mapping(values).is_observed
-    if follow.asks_flink or follow.jobs_under is not None or is_observed:
+    if follow.finds_jobs or is_observed:
         discovery = (
             follow.discovery(request, notify)
-            if follow.asks_flink or follow.jobs_under is not None
+            if follow.finds_jobs
             else services.OneJob(request, wait_for_source)
         )
         services.run_service(
@@ -226,11 +229,10 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
 
     The source is then the root of the jobs, or that of the target.
     """
-    finds_jobs = follow.asks_flink or follow.jobs_under is not None
-    if len(places) != (1 if finds_jobs else 2):
-        expected = "TARGET_ROOT only" if finds_jobs else "SOURCE and TARGET_ROOT"
+    if len(places) != (1 if follow.finds_jobs else 2):
+        expected = "TARGET_ROOT only" if follow.finds_jobs else "SOURCE and TARGET_ROOT"
         raise click.UsageError(f"expected {expected}, not {len(places)} places")
-    if not finds_jobs:
+    if not follow.finds_jobs:
         return {"source": places[0], "target_root": places[1]}
     root = follow.jobs_under
     source = uri.absolute(root, str(Path.cwd())) if root is not None else places[0]

@@ -23,6 +23,7 @@ from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
+from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ def fleet(
         add_storages(file)
         notify = start_narration(values)
         sides = storage_of(values).sides()
-        members = list(_configured(file, sides, defaults, forced).members(_listing(sides)))
+        configured = _configured(file, sides, defaults, forced).members(_listing(sides))
+        shard: Shard = values["shard"]
+        members = [each for each in configured if shard.has(uri.name(each.request.source))]
         report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
         record(report)
     unwritten = show_fleet(report, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ import click
 from cpreplicate.cli import groups, signals, storage_options
 from cpreplicate.cli.requests import OptionValues
 from cpreplicate.cli.results import change_code
+from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 
 _HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
 _seconds = storage_options.parsed(storage_options.seconds)
+_SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
+
+
+def _shard(text: str) -> Shard:
+    """Return the shard of a text such as `2/3`. Raises `click.BadParameter`."""
+    match = _SHARD.fullmatch(text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise click.BadParameter(f"{text}: expected NUMBER/COUNT, such as 1/3, 2/3 and 3/3")
+    return Shard(int(match[1]), int(match[2]))
 
 
 class _Line(click.types.StringParamType):
@@ -109,6 +120,14 @@ service_options = groups.all_of(
         help="How many jobs of a priority are replicated at the same time.",
     ),
     groups.service(
+        "--shard",
+        metavar="NUMBER/COUNT",
+        default="1/1",
+        show_default=True,
+        callback=storage_options.parsed(_shard),
+        help="Follow one part of the jobs, and leave the others to services of the other shards.",
+    ),
+    groups.service(
         "--max-backoff",
         metavar="TIME",
         default="10m",
@@ -174,6 +193,11 @@ class FollowOptions(OptionValues):
         """Whether jobs are found by the REST API."""
         return bool(self.flink or self.flink_file)
 
+    @property
+    def finds_jobs(self) -> bool:
+        """Whether there is no SOURCE: the command finds the jobs by itself."""
+        return self.asks_flink or self.jobs_under is not None
+
     def refuse_mistakes(self) -> None:
         """Raise `click.UsageError` for options that do not fit together."""
         chooses = bool(self.job_name or self.all_jobs or self.include)
@@ -234,6 +258,7 @@ class ServiceOptions(OptionValues):
     """How a service runs; see the options of the same names."""
 
     slots: int = 20
+    shard: Shard = WHOLE
     max_backoff: float = 600.0
     grace: float = 30.0
     session_idle: float = 600.0
@@ -285,7 +310,12 @@ def run_service(
     if not interval or not options.max_backoff:
         raise UsageError("--interval, --every and --max-backoff must be longer than 0 s")
     settings = ServiceSettings(
-        interval, options.slots, options.max_backoff, options.grace, retire_after
+        interval,
+        options.slots,
+        options.max_backoff,
+        options.grace,
+        retire_after,
+        options.shard,
     )
     # a failure does not end the service: without narration it would pass unnoticed
     warn = write_warning if values["quiet"] else narrate_failure

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import (
     CpreplicateError,
     LeaseHeld,
@@ -89,7 +90,7 @@ class ServiceSettings:
 
     `slots` jobs of a priority are replicated at the same time. `grace` is the time from the request
     to stop to the end. A discovered job whose newest checkpoint is older than `retire_after` is not
-    observed until it completes another one.
+    observed until it completes another one. Jobs of other shards are left to other services.
     """
 
     interval: float = 30.0
@@ -97,6 +98,7 @@ class ServiceSettings:
     max_backoff: float = 600.0
     grace: float = 30.0
     retire_after: float | None = None
+    shard: Shard = WHOLE
 
 
 class Service:
@@ -248,6 +250,8 @@ class Service:
         now = time.monotonic()
         by_key: dict[str, ServedJob] = {}
         for job in jobs:
+            if not self._settings.shard.has(uri.name(job.key)):
+                continue
             other = by_key.setdefault(job.key, job)
             if other is job:
                 continue

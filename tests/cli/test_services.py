@@ -161,6 +161,17 @@ def test_a_root_without_jobs_holds_up_no_other_job_of_a_fleet(tmp_path, configur
         assert service.end() == 143
 
 
+def test_two_fleets_of_cron_divide_the_jobs(tmp_path, configured):
+    write(tmp_path / "dcA", JOBS[2], 1)
+    configured(0, 1, 2)
+    replicated = []
+    for shard in ("1/2", "2/2"):
+        words = ["fleet", "--shard", shard, str(tmp_path / "fleet.toml")]
+        subprocess.run([sys.executable, "-m", "cpreplicate", *words], check=True, timeout=60)
+        replicated.append(sum(has(tmp_path, job, 1) for job in JOBS))
+    assert replicated == [1, 3]
+
+
 def test_headers_of_the_environment_may_have_blanks(tmp_path, monkeypatch):
     monkeypatch.setenv("CPREPLICATE_WATCH_HEADER", "Authorization: Bearer abc\nX-Other: 1")
     words = ("--flink", "http://127.0.0.1:1", "--all-jobs", tmp_path / "dcB")
@@ -261,6 +272,9 @@ def test_the_heartbeat_is_sent_only_while_every_job_is_in_time(tmp_path):
             ["watch", "--jobs-under", "dcA", "--flink", "http://localhost:1", "dcB"],
             "either --flink or --jobs-under",
         ),
+        (["watch", "dcA", "dcB", "--shard", "1/2"], "--shard divides many jobs"),
+        (["watch", "--jobs-under", "dcA", "dcB", "--shard", "3/2"], "expected NUMBER/COUNT"),
+        (["watch", "--jobs-under", "dcA", "dcB", "--shard", "0/2"], "expected NUMBER/COUNT"),
         (["fleet", "--metrics", "0", "fleet.toml"], "need --every"),
         (["fleet", "--every", "1s", "--dry-run", "fleet.toml"], "does not go with --dry-run"),
     ],

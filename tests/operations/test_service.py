@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.operations import service as service_module
 from cpreplicate.operations.fleet import Member
@@ -239,6 +240,20 @@ def test_two_services_replicate_each_checkpoint_once(tmp_path):
                 )
         failures = [job.failures for job in (*one.observations(), *two.observations())]
     assert (failures, warnings) == ([Counter()] * 10, [])
+
+
+def test_services_of_all_shards_together_replicate_each_job_once(tmp_path):
+    for number in range(6):
+        write(tmp_path, number, 1)
+    found = [served(tmp_path, number) for number in range(6)]
+    shown: list[list[str]] = []
+    for number in (1, 2, 3):
+        with running(Jobs(*found), shard=Shard(number, 3)) as service:
+            wait_until(lambda: service.is_ready())
+            wait_until(lambda: None not in replica_ids(service).values())
+            shown.append(sorted(replica_ids(service)))
+    assert sorted(name for names in shown for name in names) == [f"job-{n}" for n in range(6)]
+    assert all(shown)
 
 
 def test_a_job_without_a_checkpoint_is_awaited_if_it_was_discovered_else_reported(tmp_path):
