@@ -366,8 +366,10 @@ class Service:
         runner = self._runners.share(self._levels.get(job.member.priority, 0))
         try:
             report = sync(replace(request, source=checkpoint.path), notify, runner)
-        except (NotThere, SourceMovedOn):
+        except (NotThere, SourceMovedOn) as error:
             if reported is None:
+                if _is_subsumed(job.member, checkpoint):
+                    raise SourceMovedOn(str(error)) from error
                 raise
             self._subsumed[key] = reported
             self._replicate(key, job)  # the newest one of the directory
@@ -454,6 +456,14 @@ def newest_checkpoint(member: Member) -> Checkpoint:
     name = uri.name(source.checkpoint).removeprefix("chk-")
     checkpoint_id = int(name) if name.isdecimal() else 0  # a savepoint has no number in its name
     return Checkpoint(source.checkpoint, Newest(checkpoint_id, source.completed or 0.0))
+
+
+def _is_subsumed(member: Member, checkpoint: Checkpoint) -> bool:
+    """Return whether another checkpoint is the newest one by now."""
+    try:
+        return newest_checkpoint(member) != checkpoint
+    except NotThere:
+        return False
 
 
 def _newer(job: ServedJob, other: ServedJob) -> ServedJob:

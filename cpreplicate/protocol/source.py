@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -15,7 +15,7 @@ from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
 from cpreplicate.protocol.digest import Digest, digest_of
-from cpreplicate.storage import FileStatus, Side
+from cpreplicate.storage import FileStatus, Side, Storage
 from cpreplicate.storage.base import CHUNK
 
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
@@ -87,6 +87,39 @@ def newest(job_root: str, side: Side, allow_older: bool) -> Source:
     """Return the newest completed checkpoint of a job's directory; see `find`."""
     storage = side.storage(job_root)
     children = storage.list(job_root)
+    found = _newest_among(job_root, children, storage)
+    if found is None and any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
+        # the one that was listed may have been subsumed by the next one just then
+        children = storage.list(job_root)
+        found = _newest_among(job_root, children, storage)
+    if found is not None:
+        _refuse_ambiguous(job_root, *found, allow_older)
+        name, modified = found.last
+        return Source(uri.join(job_root, name), _job_name(job_root), job_root, _dated(modified))
+    problem = (
+        "holds no completed checkpoint (no chk-N with a _metadata)"
+        if children
+        else "is not there or is empty"
+    )
+    raise NotThere(
+        f"{job_root} {problem}. SOURCE is a checkpoint, a job's directory or a savepoint"
+    )
+
+
+class _Newest(NamedTuple):
+    """Two completed checkpoints, that with the highest number and that completed last.
+
+    Each is a name and the time of its `_metadata`.
+    """
+
+    highest: tuple[str, float]
+    last: tuple[str, float]
+
+
+def _newest_among(
+    job_root: str, children: Sequence[FileStatus], storage: Storage
+) -> _Newest | None:
+    """Return the newest completed checkpoints, or None if no listed one is complete."""
     changed = {child.name: child.modified for child in children if child.is_directory}
     highest: tuple[str, float] | None = None
     last = ("", 0.0)
@@ -98,18 +131,7 @@ def newest(job_root: str, side: Side, allow_older: bool) -> Source:
         if status is not None:
             highest = highest or (name, status.modified)
             last = max(last, (name, status.modified), key=lambda completed: completed[1])
-    if highest is not None:
-        _refuse_ambiguous(job_root, highest, last, allow_older)
-        completed = _dated(last[1])
-        return Source(uri.join(job_root, last[0]), _job_name(job_root), job_root, completed)
-    problem = (
-        "holds no completed checkpoint (no chk-N with a _metadata)"
-        if children
-        else "is not there or is empty"
-    )
-    raise NotThere(
-        f"{job_root} {problem}. SOURCE is a checkpoint, a job's directory or a savepoint"
-    )
+    return _Newest(highest, last) if highest is not None else None
 
 
 def _refuse_ambiguous(

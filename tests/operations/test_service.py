@@ -15,6 +15,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.operations import service as service_module
 from cpreplicate.operations.fleet import Member
 from cpreplicate.operations.service import Checkpoint, ServedJob, Service, ServiceSettings
+from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
@@ -337,6 +338,21 @@ def test_a_job_is_tried_again_after_a_failure_that_nobody_expected(tmp_path, mon
         write(tmp_path, 1, 2, NEXT)
         wait_until(lambda: replica_ids(service) == {"job-1": 2})
     assert "unexpected ValueError: a defect" in warnings[0]
+
+
+def test_a_checkpoint_that_is_subsumed_before_its_sync_is_no_missing_source(tmp_path, monkeypatch):
+    former = write(tmp_path, 1, 1)
+
+    def sync_late(request, *others):
+        if former.exists():
+            write(tmp_path, 1, 2, NEXT)
+            shutil.rmtree(former)
+        return sync(request, *others)
+
+    monkeypatch.setattr("cpreplicate.operations.service.sync", sync_late)
+    with running(Jobs(served(tmp_path, 1)), max_backoff=60.0, interval=30.0) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})  # after a tenth of the interval
+        assert service.observations()[0].failures == Counter({12: 1})
 
 
 def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_path):
