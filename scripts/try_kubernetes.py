@@ -1,9 +1,9 @@
 """Runs cpreplicate on a real Kubernetes of this machine: API server and kubelet, etcd and
 containerd. `make try-kubernetes`.
 
-A sync over two pods, one during which a pod is deleted, and one that is interrupted. Needs root,
-Go, and Debian's packages (installed where they are missing). Kubernetes' servers are built from
-their Go modules: ten minutes the first time.
+A sync over two pods, one during which a pod is deleted, one that is interrupted, and one by
+`spark-submit`. Needs root, Go, and Debian's packages (installed where they are missing).
+Kubernetes' servers are built from their Go modules: ten minutes the first time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import pyspark
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -33,12 +35,14 @@ from scripts.kube.node import (
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 
+_DEPLOYED = Path(__file__).resolve().parents[1] / "deploy" / "spark"
 _FILES = {f"shared/{number:04}": 200_000 + number for number in range(400)}
 
 
-def sync(place: Path, number: int, *words: str) -> subprocess.Popen[str]:
-    """A run into a target of its own."""
+def _options(place: Path) -> list[str]:
+    """What Spark must know of this Kubernetes."""
     conf = {
+        "spark.kubernetes.namespace": "default",
         "spark.kubernetes.container.image": IMAGE,
         "spark.kubernetes.container.image.pullPolicy": "Never",
         "spark.kubernetes.authenticate.caCertFile": f"{place}/certs/apiserver.crt",
@@ -54,22 +58,36 @@ def sync(place: Path, number: int, *words: str) -> subprocess.Popen[str]:
         "spark.pyspark.python": "./environment/bin/python",
         "spark.executorEnv.CPREPLICATE_PYTHON": os.path.realpath(sys.executable),
     }
-    options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    return [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+
+
+def _words(place: Path, number: int) -> list[str]:
     places = (f"{place}/data/dcA/{JOB}", f"{place}/data/{number}")
+    return ["sync", *places, "--runner", "spark", "--progress", "none"]
+
+
+def sync(place: Path, number: int, *words: str) -> subprocess.Popen[str]:
+    """A run into a target of its own."""
+    command = [sys.executable, "-m", "cpreplicate", *_words(place, number)]
+    master = ["--master", f"k8s://{API}", *_options(place)]
+    return subprocess.Popen([*command, *master, *words], text=True, stdout=subprocess.PIPE)
+
+
+def submit(place: Path, number: int) -> subprocess.Popen[str]:
+    """A run by `spark-submit` with the files of `deploy/spark`; names are those of this machine."""
+    own = {
+        "spark.kubernetes.authenticate.executor.serviceAccountName": "default",
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.executor.memoryOverhead": "384m",
+    }
+    options = [word for name, value in own.items() for word in ("--conf", f"{name}={value}")]
     command = [
-        sys.executable,
-        "-m",
-        "cpreplicate",
-        "sync",
-        *places,
-        "--runner",
-        "spark",
-        "--master",
-        f"k8s://{API}",
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        *("--master", f"k8s://{API}", "--deploy-mode", "client"),
+        *("--properties-file", str(_DEPLOYED / "kubernetes.conf")),
+        *(*_options(place), *options, str(_DEPLOYED / "run.py")),
     ]
-    return subprocess.Popen(
-        [*command, *options, *words, "--progress", "none"], text=True, stdout=subprocess.PIPE
-    )
+    return subprocess.Popen([*command, *_words(place, number)], text=True, stdout=subprocess.PIPE)
 
 
 def copied(place: Path, number: int) -> int:
@@ -126,6 +144,8 @@ def main() -> None:
             run.send_signal(signal.SIGINT)
             ended(run, 130, "interrupted in the middle")
             wait_until(lambda: not pods(), "no pod is left")
+            ended(submit(place, 4), 0, "spark-submit with deploy/spark")
+            replicated(place, 4)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from scripts.kube.node import API, SECONDS, kubernetes, wait_until
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 
+_SERVICE = "app.kubernetes.io/component=fleet"
+
 
 def check() -> None:
-    """Exit unless Kubernetes accepts all objects, and the CronJobs end as they should."""
+    """Exit unless Kubernetes accepts all objects, and what they run does as it should."""
     build()
     images = [image.build(target) for target in ("inline", "spark")]
     with tempfile.TemporaryDirectory(prefix="cpreplicate-kubernetes-") as directory:
@@ -32,6 +35,7 @@ def check() -> None:
         with kubernetes(place, *images):
             _check_accepted(place)
             _check_jobs(place, data)
+            _check_service(place, data)
 
 
 def _check_accepted(place: Path) -> None:
@@ -62,6 +66,44 @@ def _check_jobs(place: Path, data: Path) -> None:
         _ends(place, release, "there", "Complete", None)
         assert checker.faults(data / release / JOB) == []
         _ends(place, release, "gone", "Failed", "PodFailurePolicy")
+
+
+def _check_service(place: Path, data: Path) -> None:
+    """Run the Deployment: ready when all is replicated, and whole when a pod is gone."""
+    env = {"KUBECONFIG": f"{place}/kubeconfig"}
+    value = _values(data, "inline")
+    configuration = f'[[root]]\nsource = "{data}/dcA"\ntarget = "{data}/service"\n'
+    value["fleet"] = {"every": "1s", "args": ["--runner=inline"], "config": configuration}
+    value["podSecurityContext"] = {"runAsUser": image.USER, "runAsGroup": 0}
+    value["schedules"] = []
+    file = place / "service.yaml"
+    file.write_text(yaml.safe_dump(value))
+    run(helm(), "install", "service", CHART, "-f", file, env=env)
+    wait_until(lambda: len(_ready(env)) == 2, "two pods of the service are ready")
+    assert checker.faults(data / "service" / JOB) == []
+    for address in _ready(env).values():
+        with urllib.request.urlopen(f"http://{address}:9464/metrics", timeout=10) as answer:
+            assert "cpreplicate_replica_lag_seconds{" in answer.read().decode()
+    gone = min(_ready(env))
+    run("kubectl", "delete", "pod", gone, "--wait=false", env=env)
+    write_checkpoint(data / "dcA", 2, {f"shared/{each}": 10_000 for each in range(5, 25)})
+    replicated = data / "service" / JOB / "chk-2" / "_metadata"
+    wait_until(replicated.exists, "the next checkpoint is replicated")
+    wait_until(lambda: len({*_ready(env)} - {gone}) == 2, "another pod is ready")
+    assert checker.faults(data / "service" / JOB) == []
+    run(helm(), "uninstall", "service", "--wait", env=env)
+    print("Kubernetes: the Deployment follows jobs, also when a pod is deleted", flush=True)
+
+
+def _ready(env: dict[str, str]) -> dict[str, str]:
+    """Return the address of each pod of the service that is ready, by its name."""
+    found = run("kubectl", "get", "pods", "-l", _SERVICE, "-o", "json", env=env)
+    return {
+        pod["metadata"]["name"]: pod["status"]["podIP"]
+        for pod in json.loads(found)["items"]
+        for condition in pod["status"].get("conditions", ())
+        if (condition["type"], condition["status"]) == ("Ready", "True")
+    }
 
 
 def _values(data: Path, tag: str) -> dict[str, Any]:
