@@ -21,7 +21,8 @@ from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
-    from cpreplicate.operations.service import Discovery, ServedJob, Service
+    from cpreplicate.operations.served_job import Discovery, ServedJob
+    from cpreplicate.operations.service import Service
     from cpreplicate.operations.sync_plan import SyncRequest
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
@@ -282,7 +283,7 @@ class OneJob:
         """See `Discovery`."""
         from cpreplicate.core import uri
         from cpreplicate.operations.fleet import Member
-        from cpreplicate.operations.service import ServedJob
+        from cpreplicate.operations.served_job import ServedJob
 
         name = uri.name(self._request.source)
         return [ServedJob(Member(name, self._request, is_discovered=self._may_come))]

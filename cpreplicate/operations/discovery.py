@@ -12,7 +12,7 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.fleet import Member, jobs_under
-from cpreplicate.operations.service import Checkpoint, ServedJob
+from cpreplicate.operations.served_job import Checkpoint, ServedJob
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.watch import Sparing
 from cpreplicate.storage import Side, Transient

@@ -6,13 +6,13 @@ checkpoint is found, and replicated by `sync` if that was not done before.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
@@ -29,10 +29,17 @@ from cpreplicate.errors import (
 from cpreplicate.operations.fleet import Member, is_standby
 from cpreplicate.operations.observation import Observation, newest_of_replica
 from cpreplicate.operations.schedule import Ending, Schedule, Wanted
+from cpreplicate.operations.served_job import (
+    Checkpoint,
+    Discovery,
+    ServedJob,
+    by_key,
+    is_subsumed,
+    newest_checkpoint,
+)
 from cpreplicate.operations.subject import begin_job
 from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.watch import Backlog, Sparing
-from cpreplicate.protocol.source import find
 from cpreplicate.runners import Stopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import cancellable
@@ -44,44 +51,6 @@ _ALIVE = 60.0  # seconds without a turn of the loop, after which it counts as de
 # been sealed or deleted.
 _LOOK_AGAIN = 600.0
 _CANCEL_SHARE = 0.5  # of the grace: then what still runs is cancelled
-
-
-class Checkpoint(NamedTuple):
-    """A completed checkpoint of a source: its directory, its number and its time."""
-
-    path: str
-    newest: Newest
-
-
-@dataclass(frozen=True)
-class ServedJob:
-    """A job as discovery found it.
-
-    `newest` is its newest checkpoint if discovery knows it, else its directory is listed.
-    `refusal` is why the job must not be replicated. One that `has_ended` may have no checkpoint any
-    more: Flink deletes those that are not retained.
-    """
-
-    member: Member
-    newest: Checkpoint | None = None
-    refusal: str | None = None
-    has_ended: bool = False
-
-    @property
-    def key(self) -> str:
-        """The URI of its replica, which names the job in the service."""
-        request = self.member.request
-        return uri.join(request.target_root, uri.name(request.source))
-
-
-class Discovery(Protocol):
-    """Finds the jobs of a service."""
-
-    def jobs(self) -> Sequence[ServedJob]:
-        """Return all jobs that are to be followed now; called every interval.
-
-        Raises `CpreplicateError` or `OSError` if that is not known: then the last ones are kept.
-        """
 
 
 @dataclass(frozen=True)
@@ -99,6 +68,50 @@ class ServiceSettings:
     grace: float = 30.0
     retire_after: float | None = None
     shard: Shard = WHOLE
+
+
+class _Followed:
+    """What a service remembers of a job.
+
+    `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
+    by the monotonic clock.
+    """
+
+    def __init__(self, job: ServedJob, warn: Notify) -> None:
+        self.job = job
+        self.observation = Observation(job.member.name)
+        self.failures = Sparing(warn)
+        self.done: Checkpoint | None = None
+        self.looked = -math.inf
+        self.backlog: Backlog | None = None
+        self._subsumed: Checkpoint | None = None
+
+    def update(self, job: ServedJob) -> None:
+        """Take over what discovery found."""
+        self.job = job
+        observation, member = self.observation, job.member
+        observation.name, observation.priority = member.name, member.priority
+        observation.source, observation.replica = member.request.source, job.key
+        if (reported := self.reported(job)) is not None:
+            observation.source_newest = reported.newest
+
+    def reported(self, job: ServedJob) -> Checkpoint | None:
+        """Return the checkpoint that discovery knows, unless Flink has subsumed it since.
+
+        The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`).
+        """
+        return None if job.newest == self._subsumed else job.newest
+
+    def subsumed(self, checkpoint: Checkpoint) -> None:
+        """Record that a checkpoint that discovery reported is gone."""
+        self._subsumed = checkpoint
+
+    def is_retired(self, retire_after: float | None) -> bool:
+        """Return whether a discovered job, all of which is replicated, is older than that."""
+        newest = self.observation.source_newest
+        if retire_after is None or newest is None or not self.job.member.is_discovered:
+            return False
+        return self.done is not None and time.time() - newest.completed > retire_after
 
 
 class Service:
@@ -119,17 +132,11 @@ class Service:
     ) -> None:
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._show = notify, show
-        self._failures: dict[str, Sparing] = {}
-        self._warn = warn
+        self._warn, self._undiscovered = warn, Sparing(warn)
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
-        self._jobs: dict[str, ServedJob] = {}
+        self._followed: dict[str, _Followed] = {}
         self._levels: Mapping[int, int] = {}
-        self._observations: dict[str, Observation] = {}
-        self._done: dict[str, Checkpoint] = {}
-        self._looked: dict[str, float] = {}
-        self._subsumed: dict[str, Checkpoint] = {}
-        self._backlogs: dict[str, Backlog] = {}
         self._is_discovered = self._is_stopping = False
         self._running: set[Future[None]] = set()
         self._discovering: Future[None] | None = None
@@ -141,7 +148,7 @@ class Service:
         """Return copies of what is known of each job, by name."""
         with self._lock:
             return sorted(
-                (self._observations[key].copy() for key in self._observed()),
+                (followed.observation.copy() for followed in self._observed()),
                 key=lambda observation: (observation.name, observation.replica),
             )
 
@@ -153,7 +160,7 @@ class Service:
         """Return whether the jobs are known, and each was tried at least once."""
         with self._lock:
             return self._is_discovered and all(
-                self._observations[key].tries for key in self._observed()
+                followed.observation.tries for followed in self._observed()
             )
 
     def discover_soon(self) -> None:
@@ -241,180 +248,122 @@ class Service:
         except Stopped:
             return
         except Exception as error:  # noqa: BLE001  # the service outlives it
-            self._sparing("")(f"{_described(error)}. The jobs known before are followed")
+            self._undiscovered(f"{_described(error)}. The jobs known before are followed")
         else:
-            self._failures.pop("", None)
+            self._undiscovered.forget()
         self._wake.set()
 
-    def _set_jobs(self, jobs: Sequence[ServedJob]) -> None:
-        now = time.monotonic()
-        by_key: dict[str, ServedJob] = {}
-        for job in jobs:
-            if not self._settings.shard.has(uri.name(job.key)):
-                continue
-            other = by_key.setdefault(job.key, job)
-            if other is job:
-                continue
-            if other.member.request.source == job.member.request.source:
-                by_key[job.key] = _newer(other, job)
-                continue
-            refusal = (
-                f"{other.member.request.source} and {job.member.request.source} would share"
-                f" the replica {job.key}. Give one of them another target"
-            )
-            by_key[job.key] = replace(other, refusal=refusal)
-        priorities = sorted({job.member.priority for job in by_key.values()}, reverse=True)
+    def _set_jobs(self, found: Sequence[ServedJob]) -> None:
+        now, shard = time.monotonic(), self._settings.shard
+        jobs = by_key(job for job in found if shard.has(uri.name(job.key)))
+        priorities = sorted({job.member.priority for job in jobs.values()}, reverse=True)
         with self._lock:
-            for key in self._jobs.keys() - by_key.keys():
-                self._forget(key)
+            for key in self._followed.keys() - jobs.keys():
+                del self._followed[key]
             self._levels = {priority: level for level, priority in enumerate(priorities)}
-            self._jobs = by_key
             self._is_discovered = True
-            self._schedule.update({key: _wanted(job) for key, job in by_key.items()}, now)
-            for key, job in by_key.items():
-                self._observe(key, job)
-                if job.newest is not None and job.newest != self._done.get(key):
+            self._schedule.update({key: _wanted(job) for key, job in jobs.items()}, now)
+            for key, job in jobs.items():
+                followed = self._followed.setdefault(key, _Followed(job, self._warn))
+                followed.update(job)
+                if job.newest is not None and job.newest != followed.done:
                     self._schedule.hurry(key, now)
 
-    def _observe(self, key: str, job: ServedJob) -> None:
-        member = job.member
-        observation = self._observations.setdefault(key, Observation(member.name))
-        observation.name, observation.priority = member.name, member.priority
-        observation.source, observation.replica = member.request.source, key
-        newest = self._reported(key, job)
-        if newest is not None:
-            observation.source_newest = newest.newest
-
-    def _reported(self, key: str, job: ServedJob) -> Checkpoint | None:
-        """Return the checkpoint that discovery knows, unless Flink has subsumed it since.
-
-        The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`).
-        """
-        return None if job.newest == self._subsumed.get(key) else job.newest
-
-    def _forget(self, key: str) -> None:
-        of_all = (
-            self._observations,
-            self._done,
-            self._looked,
-            self._subsumed,
-            self._backlogs,
-            self._failures,
-        )
-        for of_jobs in of_all:
-            of_jobs.pop(key, None)
-
-    def _observed(self) -> list[str]:
-        return [key for key in self._jobs if not self._is_retired(key)]
-
-    def _is_retired(self, key: str) -> bool:
-        newest = self._observations[key].source_newest
-        limit = self._settings.retire_after
-        is_discovered = self._jobs[key].member.is_discovered
-        if limit is None or newest is None or not is_discovered:
-            return False
-        return key in self._done and time.time() - newest.completed > limit
+    def _observed(self) -> list[_Followed]:
+        retire_after = self._settings.retire_after
+        return [each for each in self._followed.values() if not each.is_retired(retire_after)]
 
     def _try(self, key: str) -> None:
         """Try a job once, in a thread of its own, and record how that ended."""
         with self._lock:
-            job = self._jobs.get(key)
-        ending: Ending = "failed"
-        begin_job(job.member.name if job is not None else None)
+            followed = self._followed.get(key)
+        ending: Ending = "done"  # of a job that is gone
+        name = followed.job.member.name if followed is not None else None
+        begin_job(name)
         try:
-            ending = self._ending_of(key, job)
+            if followed is not None and not self._is_stopping:
+                ending = "failed"
+                ending = self._ending_of(followed)
         except Exception as error:  # noqa: BLE001  # the job would never be tried again
-            name = job.member.name if job is not None else key
             self._warn(f"{name}: {_described(error)}. It is tried again")
         finally:
             with self._lock:
                 self._schedule.ended(key, ending, time.monotonic())
-                if key not in self._jobs:
-                    self._forget(key)  # again: what the try has added since
             self._wake.set()
 
-    def _ending_of(self, key: str, job: ServedJob | None) -> Ending:
-        if job is None or self._is_stopping:
-            return "done"
+    def _ending_of(self, followed: _Followed) -> Ending:
+        job = followed.job  # discovery may find another state of it meanwhile
         try:
             with cancellable(self._raise_if_cancelled):
-                self._replicate(key, job)
+                self._replicate(followed, job)
         except Stopped:
             return "done"
         except Exception as error:  # noqa: BLE001  # it concerns this job only
-            return self._failed(key, job, error)
+            return self._failed(followed, job, error)
         return "done"
 
-    def _replicate(self, key: str, job: ServedJob) -> None:
+    def _replicate(self, followed: _Followed, job: ServedJob) -> None:
         if job.refusal is not None:
             raise Refused(job.refusal)
-        request = job.member.request
-        if self._is_skipped(key, job.member):
+        if self._is_skipped(followed, job.member):
             return
-        reported = self._reported(key, job)
+        reported = followed.reported(job)
         checkpoint = reported or newest_checkpoint(job.member)
         with self._lock:
-            if key not in self._observations:
+            followed.observation.source_newest = checkpoint.newest
+            is_done = followed.done == checkpoint
+            if is_done and time.monotonic() - followed.looked < _LOOK_AGAIN:
+                followed.observation.still(time.time())
                 return
-            self._observations[key].source_newest = checkpoint.newest
-            is_done = self._done.get(key) == checkpoint
-            if is_done and time.monotonic() - self._looked.get(key, 0.0) < _LOOK_AGAIN:
-                self._observations[key].still(time.time())
-                return
-        started = time.monotonic()
-        notify = _named(job.member.name, self._notify)
-        runner = self._runners.share(self._levels.get(job.member.priority, 0))
         try:
-            report = sync(replace(request, source=checkpoint.path), notify, runner)
+            self._sync(followed, job.member, checkpoint)
         except (NotThere, SourceMovedOn) as error:
-            if reported is None:
-                if _is_subsumed(job.member, checkpoint):
-                    raise SourceMovedOn(str(error)) from error
+            if reported is not None:
+                followed.subsumed(reported)
+                self._replicate(followed, job)  # the newest one of the directory
+            elif is_subsumed(checkpoint, job.member):
+                raise SourceMovedOn(str(error)) from error
+            else:
                 raise
-            self._subsumed[key] = reported
-            self._replicate(key, job)  # the newest one of the directory
-            return
-        self._succeeded(key, job, checkpoint, report)
+
+    def _sync(self, followed: _Followed, member: Member, checkpoint: Checkpoint) -> None:
+        started = time.monotonic()
+        notify = _named(member.name, self._notify)
+        runner = self._runners.share(self._levels.get(member.priority, 0))
+        report = sync(replace(member.request, source=checkpoint.path), notify, runner)
+        followed.failures.forget()
+        with self._lock:
+            followed.done, followed.looked = checkpoint, time.monotonic()
+            followed.observation.succeeded(report, time.time())
+        if report.runner is not None:
+            self._show(member.name, report)
         if report.undeleted:
-            backlog = self._backlogs.setdefault(key, Backlog(request))
-            backlog.add(report)
-        self._delete_backlog(key, started + self._settings.interval, notify)
+            followed.backlog = followed.backlog or Backlog(member.request)
+            followed.backlog.add(report)
+        if followed.backlog is not None:
+            self._delete(followed, followed.backlog, started + self._settings.interval)
 
-    def _delete_backlog(self, key: str, until: float, notify: Notify) -> None:
+    def _delete(self, followed: _Followed, backlog: Backlog, until: float) -> None:
         """Make deletes that were put off. The job is replicated, whether they succeed or not."""
-        backlog = self._backlogs.get(key)
-        if backlog is None:
-            return
         try:
-            backlog.work_off(until, notify)
+            backlog.work_off(until, _named(followed.job.member.name, self._notify))
         except (CpreplicateError, OSError) as error:
-            self._sparing(key)(f"{error}. Files that are no longer needed are left to `sweep`")
+            followed.failures(f"{error}. Files that are no longer needed are left to `sweep`")
 
-    def _is_skipped(self, key: str, member: Member) -> bool:
+    def _is_skipped(self, followed: _Followed, member: Member) -> bool:
         """Return whether a discovered directory is a replica itself, which no job writes to."""
-        if not member.is_discovered or key in self._done:
+        if not member.is_discovered or followed.done is not None:
             return False
         if not is_standby(member.request.source, member.request.sides.source):
             return False
         with self._lock:
-            if key in self._observations:
-                self._observations[key].unchanged(time.time())
+            followed.observation.unchanged(time.time())
         return True
 
-    def _succeeded(self, key: str, job: ServedJob, checkpoint: Checkpoint, report: Report) -> None:
-        self._failures.pop(key, None)
+    def _failed(self, followed: _Followed, job: ServedJob, error: Exception) -> Ending:
+        member, observation = job.member, followed.observation
+        replica_newest = self._newest_of_replica(followed, member)
         with self._lock:
-            if key in self._observations:
-                self._done[key], self._looked[key] = checkpoint, time.monotonic()
-                self._observations[key].succeeded(report, time.time())
-        if report.runner is not None:
-            self._show(job.member.name, report)
-
-    def _failed(self, key: str, job: ServedJob, error: Exception) -> Ending:
-        member = job.member
-        replica_newest = self._newest_of_replica(key, member)
-        with self._lock:
-            observation = self._observations.get(key, Observation(member.name))
             observation.replica_newest = observation.replica_newest or replica_newest
             may_be_empty = job.has_ended or not observation.source_newest
             if isinstance(error, NotThere) and member.is_discovered and may_be_empty:
@@ -427,16 +376,14 @@ class Service:
             text = _described(error)
             is_sealed = isinstance(error, Sealed)
             observation.failed(exit_code_of(error), text, time.time(), is_sealed)
-        self._sparing(key)(f"{member.name}: {text}. It is tried again")
+        followed.failures(f"{member.name}: {text}. It is tried again")
         if isinstance(error, SourceMovedOn):
             return "again"
         return "unreachable" if isinstance(error, Transient) else "failed"
 
-    def _newest_of_replica(self, key: str, member: Member) -> Newest | None:
+    def _newest_of_replica(self, followed: _Followed, member: Member) -> Newest | None:
         """Return what the replica has, after the first try of a process failed."""
-        with self._lock:
-            observation = self._observations.get(key)
-        if observation is None or observation.replica_newest is not None:
+        if followed.observation.replica_newest is not None:
             return None
         with (
             suppress(CpreplicateError, OSError, Stopped),
@@ -444,45 +391,6 @@ class Service:
         ):
             return newest_of_replica(member.request)
         return None
-
-    def _sparing(self, key: str) -> Sparing:
-        return self._failures.setdefault(key, Sparing(self._warn))
-
-
-def newest_checkpoint(member: Member) -> Checkpoint:
-    """Return the newest completed checkpoint in a job's directory. Raises as `find`."""
-    request = member.request
-    source = find(request.source, request.sides.source, request.allow_older)
-    name = uri.name(source.checkpoint).removeprefix("chk-")
-    checkpoint_id = int(name) if name.isdecimal() else 0  # a savepoint has no number in its name
-    return Checkpoint(source.checkpoint, Newest(checkpoint_id, source.completed or 0.0))
-
-
-def _is_subsumed(member: Member, checkpoint: Checkpoint) -> bool:
-    """Return whether another checkpoint is the newest one by now."""
-    try:
-        return newest_checkpoint(member) != checkpoint
-    except NotThere:
-        return False
-
-
-def _newer(job: ServedJob, other: ServedJob) -> ServedJob:
-    """Return the one of two jobs of a directory that completed a checkpoint last.
-
-    A JobManager goes on reporting a job that ended there and was taken over by another JobManager,
-    or that was restarted under another id in a directory without ids.
-    """
-    if job.has_ended != other.has_ended:
-        return other if job.has_ended else job
-    if job.refusal is not None or job.newest is None:
-        return job  # its directory is listed
-    if other.refusal is not None or other.newest is None:
-        return other
-    return max(job, other, key=_completed)
-
-
-def _completed(job: ServedJob) -> float:
-    return job.newest.newest.completed if job.newest is not None else 0.0
 
 
 def _described(error: Exception) -> str:

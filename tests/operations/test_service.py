@@ -14,7 +14,8 @@ from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.operations import service as service_module
 from cpreplicate.operations.fleet import Member
-from cpreplicate.operations.service import Checkpoint, ServedJob, Service, ServiceSettings
+from cpreplicate.operations.served_job import Checkpoint, ServedJob
+from cpreplicate.operations.service import Service, ServiceSettings
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import seal
