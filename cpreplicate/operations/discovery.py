@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
@@ -21,6 +22,7 @@ Notify = Callable[[str], None]
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
 # checkpoint may have completed since it was asked.
 _LINGER = 120.0
+_ASKED = 16  # JobManagers at the same time: those that do not answer hold up few others
 
 
 @dataclass(frozen=True)
@@ -88,23 +90,26 @@ class FlinkJobs:
     def jobs(self) -> list[ServedJob]:
         """See `Discovery`. A JobManager that cannot be asked is reported once, until it can."""
         self._choose_managers()
-        for url in self._urls_read:
-            manager = self._managers[url]
-            try:
-                self._ask(manager)
-            except (CpreplicateError, OSError) as error:
-                self._lose_sight(manager, str(error))
-            else:
-                if manager.problem is not None:
-                    self._notify(f"{manager.rest.url} answers again")
-                manager.problem = None
+        managers = [self._managers[url] for url in self._urls_read]
+        with ThreadPoolExecutor(_ASKED, "ask") as pool:
+            list(pool.map(self._ask_or_lose_sight, managers))
         jobs = [seen.job for manager in self._managers.values() for seen in manager.seen.values()]
         self._report_missing({job.member.name for job in jobs})
         return jobs
 
+    def _ask_or_lose_sight(self, manager: _JobManager) -> None:
+        try:
+            self._ask(manager)
+        except (CpreplicateError, OSError) as error:
+            self._lose_sight(manager, str(error))
+        else:
+            if manager.problem is not None:
+                self._notify(f"{manager.rest.url} answers again")
+            manager.problem = None
+
     def _choose_managers(self) -> None:
         try:
-            self._urls_read = self._urls()
+            self._urls_read = tuple(dict.fromkeys(self._urls()))
         except (CpreplicateError, OSError) as error:
             if not self._urls_read:
                 raise

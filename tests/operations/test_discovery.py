@@ -26,12 +26,13 @@ def checkpoints(job_id, number):
 
 
 @contextlib.contextmanager
-def answering(answers):
+def answering(answers, before=lambda: None):
     """A server that answers as `AbstractCheckpointStatsHandler` does where Flink has nothing."""
     seen = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            before()
             seen.append(self.headers["Authorization"])
             answer = answers.get(self.path)
             body = json.dumps(answer or {"errors": ["Checkpointing was not enabled"]}).encode()
@@ -87,6 +88,24 @@ def test_a_password_in_the_url_of_a_jobmanager_is_used_and_not_reported():
     found.jobs()
     assert "cannot be read" in lines[0]
     assert "secret" not in str(lines)
+
+
+def test_jobmanagers_are_asked_at_the_same_time():
+    lines: list[str] = []
+    together = threading.Barrier(3, timeout=20)
+    answers = [
+        {"/jobs/overview": overview(job), f"/jobs/{job}/checkpoints": checkpoints(job, number)}
+        for number, job in enumerate((ONE, TWO, f"{3:032x}"), 1)
+    ]
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(answering(each, together.wait)) for each in answers]
+        urls = [f"http://{place}" for place, _ in servers]
+        template = SyncRequest("", "file:/dcB")
+        chosen = Chosen(every=True)
+        # a URL that is named twice is asked once
+        found = FlinkJobs(lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append)
+        assert newest(found) == {"1": 1, "2": 2, "3": 3}
+    assert [line for line in lines if "cannot be read" in line] == []
 
 
 def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_reported_once(
