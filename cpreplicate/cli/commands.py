@@ -199,7 +199,7 @@ def watch(
     is_observed = services.ServiceOptions.from_mapping(values).is_observed
     if follow.finds_jobs or is_observed:
         discovery = (
-            follow.discovery(request, notify)
+            follow.discovery(request, notify, values["shard"])
             if follow.finds_jobs
             else services.OneJob(request, wait_for_source)
         )

@@ -23,7 +23,6 @@ from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
-from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,6 +110,7 @@ def fleet(
     writes, such as hdfs://dcB/flink/replicas.
     """
     from cpreplicate.operations.fleet import replicate_fleet
+    from cpreplicate.operations.served_job import ServedJob
     from cpreplicate.output import show_fleet
 
     # what the command line gives for all jobs: a default, and a value that wins
@@ -128,9 +128,8 @@ def fleet(
         add_storages(file)
         notify = start_narration(values)
         sides = storage_of(values).sides()
-        configured = _configured(file, sides, defaults, forced).members(_listing(sides))
-        shard: Shard = values["shard"]
-        members = [each for each in configured if shard.has(uri.name(each.request.source))]
+        every_member = _configured(file, sides, defaults, forced).members(_listing(sides))
+        members = [each for each in every_member if ServedJob(each).is_in(values["shard"])]
         report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
         record(report)
     unwritten = show_fleet(report, output)
@@ -173,7 +172,7 @@ def _serve(
             raise UsageError(error.format_message()) from error
 
     read()  # a mistake ends the command now
-    jobs = FleetJobs(read_again, notify)
+    jobs = FleetJobs(read_again, notify, values["shard"])
 
     def reload_on_hangup(service: Service) -> None:
         def reload() -> None:

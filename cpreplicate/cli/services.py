@@ -242,16 +242,18 @@ class FollowOptions(OptionValues):
             headers[name.strip()] = value.strip()
         return headers
 
-    def discovery(self, template: SyncRequest, notify: Callable[[str], None]) -> Discovery:
+    def discovery(
+        self, template: SyncRequest, notify: Callable[[str], None], shard: Shard
+    ) -> Discovery:
         """Return what finds the jobs; `template` is the request of each but for its source."""
         from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder
 
         if self.jobs_under is not None:
-            return JobsUnder(template.source, template, notify)
+            return JobsUnder(template.source, template, notify, shard)
         self._headers()  # a mistake ends the command now
         names = frozenset(self.job_name)
         chosen = Chosen(names, self.all_jobs, tuple(self.include), tuple(self.exclude))
-        return FlinkJobs(self.urls, self.connect, chosen, template, notify)
+        return FlinkJobs(self.urls, self.connect, chosen, template, notify, shard=shard)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +318,6 @@ def run_service(
         options.max_backoff,
         options.grace,
         retire_after,
-        options.shard,
     )
     # a failure does not end the service: without narration it would pass unnoticed
     warn = write_warning if values["quiet"] else narrate_failure

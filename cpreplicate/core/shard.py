@@ -17,7 +17,7 @@ class Shard(NamedTuple):
 
         Each name is in exactly one of the shards, on every host and in every release.
         """
-        digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest()
+        digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.shards == self.number - 1
 
 

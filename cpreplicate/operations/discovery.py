@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.fleet import Member, jobs_under
@@ -79,7 +80,9 @@ class FlinkJobs:
         template: SyncRequest,
         notify: Notify,
         clock: Callable[[], float] = time.monotonic,
+        shard: Shard = WHOLE,
     ) -> None:
+        self._shard = shard
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
         self._sparing = Sparing(notify, clock)
@@ -95,7 +98,7 @@ class FlinkJobs:
             list(pool.map(self._ask_or_lose_sight, managers))
         jobs = [seen.job for manager in self._managers.values() for seen in manager.seen.values()]
         self._report_missing({job.member.name for job in jobs})
-        return jobs
+        return [job for job in jobs if job.is_in(self._shard)]
 
     def _ask_or_lose_sight(self, manager: _JobManager) -> None:
         try:
@@ -158,9 +161,9 @@ class FlinkJobs:
         reported = None if job.has_ended else newest
         member = Member(job.name, request, is_discovered=True)
         served = ServedJob(member, reported, has_ended=job.has_ended)
-        if before is None:
+        if before is None and served.is_in(self._shard):
             self._notify(f"{job.name}: following the job {job.job_id}, which writes to {root}")
-        elif before.root != root and not self._template.same_source:
+        if before is not None and before.root != root and not self._template.same_source:
             refusal = (
                 f"source changed: the job {job.job_id} wrote to {before.root} and now writes to"
                 f" {root}. Nothing was done. If it is the same job, give --same-source"
@@ -175,9 +178,10 @@ class FlinkJobs:
             seen = manager.seen[job_id]
             if now - seen.reported < _LINGER:
                 seen.job = replace(seen.job, newest=None)
-            else:
+                continue
+            if seen.job.is_in(self._shard):
                 self._notify(f"{seen.job.member.name}: the job {job_id} is gone")
-                del manager.seen[job_id]
+            del manager.seen[job_id]
 
     def _lose_sight(self, manager: _JobManager, problem: str) -> None:
         if problem != manager.problem:
@@ -196,8 +200,11 @@ class FlinkJobs:
 class JobsUnder:
     """The jobs whose directories lie below a root, new ones included."""
 
-    def __init__(self, root: str, template: SyncRequest, notify: Notify) -> None:
+    def __init__(
+        self, root: str, template: SyncRequest, notify: Notify, shard: Shard = WHOLE
+    ) -> None:
         self._root, self._template, self._notify = root, template, notify
+        self._shard = shard
         self._known: set[str] = set()
 
     def jobs(self) -> list[ServedJob]:
@@ -208,16 +215,17 @@ class JobsUnder:
             if self._known:
                 raise
             sources = []
-        for source in sources:
-            if source not in self._known:
-                self._notify(f"{uri.name(source)}: following {source}")
+        found = [self._served(source) for source in sources]
+        jobs = [job for job in found if job.is_in(self._shard)]
+        for job in jobs:
+            if job.member.request.source not in self._known:
+                self._notify(f"{job.member.name}: following {job.member.request.source}")
         self._known = set(sources)
-        return [
-            ServedJob(
-                Member(uri.name(source), replace(self._template, source=source), is_discovered=True)
-            )
-            for source in sources
-        ]
+        return jobs
+
+    def _served(self, source: str) -> ServedJob:
+        request = replace(self._template, source=source)
+        return ServedJob(Member(uri.name(source), request, is_discovered=True))
 
 
 class KnownRoots:
@@ -249,8 +257,13 @@ class KnownRoots:
 class FleetJobs:
     """The jobs of a configuration, which is read again on request."""
 
-    def __init__(self, read: Callable[[], Callable[[], Sequence[Member]]], notify: Notify) -> None:
-        self._read, self._notify = read, notify
+    def __init__(
+        self,
+        read: Callable[[], Callable[[], Sequence[Member]]],
+        notify: Notify,
+        shard: Shard = WHOLE,
+    ) -> None:
+        self._read, self._notify, self._shard = read, notify, shard
         self._members = read()
         self._is_stale = False
 
@@ -267,4 +280,5 @@ class FleetJobs:
                 self._notify("the configuration was read again")
             except CpreplicateError as error:
                 self._notify(f"{error}. The configuration read before stays valid")
-        return [ServedJob(member) for member in self._members()]
+        jobs = [ServedJob(member) for member in self._members()]
+        return [job for job in jobs if job.is_in(self._shard)]

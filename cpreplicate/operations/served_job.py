@@ -8,8 +8,10 @@ from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.fleet import Member
+from cpreplicate.operations.sync_plan import replica_root
 from cpreplicate.protocol.source import find
 
 
@@ -38,7 +40,11 @@ class ServedJob:
     def key(self) -> str:
         """The URI of its replica, which names the job in the service."""
         request = self.member.request
-        return uri.join(request.target_root, uri.name(request.source))
+        return replica_root(request.source, request.target_root)
+
+    def is_in(self, shard: Shard) -> bool:
+        """Return whether the job is in a shard, by the name of its replica."""
+        return shard.has(uri.name(self.key))
 
 
 class Discovery(Protocol):

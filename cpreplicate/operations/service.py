@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
-from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import (
     CpreplicateError,
     LeaseHeld,
     NotThere,
     Refused,
     Sealed,
+    SourceBroken,
     SourceMovedOn,
     exit_code_of,
 )
@@ -59,7 +59,7 @@ class ServiceSettings:
 
     `slots` jobs of a priority are replicated at the same time. `grace` is the time from the request
     to stop to the end. A discovered job whose newest checkpoint is older than `retire_after` is not
-    observed until it completes another one. Jobs of other shards are left to other services.
+    observed until it completes another one.
     """
 
     interval: float = 30.0
@@ -67,7 +67,6 @@ class ServiceSettings:
     max_backoff: float = 600.0
     grace: float = 30.0
     retire_after: float | None = None
-    shard: Shard = WHOLE
 
 
 class _Followed:
@@ -254,8 +253,7 @@ class Service:
         self._wake.set()
 
     def _set_jobs(self, found: Sequence[ServedJob]) -> None:
-        now, shard = time.monotonic(), self._settings.shard
-        jobs = by_key(job for job in found if shard.has(uri.name(job.key)))
+        now, jobs = time.monotonic(), by_key(found)
         priorities = sorted({job.member.priority for job in jobs.values()}, reverse=True)
         with self._lock:
             for key in self._followed.keys() - jobs.keys():
@@ -317,6 +315,8 @@ class Service:
                 return
         try:
             self._sync(followed, job.member, checkpoint)
+        except SourceBroken:  # its `_metadata` is there: nothing superseded it
+            raise
         except (NotThere, SourceMovedOn) as error:
             if reported is not None:
                 followed.subsumed(reported)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -100,16 +101,19 @@ class Sparing:
     def __init__(self, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
         self._notify, self._clock = notify, clock
         self._reported: dict[str, float] = {}
+        self._lock = threading.Lock()  # several jobs may fail at once
 
     def __call__(self, line: str) -> None:
         now = self._clock()
-        self._reported = {
-            reported: since
-            for reported, since in self._reported.items()
-            if now - since < _UNCHANGED
-        }
-        if line not in self._reported:
-            self._reported[line] = now
+        with self._lock:
+            self._reported = {
+                reported: since
+                for reported, since in self._reported.items()
+                if now - since < _UNCHANGED
+            }
+            is_new = line not in self._reported
+            self._reported.setdefault(line, now)
+        if is_new:
             self._notify(line)
 
     def forget(self) -> None:

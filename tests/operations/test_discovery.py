@@ -5,9 +5,11 @@ import http.server
 import json
 import threading
 
+from cpreplicate.core import uri
+from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.flink import FlinkRest
-from cpreplicate.operations.discovery import Chosen, FlinkJobs, KnownRoots
+from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder, KnownRoots
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.storage import Side
 
@@ -50,9 +52,10 @@ def answering(answers, before=lambda: None):
         server.shutdown()
 
 
-def following(url, lines):
+def following(url, lines, shard=WHOLE):
     template = SyncRequest("", "file:/dcB")
-    return FlinkJobs(lambda: [url], FlinkRest, Chosen(every=True), template, lines.append)
+    chosen = Chosen(every=True)
+    return FlinkJobs(lambda: [url], FlinkRest, chosen, template, lines.append, shard=shard)
 
 
 def newest(found):
@@ -106,6 +109,34 @@ def test_jobmanagers_are_asked_at_the_same_time():
         found = FlinkJobs(lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append)
         assert newest(found) == {"1": 1, "2": 2, "3": 3}
     assert [line for line in lines if "cannot be read" in line] == []
+
+
+def test_each_job_of_a_jobmanager_is_followed_and_reported_in_one_shard():
+    job_ids = [f"{number:032x}" for number in range(6)]
+    answers = {f"/jobs/{job}/checkpoints": checkpoints(job, 1) for job in job_ids}
+    answers["/jobs/overview"] = overview(*job_ids)
+    followed, reported = [], []
+    with answering(answers) as (place, _):
+        for number in (1, 2, 3):
+            lines: list[str] = []
+            jobs = following(f"http://{place}", lines, Shard(number, 3)).jobs()
+            followed += [uri.name(job.key) for job in jobs]
+            reported += [line.partition(":")[0] for line in lines]
+    assert sorted(followed) == job_ids
+    assert sorted(reported) == [job[-1] for job in job_ids]
+
+
+def test_each_job_below_a_root_is_followed_in_one_shard(tmp_path):
+    job_ids = [f"{number:032x}" for number in range(6)]
+    for job in job_ids:
+        (tmp_path / job).mkdir()
+    template = SyncRequest(f"file:{tmp_path}", "file:/dcB")
+    found = [
+        JobsUnder(f"file:{tmp_path}", template, lambda _line: None, Shard(number, 3)).jobs()
+        for number in (1, 2, 3)
+    ]
+    assert sorted(job.member.name for jobs in found for job in jobs) == job_ids
+    assert all(found)
 
 
 def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_reported_once(

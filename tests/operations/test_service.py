@@ -1,6 +1,7 @@
 """The loop of a service: jobs that come and go, that fail, and that matter more than others."""
 
 import contextlib
+import itertools
 import shutil
 import threading
 import time
@@ -10,8 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cpreplicate.core.lag import Newest
-from cpreplicate.core.shard import Shard
-from cpreplicate.errors import UsageError
+from cpreplicate.errors import SourceBroken, UsageError
 from cpreplicate.operations import service as service_module
 from cpreplicate.operations.fleet import Member
 from cpreplicate.operations.served_job import Checkpoint, ServedJob
@@ -244,20 +244,6 @@ def test_two_services_replicate_each_checkpoint_once(tmp_path):
     assert (failures, warnings) == ([Counter()] * 10, [])
 
 
-def test_services_of_all_shards_together_replicate_each_job_once(tmp_path):
-    for number in range(6):
-        write(tmp_path, number, 1)
-    found = [served(tmp_path, number) for number in range(6)]
-    shown: list[list[str]] = []
-    for number in (1, 2, 3):
-        with running(Jobs(*found), shard=Shard(number, 3)) as service:
-            wait_until(lambda: service.is_ready())
-            wait_until(lambda: None not in replica_ids(service).values())
-            shown.append(sorted(replica_ids(service)))
-    assert sorted(name for names in shown for name in names) == [f"job-{n}" for n in range(6)]
-    assert all(shown)
-
-
 def test_a_job_without_a_checkpoint_is_awaited_if_it_was_discovered_else_reported(tmp_path):
     warnings: list[str] = []
     (tmp_path / "dcA" / job_id(1)).mkdir(parents=True)
@@ -354,6 +340,20 @@ def test_a_checkpoint_that_is_subsumed_before_its_sync_is_no_missing_source(tmp_
     with running(Jobs(served(tmp_path, 1)), max_backoff=60.0, interval=30.0) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 2})  # after a tenth of the interval
         assert service.observations()[0].failures == Counter({12: 1})
+
+
+def test_a_broken_checkpoint_beside_a_newer_one_is_a_failure_with_backoff(tmp_path, monkeypatch):
+    write(tmp_path, 1, 1)
+    numbers = itertools.count(2)
+
+    def sync_broken(_request, *_others):
+        write(tmp_path, 1, next(numbers), NEXT)
+        raise SourceBroken("files are missing")
+
+    monkeypatch.setattr("cpreplicate.operations.service.sync", sync_broken)
+    with running(Jobs(served(tmp_path, 1)), interval=0.2, max_backoff=60.0) as service:
+        wait_until(lambda: sum(service.observations()[0].failures.values()) >= 2)
+        assert service.observations()[0].failures.keys() == {10}
 
 
 def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_path):

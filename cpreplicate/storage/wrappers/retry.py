@@ -45,21 +45,20 @@ class _Health:
 
     def succeeded(self) -> None:
         """Record a success: the storage is not down."""
-        self._succeeded = time.monotonic()
-        self._failing_since: float | None = None
-        self._failures = 0
+        with self._lock:
+            self._failing_since: float | None = None
+            self._failures = 0
 
-    def is_down_after_a_failure(self, began: float, seconds: float) -> bool:
-        """Record a failure of a call that began then, by the monotonic clock.
+    def is_down_after_a_failure(self, seconds: float) -> bool:
+        """Record a failure. Return whether nothing has succeeded for that many seconds.
 
-        Return whether nothing has succeeded for that many seconds.
+        They count from the first failure: the call that failed may have made progress for long.
         """
         with self._lock:
-            self._failing_since = self._failing_since or max(began, self._succeeded)
+            now = time.monotonic()
+            self._failing_since = now if self._failing_since is None else self._failing_since
             self._failures += 1
-            return (
-                self._failures >= self.tries and time.monotonic() - self._failing_since >= seconds
-            )
+            return self._failures >= self.tries and now - self._failing_since >= seconds
 
 
 class Retrying(StorageWrapper):
@@ -107,8 +106,7 @@ class Retrying(StorageWrapper):
             return False
 
     def _again(self, call: Callable[[], T], uri: str, health: _Health) -> T:
-        began, tries = time.monotonic(), 0
-        until = began + self._seconds
+        until, tries = time.monotonic() + self._seconds, 0
         while True:
             cancellation.go_on()
             try:
@@ -119,7 +117,7 @@ class Retrying(StorageWrapper):
                 tries += 1
                 left = until - time.monotonic()
                 is_last = left <= 0 and tries >= health.tries
-                if health.is_down_after_a_failure(began, self._seconds) or is_last:
+                if health.is_down_after_a_failure(self._seconds) or is_last:
                     raise self._unreachable(uri, error) from error
                 self._reports.report(uri, _reason(error), left)
                 pause = (self._pauses or PAUSES).before_try(tries)
