@@ -1,6 +1,7 @@
 """Fixtures that several test modules share."""
 
 import json
+import logging
 import math
 import os
 import signal
@@ -103,6 +104,17 @@ def _seconds(item: pytest.Item) -> float:
         return max(float(_DURATIONS["groups"].get(group, math.inf)) for group in groups)
     path = item.path.relative_to(item.config.rootpath).as_posix()
     return float(_DURATIONS["files"].get(path, 0.0))
+
+
+@pytest.fixture(autouse=True)
+def _same_log() -> Iterator[None]:
+    """Restore the log after each test: a command that ran in this process writes to stderr."""
+    log = logging.getLogger("cpreplicate")
+    handlers, level, propagates = list(log.handlers), log.level, log.propagate
+    yield
+    log.handlers[:] = handlers
+    log.setLevel(level)
+    log.propagate = propagates
 
 
 @pytest.fixture(autouse=True, scope="module")
