@@ -118,6 +118,8 @@ def replicated(place: Path, number: int) -> None:
 
 def main() -> None:
     """Build, start, run."""
+    # a shell that started this in the background made it, and what it starts, ignore SIGINT
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     build()
     with tempfile.TemporaryDirectory(prefix="cpreplicate-kubernetes-") as directory:
         place = Path(directory)
