@@ -352,6 +352,7 @@ def test_a_broken_checkpoint_beside_a_newer_one_is_a_failure_with_backoff(tmp_pa
 
     monkeypatch.setattr("cpreplicate.operations.service.sync", sync_broken)
     with running(Jobs(served(tmp_path, 1)), interval=0.2, max_backoff=60.0) as service:
+        wait_until(lambda: service.is_ready())
         wait_until(lambda: sum(service.observations()[0].failures.values()) >= 2)
         assert service.observations()[0].failures.keys() == {10}
 
