@@ -107,14 +107,12 @@ def _seconds(item: pytest.Item) -> float:
 
 
 @pytest.fixture(autouse=True)
-def _same_log() -> Iterator[None]:
-    """Restore the log after each test: a command that ran in this process writes to stderr."""
+def _new_log() -> None:
+    """Begin each test with the log of a new process: commands of others were to write to stderr."""
     log = logging.getLogger("cpreplicate")
-    handlers, level, propagates = list(log.handlers), log.level, log.propagate
-    yield
-    log.handlers[:] = handlers
-    log.setLevel(level)
-    log.propagate = propagates
+    log.handlers.clear()
+    log.setLevel(logging.NOTSET)
+    log.propagate = True
 
 
 @pytest.fixture(autouse=True, scope="module")
