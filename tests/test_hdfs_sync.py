@@ -20,8 +20,10 @@ import pytest
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient, WriteSettings
+from cpreplicate.storage.retry_reports import report_retries_to
 from cpreplicate.storage.wrappers.base import READING
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.hdfs import Clusters, HdfsCluster
@@ -74,8 +76,28 @@ def assert_restorable(replica: str, side: Side) -> None:
 
 @pytest.fixture(scope="module", params=["native", "hadoop"])
 def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
+    """The calls of a sync to both sides, of one that nothing disturbed.
+
+    A call that failed and was made again, or a heartbeat, would count too.
+    """
+    for _ in range(3):
+        retries: list[str] = []
+        report_retries_to(retries.append)
+        try:
+            counted, seconds = counted_calls(clusters, request.param)
+        finally:
+            report_retries_to(silent)
+        if not retries and seconds < lease.HEARTBEAT:
+            break
+    return counted
+
+
+def counted_calls(
+    clusters: Clusters, client: str
+) -> tuple[tuple[Counter[str], Counter[str]], float]:
+    """The calls of an incremental sync to both sides, and how many seconds it took."""
     here = f"/test/{uuid.uuid4().hex}"
-    source_side, target_side = (side_of(cluster, hdfs_client=request.param) for cluster in clusters)
+    source_side, target_side = (side_of(cluster, hdfs_client=client) for cluster in clusters)
     sides = Sides(source_side, target_side)
     source, target = f"{clusters.a.uri}{here}", f"{clusters.b.uri}{here}"
     sync(put_checkpoint(sides.source, source, 1, FILES), target, sides)
@@ -83,7 +105,7 @@ def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[s
     with clusters.a.counted() as at_source, clusters.b.counted() as at_target:
         report = sync(checkpoint, target, sides)
     assert (len(report.plan.copies), len(report.plan.deletes)) == (COPIED, DELETED)
-    return at_source, at_target
+    return (at_source, at_target), report.seconds
 
 
 class TestTheCallsOfAnIncrementalSync:
@@ -95,7 +117,6 @@ class TestTheCallsOfAnIncrementalSync:
     """
 
     CONSTANT = 42
-    PROTOCOL = 12  # files of the protocol; heartbeats and parts of the journal follow the clock
     LOOKS = 4 * 12  # five files of the protocol, and copies before there are many
 
     def test_ask_the_source_once_for_each_copied_file(
@@ -109,9 +130,10 @@ class TestTheCallsOfAnIncrementalSync:
         self, calls: tuple[Counter[str], Counter[str]]
     ) -> None:
         _, at_target = calls
-        for call in ("create", "addBlock", "rename2"):
-            assert COPIED <= at_target[call] <= COPIED + self.PROTOCOL
-        assert DELETED <= at_target["delete"] <= DELETED + self.PROTOCOL
+        assert COPIED <= at_target["create"] <= COPIED + 8
+        assert COPIED <= at_target["addBlock"] <= COPIED + 8
+        assert COPIED <= at_target["rename2"] <= COPIED + 8
+        assert DELETED <= at_target["delete"] <= DELETED + 8
         # HDFS answers "not yet" where a DataNode's report is still under way
         again = at_target["complete"] - COPIED
         budget = 4 * COPIED + DELETED + self.CONSTANT + self.LOOKS
