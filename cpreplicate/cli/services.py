@@ -16,7 +16,7 @@ import click
 from cpreplicate.cli import groups, signals, storage_options
 from cpreplicate.cli.requests import OptionValues
 from cpreplicate.cli.results import change_code
-from cpreplicate.core.shard import WHOLE, Shard
+from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
@@ -261,7 +261,6 @@ class ServiceOptions(OptionValues):
     """How a service runs; see the options of the same names."""
 
     slots: int = 20
-    shard: Shard = WHOLE
     max_backoff: float = 600.0
     grace: float = 30.0
     session_idle: float = 600.0
