@@ -17,7 +17,8 @@ def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
 
     Links and mounts are followed. Nothing is written, so only storages that identify their files,
     such as local filesystems, can be checked. The source is walked only if the replica does not
-    exist yet and the storage of the target identifies files.
+    exist yet, the storage of the target identifies files, and a mount lies between the two or in
+    the source.
     """
     storage = source_side.storage(source)
     source_id = storage.file_id(source)
@@ -25,7 +26,8 @@ def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
     around_replica = _ids(replica.storage, uri.upwards(replica.storage.real(replica.root)))
     around_source = _ids(storage, uri.upwards(storage.real(source)))
     in_source = {source_id}
-    if source_id is not None and replica_id is None and around_replica:
+    is_new = replica_id is None and bool(around_replica)
+    if source_id is not None and is_new and not storage.are_in_one_mount(source, replica.root):
         # A directory of the source may be mounted above the replica.
         in_source |= _ids(storage, _directories_below(storage, source))
     if in_source & around_replica or replica_id in around_source:
@@ -41,10 +43,12 @@ def _ids(storage: Storage, directories: Iterable[str]) -> set[object]:
 
 
 def _directories_below(storage: Storage, directory: str) -> Iterator[str]:
-    for child in storage.list(directory):
-        if child.is_directory and not child.is_link:
-            yield child.uri
-            yield from _directories_below(storage, child.uri)
+    waiting = [directory]
+    while waiting:
+        listed = storage.list(waiting.pop())
+        below = [child.uri for child in listed if child.is_directory and not child.is_link]
+        yield from below
+        waiting += below
 
 
 def refuse_same_place(

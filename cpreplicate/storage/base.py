@@ -241,6 +241,13 @@ class Storage(ABC):
         """Return an id that only names of the same file or directory share, None if not known."""
         return None
 
+    def are_in_one_mount(self, uri: str, other: str) -> bool:  # noqa: ARG002  # not known of most
+        """Return whether no mount lies between two directories, or below the first.
+
+        Then a directory below the first has no second name above the other. False if not known.
+        """
+        return False
+
     def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
         """Return the CRC32C of the whole file if the storage has it without reading, else None."""
         return None

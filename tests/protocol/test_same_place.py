@@ -1,4 +1,4 @@
-"""The source is walked only if the replica may lie in it."""
+"""The source is walked only if the replica may lie in it under another name."""
 
 from __future__ import annotations
 
@@ -45,5 +45,10 @@ def test_the_source_is_not_walked_if_the_replica_exists(root: Path) -> None:
     assert listed_at_source(root, f"file:{root}/dcB") == set()
 
 
-def test_the_source_is_walked_if_the_replica_is_new_and_may_lie_in_it(root: Path) -> None:
-    assert {JOB, "shared", "chk-1"} <= listed_at_source(root, f"file:{root}/dcB")
+def test_the_source_is_not_walked_if_one_mount_holds_source_and_target(root: Path) -> None:
+    assert listed_at_source(root, f"file:{root}/dcB") <= {JOB, "chk-1"}
+
+
+def test_the_source_is_walked_if_another_mount_holds_the_target(root: Path) -> None:
+    """Where shared memory is mounted: as root or not, every Linux has this mount."""
+    assert {JOB, "shared", "chk-1"} <= listed_at_source(root, "file:/dev/shm/cpreplicate-no-such")

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused
+from cpreplicate.storage.backends import mounts
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import (
     Attributes,
@@ -133,6 +134,9 @@ class LocalStorage(RenamingStorage):
         except OSError:
             return None
         return status.st_dev, status.st_ino
+
+    def are_in_one_mount(self, uri: str, other: str) -> bool:
+        return mounts.are_in_one_mount(os.path.realpath(_path(uri)), os.path.realpath(_path(other)))
 
     def space(self, uri: str) -> Sequence[Space]:
         status = os.statvfs(_path(uri))

@@ -71,6 +71,9 @@ class StorageWrapper(Storage):
     def file_id(self, uri: str) -> object | None:
         return self.unwrapped.file_id(uri)
 
+    def are_in_one_mount(self, uri: str, other: str) -> bool:
+        return self.unwrapped.are_in_one_mount(uri, other)
+
     def real(self, uri: str) -> str:
         return self.unwrapped.real(uri)
 

@@ -1,0 +1,52 @@
+"""The mounts of this machine, from `/proc/self/mountinfo`: proc_pid_mountinfo(5)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+_MOUNTINFO = "/proc/self/mountinfo"
+_MOUNT_POINT = 4  # the field of a line
+_ESCAPED = re.compile(rb"\\([0-7]{3})")  # space, tab, newline and backslash
+
+
+def are_in_one_mount(directory: str, other: str) -> bool:
+    """Return whether one mount holds both paths and all that lies below `directory`.
+
+    Both are real paths. False if the mounts cannot be read. If True, a directory below `directory`
+    is at or above `other` only if its path is: no bind mount gives it another name.
+    """
+    try:
+        with open(_MOUNTINFO, "rb") as file:
+            points = mount_points(file.read())
+    except OSError:
+        return False
+    return holder(directory, points) == holder(other, points) and not any(
+        _is_below(point, directory) for point in points
+    )
+
+
+def mount_points(mountinfo: bytes) -> frozenset[str]:
+    """Return where something is mounted."""
+    fields = (line.split(b" ") for line in mountinfo.splitlines())
+    points = (line[_MOUNT_POINT] for line in fields if len(line) > _MOUNT_POINT)
+    return frozenset(os.fsdecode(_ESCAPED.sub(_character, point)) for point in points)
+
+
+def _character(escaped: re.Match[bytes]) -> bytes:
+    return bytes([int(escaped[1], 8)])
+
+
+def holder(path: str, points: Iterable[str]) -> str | None:
+    """Return the mount point that a path lies at or below, the nearest one, None without any.
+
+    If two paths have the same nearest mount point, the same mount holds both: also if that is
+    hidden by another one, which was mounted over it or above it later.
+    """
+    above = [point for point in points if point == path or _is_below(path, point)]
+    return max(above, key=len, default=None)
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path != directory and path.startswith(f"{directory.rstrip('/')}/")
