@@ -3,8 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
+TESTS = $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool demo lint quick-tests check test durations coverage mutation cotenant fuzz
+.PHONY: help setup java maven promtool demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status try-kubernetes deploy-check drill clean
 
 help: ## list the targets
@@ -38,18 +39,29 @@ lint: setup ## ruff, mypy, the contracts between the layers
 	$(BIN)/lint-imports
 
 quick-tests: setup
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal $(NEEDS_NO_SERVER)
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal --part main $(NEEDS_NO_SERVER)
 
 # Many tests wait for a process or a clock: so more of them run than there are cores, and lint runs
 # beside them. Each prints its output in one piece.
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
-test: lint maven promtool ## lint and every test, real Spark and real Flink included
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
+test: lint maven promtool ## lint, and each promise once on its real server: 12 minutes on two cores
+	$(TESTS) --part main
+
+test-rest: lint maven promtool ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills
+	$(TESTS) --part rest
+
+test-all: lint maven promtool ## every test, in one run
+	$(TESTS)
+
+# What does not fit into CI: before an issue is called resolved.
+nightly: ## 20,000 histories, or HISTORIES=, and ten drills on each version of Flink: an hour
+	$(MAKE) --no-print-directory cotenant
+	$(MAKE) --no-print-directory drill
 
 durations: ## run every test, and record the seconds by which the tests are ordered
-	$(MAKE) --no-print-directory test REPORT=.durations.xml
+	$(MAKE) --no-print-directory test-all REPORT=.durations.xml
 	$(BIN)/python scripts/record_durations.py .durations.xml
 
 # pytest-cov and mutmut are not in requirements.lock: only these two targets need them.

@@ -4,20 +4,21 @@ import json
 import logging
 import math
 import os
-import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support import environment, parts
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
 from tests.support.s3 import s3
 
-# A shell that starts the tests in the background makes them ignore SIGINT, and every process that
-# they start inherits this.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# Before anything is imported that reads them, and before processes are started that inherit them.
+environment.reset_signals()
+environment.reset_environment()
 
 __all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "s3"]
 
@@ -33,7 +34,7 @@ os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = _QUICK_STA
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
 
-# Measured by `make durations`: seconds of each `xdist_group`, and of a test of each other file.
+# Measured by `make durations`: the mean seconds of a test of each file.
 _DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
 _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "hdfs": {"hdfs_cluster", "clusters", "ha_cluster"},
@@ -67,19 +68,31 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server or are slow, and put the longest groups first.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "main: each promise once; rest: what main leaves out; all: both"
+    parser.addoption("--part", choices=parts.PARTS, default="all", help=words)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other parts, mark those that need a server or are slow, and put the
+    longest groups first.
 
     A worker runs a whole group. If a long one started last, the others would wait for it.
     """
+    part = config.getoption("--part")
+    others = [item for item in items if not parts.belongs(item, part)]
+    items[:] = [item for item in items if parts.belongs(item, part)]
+    config.hook.pytest_deselected(items=others)
     for item in items:
         for name in _marks_of(item):
             item.add_marker(name)
-    items.sort(key=_seconds, reverse=True)  # stable: the order within a group or file stays
+    seconds = _seconds_of_groups(items)
+    # stable: the order within a group or file stays
+    items.sort(key=lambda item: _seconds(item, seconds), reverse=True)
 
 
 def _marks_of(item: pytest.Item) -> Iterator[str]:
-    groups = _groups_of(item)
+    groups = {group.partition("-")[0] for group in _groups_of(item)}  # "flink" of "flink-packs"
     fixtures = set(getattr(item, "fixturenames", ()))
     for name, starting in _FIXTURES.items():
         if name in groups or starting & fixtures:
@@ -94,16 +107,29 @@ def _groups_of(item: pytest.Item) -> set[str]:
     return {mark.args[0] for mark in item.iter_markers("xdist_group")}
 
 
-def _seconds(item: pytest.Item) -> float:
-    """Return the seconds that the test's group takes, or the test itself if it has no group.
+def _seconds_of_groups(items: list[pytest.Item]) -> Counter[str]:
+    """Return how long the selected tests of each group take together.
 
-    A group that was never measured comes first, because it may be long.
+    A group with a file that was never measured comes first, because it may be long.
     """
+    seconds: Counter[str] = Counter()
+    for item in items:
+        for group in _groups_of(item):
+            seconds[group] += _mean_seconds(item, math.inf)
+    return seconds
+
+
+def _seconds(item: pytest.Item, of_groups: Counter[str]) -> float:
+    """Return the seconds that the test's group takes, or the test itself if it has no group."""
     groups = _groups_of(item)
     if groups:
-        return max(float(_DURATIONS["groups"].get(group, math.inf)) for group in groups)
+        return max(of_groups[group] for group in groups)
+    return _mean_seconds(item, 0.0)
+
+
+def _mean_seconds(item: pytest.Item, otherwise: float) -> float:
     path = item.path.relative_to(item.config.rootpath).as_posix()
-    return float(_DURATIONS["files"].get(path, 0.0))
+    return float(_DURATIONS.get(path, otherwise))
 
 
 @pytest.fixture(autouse=True)

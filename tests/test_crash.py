@@ -12,6 +12,7 @@ import pytest
 from tests.support import checker, jobs
 from tests.support.corpus import DataCentre
 from tests.support.jobs import write_checkpoint
+from tests.support.waiting import PATIENCE
 
 JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 
@@ -63,7 +64,7 @@ def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, c
     while not list(replica.glob("shared/[0-9]*")):
         time.sleep(0.01)
     process.send_signal(name)
-    messages = process.communicate(timeout=30)[1]
+    messages = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == code
     assert "interrupted" in messages
     assert "Traceback" not in messages

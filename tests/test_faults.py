@@ -31,6 +31,7 @@ from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
@@ -189,7 +190,7 @@ class Halfway(StorageWrapper):
         super().__init__(inner)
         sizes = [size for name, size in files.items() if "/new-" in name]
         self._piece = sizes[0] // 4
-        self._gate = threading.Barrier(len(sizes), self._act, timeout=90)
+        self._gate = threading.Barrier(len(sizes), self._act, timeout=PATIENCE)
         self._action = action
         self.happened = False
 
@@ -299,7 +300,7 @@ def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None
     ) as process:
         try:
             meanwhile()
-            _, output = process.communicate(timeout=150)
+            _, output = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     *lines, last = [
@@ -315,7 +316,7 @@ def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None
 SLOWLY = ("--bandwidth", "600KB/s")  # one file after the other, five seconds for the new ones
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "not in time"

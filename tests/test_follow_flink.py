@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.flink import Flink, Job
 from tests.support.services import FollowService, following
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("flink")
 
@@ -49,7 +50,7 @@ class Gateway:
         if authorization != TOKEN:
             return 401, b""
         try:
-            with urllib.request.urlopen(f"{self.upstream}{path}", timeout=20) as response:
+            with urllib.request.urlopen(f"{self.upstream}{path}", timeout=PATIENCE) as response:
                 return 200, response.read()
         except (OSError, ValueError):
             return 502, b""

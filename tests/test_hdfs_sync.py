@@ -30,6 +30,7 @@ from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
@@ -436,7 +437,7 @@ def run_cli(
     command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
     env = {**os.environ, **(environment or {})}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=200, env=env, check=False
+        command, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False
     )
 
 

@@ -17,6 +17,7 @@ from cpreplicate.output.metrics import FAMILIES
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.prometheus import free_port, prometheus, promtool
 from tests.support.replicas import FILES, NEXT
+from tests.support.waiting import PATIENCE
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
@@ -149,10 +150,10 @@ def test_prometheus_follows_a_watch_and_promtool_accepts_its_metrics(tmp_path):
             write_checkpoint(tmp_path / "dcA", 2, NEXT)
             server.wait_for("cpreplicate_replica_checkpoint_id == 2")
             server.wait_for("cpreplicate_replica_lag_seconds == 0")
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE) as answer:
                 done = promtool("check", "metrics", stdin=answer.read().decode())
             assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-            with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{address}/readyz", timeout=PATIENCE) as answer:
                 assert answer.status == 200
         finally:
             process.terminate()

@@ -22,10 +22,11 @@ from typing import Any
 import pytest
 
 from tests.support.flink import ClaimMode, Event, Flink, Job, RunResult, state_rows
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("flink")
 
-CLI_SECONDS = 120
+CLI_SECONDS = PATIENCE
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ import pytest
 
 from tests.support.flink import Flink, RunResult
 from tests.support.hdfs import HdfsCluster
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
-CLI_SECONDS = 120
+CLI_SECONDS = PATIENCE
 ROOT = "/flink/checkpoints"  # execution.checkpointing.dir, the same in both data centres
 Report = dict[str, Any]
 Starter = Callable[..., tuple[HdfsCluster, HdfsCluster]]

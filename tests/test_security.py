@@ -24,6 +24,7 @@ from cpreplicate.storage import Side, Sides
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
 from tests.support.s3 import s3fs_options
+from tests.support.waiting import PATIENCE
 
 SECRET = "s3cr3t-0f-the-0perat0r"
 
@@ -39,7 +40,7 @@ def run(*words, **environment):
     seen: set[bytes] = set()
     watcher = threading.Thread(target=watch_arguments, args=(process, seen))
     watcher.start()
-    output = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=PATIENCE)[0]
     watcher.join()
     return process.returncode, output, b"\n".join(seen)
 

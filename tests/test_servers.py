@@ -20,6 +20,7 @@ import s3fs
 
 from tests.support.hdfs import Clusters, HdfsCluster, HdfsError
 from tests.support.s3 import FaultyProxy, S3Server
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
@@ -38,7 +39,7 @@ def native(cluster: HdfsCluster) -> hdfs_native.Client:
     return hdfs_native.Client(cluster.uri, cluster.conf)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "not in time"
@@ -223,7 +224,7 @@ def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
 
 def fetch(url: str, data: bytes | None = None) -> bytes:
     request = urllib.request.Request(url, data, HEADERS, method="GET" if data is None else "PUT")
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
         return bytes(response.read())
 
 
@@ -265,7 +266,7 @@ class TestS3:
         fetch(f"{proxy.endpoint}/cut-response/key", BODY)
         proxy.cut_response(1, after=5000, only="GET")
         request = urllib.request.Request(f"{proxy.endpoint}/cut-response/key", headers=HEADERS)
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             assert response.read(5000) == BODY[:5000]
             assert response.read(1) == b""
         assert fetch(f"{proxy.endpoint}/cut-response/key") == BODY

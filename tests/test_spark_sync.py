@@ -12,6 +12,7 @@ import pytest
 from cpreplicate.runners import startup_times
 from tests.support import checker, corpus
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -36,7 +37,7 @@ def sync(tmp_path, number, *words):
 
 
 def finished(process):
-    out, narration = process.communicate(timeout=200)
+    out, narration = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, narration
     return json.loads(out)
 
@@ -73,7 +74,7 @@ def test_a_file_that_cannot_be_copied_ends_with_3_and_the_old_checkpoint_is_whol
     write_checkpoint(tmp_path / "dcA", 2, MANY)
     (tmp_path / "dcB" / JOB / "shared" / "0007" / "in the way").mkdir(parents=True)
     process = sync(tmp_path, 2, "--master", "local[2,2]")
-    narration = process.communicate(timeout=200)[1]
+    narration = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 3
     assert "1 of 300 copies failed" in narration
     assert "shared/0007" in narration
@@ -92,7 +93,7 @@ def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code
     children = descendants(process.pid)
     process.send_signal(name)
     stopped = time.time()
-    narration = process.communicate(timeout=60)[1]
+    narration = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == code
     assert "Traceback" not in narration
     wait_for(lambda: not any(alive(child) for child in children))
@@ -112,7 +113,7 @@ def whole(directory):
     return [file for file in directory.iterdir() if not file.name.startswith(".")]
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

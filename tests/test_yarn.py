@@ -17,6 +17,7 @@ import pytest
 from tests.support import building, checker, hdfs
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -25,7 +26,7 @@ DEPLOYED = PROJECT.parents[1] / "deploy" / "spark"
 BUILT = PROJECT / "build"
 HADOOP = hdfs.PROJECT / "target" / "minicluster.jar"  # it holds YARN's servers too
 JARS = Path(pyspark.__file__).parent / "jars"
-START_SECONDS = 120
+START_SECONDS = PATIENCE
 QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ROOM = {
     "yarn.scheduler.minimum-allocation-mb": "64",
@@ -102,7 +103,7 @@ def test_spark_submit_runs_the_program_of_deploy_on_yarn(words, tmp_path):
     options = ["--master", "yarn", "--properties-file", tmp_path / "yarn.conf", *words, *small]
     sync = ["sync", checkpoint, tmp_path / "dcB", "--runner", "spark"]
     command = [submit, *options, DEPLOYED / "run.py", *sync]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert checker.faults(tmp_path / "dcB" / JOB) == []
 
@@ -157,7 +158,7 @@ def maven():
             cwd=PROJECT,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=PATIENCE,
         )
         if done.returncode == 0:
             return

@@ -15,6 +15,7 @@ from tests.support import jobs
 from tests.support.corpus import ROOT, DataCentre
 from tests.support.jobs import write_checkpoint
 from tests.support.killing import wait_until
+from tests.support.waiting import PATIENCE
 
 JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 
@@ -34,7 +35,7 @@ class Cli:
             cwd=self.directory,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             env={**os.environ, **environment},
         )
 
@@ -308,7 +309,7 @@ def test_an_invalid_option_of_a_runner_is_refused_before_anything_is_done(cli, w
 def ended(process):
     """Return what a process printed to stderr until its end, for which it has half a minute."""
     try:
-        return process.communicate(timeout=30)[1]
+        return process.communicate(timeout=PATIENCE)[1]
     finally:
         process.kill()
 

@@ -10,6 +10,7 @@ import pytest
 from cpreplicate.output import log
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT
+from tests.support.waiting import PATIENCE
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 KEYS = {"time", "level", "run", "job", "checkpoint", "event", "text"}
@@ -26,7 +27,7 @@ def directory(tmp_path):
 
 def run(directory, *words):
     command = [sys.executable, "-m", "cpreplicate", *words]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def sync(directory, *words, runner="inline"):

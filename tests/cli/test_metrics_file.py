@@ -15,6 +15,7 @@ from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.prometheus import promtool
 from tests.support.replicas import FILES, NEXT, recorded, synced
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_dry_run_writes_no_metrics(directory):
 
 def test_a_file_that_the_collector_would_not_read_is_refused(directory):
     command = [sys.executable, "-m", "cpreplicate", "verify", "x", "--metrics-file", "m.txt"]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "only files whose name ends in .prom" in done.stderr
 
@@ -108,7 +109,7 @@ def test_metrics_that_cannot_be_written_do_not_change_the_exit_code(directory):
     source = f"{directory}/dcA/{JOB}"
     words = ["sync", source, "dcB", "-q", "--metrics-file", "absent/m.prom"]
     command = [sys.executable, "-m", "cpreplicate", *words]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0
     assert done.stderr == (
         "cpreplicate: warning: the metrics were not written to absent/m.prom: No such file or"
@@ -135,7 +136,7 @@ def test_a_run_that_is_stopped_counts_as_a_failure(directory):
         with subprocess.Popen(command, cwd=directory, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr.readline()  # it waits
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 143
+            assert process.wait(PATIENCE) == 143
         assert sync(directory).code == 11
         job = written(directory)
         assert (job.failures, job.is_lease_held) == ({143: 1, 11: 1}, True)
@@ -184,7 +185,7 @@ def test_a_fleet_with_a_mistake_in_its_file_fails_every_job(directory):
     (directory / "jobs.toml").write_text("[[jobb]]\n")
     words = ["fleet", "jobs.toml", "--metrics-file", "f.prom"]
     command = [sys.executable, "-m", "cpreplicate", *words]
-    assert subprocess.run(command, cwd=directory, timeout=60, check=False).returncode == 2
+    assert subprocess.run(command, cwd=directory, timeout=PATIENCE, check=False).returncode == 2
     job = written(directory, "f.prom")
     assert (job.name, job.failures, job.last_exit_code) == ("orders", {2: 1}, 2)
 
@@ -256,4 +257,4 @@ def test_without_the_option_nothing_of_prometheus_is_imported(directory):
         f"cli.main(['sync', 'dcA/{JOB}', 'dcB', '-q'], standalone_mode=False)\n"
         "assert not [name for name in sys.modules if name.startswith('prometheus')]\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=directory, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], cwd=directory, check=True, timeout=PATIENCE)

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
+from tests.support.waiting import PATIENCE
 
 UNREACHABLE = "hdfs://nosuchhost.invalid:8020/a/chk-1"
 
@@ -81,7 +82,7 @@ def test_narration_is_ndjson_on_every_command_where_progress_is(directory):
 )
 def test_a_quiet_command_prints_its_error_and_no_retries(directory, words):
     command = [sys.executable, "-m", "cpreplicate", *words, "--retry-for", "1s", "-q"]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
     (line,) = done.stderr.splitlines()
     assert line.startswith("cpreplicate: error: ")
     assert done.returncode != 0
@@ -102,7 +103,7 @@ def test_a_quiet_watch_still_warns_of_each_failure(directory):
 
 def test_a_wrong_use_ends_with_a_line_like_every_other_error(directory):
     command = [sys.executable, "-m", "cpreplicate", "sync", "dcA"]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines() == [

@@ -18,11 +18,12 @@ import pytest
 
 from tests.support import jobs, killing
 from tests.support.replicas import FILES, NEXT
+from tests.support.waiting import PATIENCE
 
 JOBS = [f"{number:032x}" for number in range(4)]
 
 
-def wait_until(condition, seconds=40):
+def wait_until(condition, seconds=PATIENCE):
     killing.wait_until(condition, seconds)
 
 
@@ -60,7 +61,7 @@ class Running:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
     def url(self):
         before = "metrics and probes at "
@@ -80,7 +81,7 @@ def running(tmp_path, *words):
 
 def read(url):
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -167,7 +168,7 @@ def test_two_fleets_of_cron_divide_the_jobs(tmp_path, configured):
     replicated = []
     for shard in ("1/2", "2/2"):
         words = ["fleet", "--shard", shard, str(tmp_path / "fleet.toml")]
-        subprocess.run([sys.executable, "-m", "cpreplicate", *words], check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "cpreplicate", *words], check=True, timeout=PATIENCE)
         replicated.append(sum(has(tmp_path, job, 1) for job in JOBS))
     assert replicated == [1, 3]
 
@@ -184,14 +185,14 @@ def test_headers_of_the_environment_may_have_blanks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("words", [("--every", "0s"), ("--every", "1s", "--max-backoff", "0")])
 def test_a_service_without_a_pause_is_a_usage_error(tmp_path, words):
     with running(tmp_path, "fleet", *words, tmp_path / "fleet.toml") as service:
-        assert service.process.wait(60) == 2
+        assert service.process.wait(PATIENCE) == 2
         assert "must be longer than 0 s" in service.stderr
 
 
 def test_a_mistake_in_the_first_configuration_ends_the_service_with_2(tmp_path):
     (tmp_path / "fleet.toml").write_text("[[jobb]]\n")
     with running(tmp_path, "fleet", "--every", "1s", tmp_path / "fleet.toml") as service:
-        assert service.process.wait(60) == 2
+        assert service.process.wait(PATIENCE) == 2
         assert "did you mean 'job'" in service.stderr
 
 
@@ -286,7 +287,7 @@ def test_options_that_do_not_fit_together_are_usage_errors(tmp_path, words, mess
         text=True,
         cwd=tmp_path,
         env={**os.environ, "COLUMNS": "200"},
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr

@@ -3,6 +3,7 @@
 import threading
 
 from cpreplicate.core.lazy import lazy
+from tests.support.waiting import PATIENCE
 
 
 class Table:
@@ -25,7 +26,7 @@ def test_the_value_is_computed_once():
 
 
 def test_objects_do_not_wait_for_each_other():
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=PATIENCE)
     tables = [Table(together.wait), Table(together.wait)]
     threads = [threading.Thread(target=lambda one=one: one.rows) for one in tables]
     for thread in threads:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate import errors
+from tests.support.waiting import PATIENCE
 
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 PROGRAM = "/opt/cpreplicate/bin/cpreplicate"
@@ -48,7 +49,9 @@ def analyze():
 
     def run(*words):
         command = ["systemd-analyze", *map(str, words)]
-        return subprocess.run(command, text=True, capture_output=True, timeout=60, check=False)
+        return subprocess.run(
+            command, text=True, capture_output=True, timeout=PATIENCE, check=False
+        )
 
     return run
 

@@ -12,6 +12,7 @@ from cpreplicate.flink import FlinkRest
 from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder, KnownRoots
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.storage import Side
+from tests.support.waiting import PATIENCE
 
 ONE, TWO = f"{1:032x}", f"{2:032x}"
 
@@ -95,7 +96,7 @@ def test_a_password_in_the_url_of_a_jobmanager_is_used_and_not_reported():
 
 def test_jobmanagers_are_asked_at_the_same_time():
     lines: list[str] = []
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=PATIENCE)
     answers = [
         {"/jobs/overview": overview(job), f"/jobs/{job}/checkpoints": checkpoints(job, number)}
         for number, job in enumerate((ONE, TWO, f"{3:032x}"), 1)

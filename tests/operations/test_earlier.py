@@ -28,6 +28,7 @@ from tests.support.faults import Faulty
 from tests.support.jobs import JOB, NEXT_JOB, metadata_of, put_restored, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
+from tests.support.waiting import PATIENCE
 
 FILES = {"shared/a": 100, "shared/b": 200, "shared/c": 5000, "taskowned/d": 40, "chk-1/x": 30}
 EARLIER = {name: FILES[name] for name in ("shared/a", "shared/b", "shared/c", "taskowned/d")}
@@ -296,7 +297,7 @@ def test_two_jobs_that_reference_each_other_do_not_wait_for_each_other(chain):
         files = {f"shared/{uuid.uuid4().hex}": 5}
         put_restored(Side(), root, 3, files, {name: {**OWN, **FILES}[name]}, job, other)
     shutil.rmtree(chain.replica / "foreign")  # so that the file is needed again
-    both_hold_their_own = threading.Barrier(2, timeout=30)
+    both_hold_their_own = threading.Barrier(2, timeout=PATIENCE)
     taken: Counter[str] = Counter()
 
     def meeting(verb, uri):
@@ -313,5 +314,5 @@ def test_two_jobs_that_reference_each_other_do_not_wait_for_each_other(chain):
         reports = [
             pool.submit(sync, chain.request(source), lambda _line: None) for source in sources
         ]
-        assert all(report.result(60).committed for report in reports)
+        assert all(report.result(PATIENCE).committed for report in reports)
     assert sorted(taken.values()) == [2, 2]

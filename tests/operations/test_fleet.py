@@ -21,6 +21,7 @@ from cpreplicate.runners import ExecutionOptions, startup_times
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
 from tests.support import checker, jobs
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -43,7 +44,7 @@ def write_job(monkeypatch, root, job, number, files):
 def run(place, text, *words):
     (place / "fleet.toml").write_text(text)
     command = [sys.executable, "-m", "cpreplicate", "fleet", str(place / "fleet.toml"), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def summary(done):
@@ -369,7 +370,7 @@ def test_an_interrupt_ends_all_jobs_at_once_and_gives_their_leases_back(place, w
     wait_for(lambda: len(list((place / "dcB").glob("*/shared/1"))) >= 2)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
-    narration = process.communicate(timeout=60)[1]
+    narration = process.communicate(timeout=PATIENCE)[1]
     assert time.monotonic() - began < 20
     assert process.returncode == 130
     assert "Traceback" not in narration
@@ -378,7 +379,7 @@ def test_an_interrupt_ends_all_jobs_at_once_and_gives_their_leases_back(place, w
     assert len(list((place / "dcB").glob("*/chk-*/_metadata"))) < len(IDS)
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

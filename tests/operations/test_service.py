@@ -29,6 +29,7 @@ from tests.support.faults import Faulty
 from tests.support.killing import wait_until
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT
+from tests.support.waiting import PATIENCE
 
 INLINE = ExecutionOptions(runner="inline")
 
@@ -79,7 +80,7 @@ def running(discovery, warnings=None, lines=None, sides=None, **settings):
             yield service
         finally:
             service.stop()
-            thread.join(60)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
 
@@ -185,7 +186,7 @@ def test_a_critical_job_is_never_behind_others(tmp_path):
             number = int(uri.split("/dcA/")[1].split("/")[0], 16)
             if number not in critical and "chk-2" in uri:
                 blocked.append(number)
-                released.wait(60)
+                released.wait(PATIENCE)
 
     found = [
         served(tmp_path, number, priority=9 if number in critical else 0)

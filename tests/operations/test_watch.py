@@ -22,6 +22,7 @@ from tests.support.faults import Faulty
 from tests.support.jobs import JOB, metadata, write_checkpoint
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths
+from tests.support.waiting import PATIENCE
 
 
 class Enough(BaseException):
@@ -116,7 +117,7 @@ def test_deletes_that_were_put_off_are_made_between_two_checkpoints(tmp_path):
             threading.Thread(target=complete_the_last).start()
 
     def complete_the_last():
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while (replica / "shared" / "a").exists() or (replica / "chk-1").exists():
             assert time.monotonic() < until, "the backlog was not worked off"
             time.sleep(0.01)
@@ -143,7 +144,7 @@ def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
         write_checkpoint(tmp_path / "dcA", number, files)
     backlog.add(sync_operation.sync(request, lambda _line: None))
     assert "shared/a" in backlog.targets
-    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    backlog.work_off(time.monotonic() + PATIENCE, lambda _line: None)
     assert backlog.targets == []
     assert (replica / "shared" / "a").exists()
     assert not (replica / "shared" / "y").exists()
@@ -284,7 +285,7 @@ def test_a_watch_that_is_stopped_has_printed_each_checkpoint_in_a_line(tmp_path,
         write_checkpoint(tmp_path / "dcA", 2, NEXT)
         assert json.loads(process.stdout.readline())["checkpoint"] == "chk-2"
         process.send_signal(name)
-        assert process.wait(20) == code
+        assert process.wait(PATIENCE) == code
     assert not (tmp_path / "dcB" / JOB / ".cpreplicate" / "lease").exists()
 
 

@@ -12,6 +12,7 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
 from cpreplicate.output.heartbeat import Heartbeat, is_in_time
+from tests.support.waiting import PATIENCE
 
 
 class Receiver(http.server.ThreadingHTTPServer):
@@ -34,7 +35,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.server.paths.append(self.path)
-        self.server.hang.wait(30)
+        self.server.hang.wait(PATIENCE)
         self.send_response(self.server.status)
         self.end_headers()
 
@@ -76,7 +77,7 @@ def job(lag=0.0, tries=1, **values):
     return Observation("orders", source_newest=source, replica_newest=newest, tries=tries, **values)
 
 
-def eventually(condition, seconds=10):
+def eventually(condition, seconds=PATIENCE):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

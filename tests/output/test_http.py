@@ -15,6 +15,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
 from cpreplicate.output.http import Address, Pulse, parse_address, serve
 from tests.support.prometheus import prometheus, promtool
+from tests.support.waiting import PATIENCE
 
 FREE = Address("127.0.0.1", 0)
 JOB = Observation(
@@ -38,7 +39,7 @@ def get(address, path, **headers):
     """Status, content type and body of an answer."""
     request = urllib.request.Request(f"http://{address}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.status, response.headers["Content-Type"], response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -113,7 +114,7 @@ def test_a_process_with_slow_clients_ends_at_once():
         "    import time; time.sleep(0.5)\n"
     )
     began = time.monotonic()
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE)
     assert time.monotonic() - began < 8  # a client may take 10 s
 
 

@@ -9,6 +9,7 @@ import pytest
 from cpreplicate.output import log, progress
 from cpreplicate.runners import Snapshot
 from tests.support.jobs import write_checkpoint
+from tests.support.waiting import PATIENCE
 
 NOW = Snapshot(3, 10, 5 << 20, 20 << 20, 2.5 * (1 << 20), 3725.0, 0, 0, 12.34)
 
@@ -91,7 +92,7 @@ def test_machines_get_events_and_nothing_else_on_stderr(tmp_path, words):
         "json",
         *words,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     events = [json.loads(line) for line in done.stderr.splitlines()]
     assert {event["event"] for event in events} == {"narration", "progress", "end"}
     counts = [event for event in events if event["event"] != "narration"]

@@ -14,6 +14,7 @@ import pytest
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import wait_until
+from tests.support.waiting import PATIENCE
 
 FILES = {"shared/a": 100, "shared/b": 200}
 HOSTILE = "shared/\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\nrestorable  yes"
@@ -38,7 +39,7 @@ def shell(directory, text, **environment):
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         env={**os.environ, **environment},
     )
 
@@ -177,7 +178,7 @@ def test_a_watch_goes_on_when_its_results_cannot_be_written(directory):
         write_checkpoint(directory / "dcA", number, {**FILES, f"chk-{number}/x": 10})
         wait_until((directory / "dcB" / JOB / f"chk-{number}" / "_metadata").exists)
     process.terminate()
-    assert "No space left" in process.communicate(timeout=30)[1]
+    assert "No space left" in process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 143
 
 
@@ -246,7 +247,7 @@ def test_a_table_on_a_terminal_has_a_bold_heading_and_escaped_names(directory):
     )
     os.close(follower)
     printed = read_all(leader)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
     assert "\x1b[1m" in printed
     assert ESCAPED in printed
     assert is_safe(printed.replace("\x1b[1m", "").replace("\x1b[0m", "").replace("\r\n", "\n"))
@@ -282,7 +283,7 @@ def test_a_hangup_stops_a_sync_unless_nohup_had_it_ignored(tmp_path, ignored):
     while process.poll() is None and time.monotonic() < until:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.001)
-    stderr = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == (0 if ignored else 129)
     assert (replica / "chk-1" / "_metadata").exists() == ignored
     assert ("interrupted. No partial files" in stderr) != ignored

@@ -9,6 +9,7 @@ import pytest
 
 from cpreplicate.output import text
 from tests.support.corpus import RECORDED, ROOT
+from tests.support.waiting import PATIENCE
 
 FOLDER = ROOT / "2.3.0-chain-claim"
 CHECKPOINT = next(FOLDER.glob("ckpt/*/chk-9"))
@@ -35,7 +36,7 @@ def on_a_terminal(*words):
             printed += piece
     except OSError:
         pass  # Linux raises this once the other side of the terminal is closed
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     os.close(leader)
     assert process.returncode == 0
     return printed.decode()

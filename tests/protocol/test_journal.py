@@ -21,6 +21,7 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, aged, synced
+from tests.support.waiting import PATIENCE
 
 ROOT = "memory:/dcB/job"
 
@@ -40,7 +41,7 @@ def copied(number):
 
 
 def wait_for(condition):
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -20,6 +20,7 @@ from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -229,13 +230,13 @@ def test_a_run_may_wait_for_the_lease_and_reports_who_holds_it(replica):
     def hold_for_a_while(held, let_go):
         with lease.acquire(f"file:{replica}", Side()):
             held.set()
-            let_go.wait(20)
+            let_go.wait(PATIENCE)
             order.append("first")
 
     held, let_go = threading.Event(), threading.Event()
     first = threading.Thread(target=hold_for_a_while, args=(held, let_go))
     first.start()
-    held.wait(20)
+    held.wait(PATIENCE)
     threading.Timer(2.5, let_go.set).start()
     with lease.acquire(f"file:{replica}", Side(), 20.0, lines.append):
         order.append("second")
@@ -313,7 +314,7 @@ def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypat
 
 def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeypatch):
     with lease.acquire(f"file:{replica}", Side(), heartbeat=0.05) as hold:
-        first, until = hold.until(), time.monotonic() + 10
+        first, until = hold.until(), time.monotonic() + PATIENCE
         while hold.until() == first:
             assert time.monotonic() < until, "the lease was not renewed"
             time.sleep(0.02)

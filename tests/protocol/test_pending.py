@@ -12,6 +12,7 @@ from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.base import TEMPORARY
 from cpreplicate.storage.wrappers.retry import Retrying
 from tests.support.faults import Faulty
+from tests.support.waiting import PATIENCE
 
 
 class SlowlyClosing(LocalStorage):
@@ -44,7 +45,7 @@ def test_it_is_written_beside_other_work_and_appears_by_release(directory):
         written.set()
 
     with PendingPut(SlowlyClosing(), f"file:{directory}/f", content) as pending:
-        assert written.wait(10)
+        assert written.wait(PATIENCE)
         assert not (directory / "f").exists()
         pending.appear()
         assert (directory / "f").read_bytes() == b"data"
@@ -107,7 +108,7 @@ def test_it_gives_up_a_storage_that_is_down_once_the_block_ends(directory, is_re
     storage = Retrying(Faulty(SlowlyClosing(), down), 3600)
     began = time.monotonic()
     with PendingPut(storage, f"file:{directory}/f", lambda: [b"data"]) as pending:
-        assert tried.wait(10)
+        assert tried.wait(PATIENCE)
         if is_released:
             interrupt = threading.Timer(0.2, pending.close)
             interrupt.start()

@@ -17,6 +17,7 @@ from tests.support.faults import Faulty
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
+from tests.support.waiting import PATIENCE
 
 SOURCE, TARGET = "memory:/source/f", "memory:/target/f"
 
@@ -128,7 +129,7 @@ def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
 def test_while_small_files_wait_for_their_close_others_are_copied(memory):
     memory.closers = 8
     lock, copying, most = threading.Lock(), 0, 0
-    all_are_closing = threading.Barrier(16, timeout=20)
+    all_are_closing = threading.Barrier(16, timeout=PATIENCE)
     plain = Side().storage(SOURCE).put
 
     def closing_slowly(*words):

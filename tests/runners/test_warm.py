@@ -6,6 +6,7 @@ import pytest
 
 from cpreplicate.runners import Copy, ExecutionOptions, Stopped, WarmRunners
 from cpreplicate.storage import Sides
+from tests.support.waiting import PATIENCE
 
 
 class Clock:
@@ -60,7 +61,7 @@ def test_jobs_share_a_session_which_ends_when_it_was_idle_and_starts_again(tmp_p
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
+            thread.join(PATIENCE)
         assert len(list((tmp_path / "target").iterdir())) == 9
         assert [share.name for share in shares] == ["spark"] * 3
         first = application()

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from cpreplicate.storage.closing import close_promptly
+from tests.support.waiting import PATIENCE
 
 A_CLOSE_THAT_SLEEPS = """
 import atexit, sys, time
@@ -25,7 +26,7 @@ def run(script, **values):
         [sys.executable, "-c", script.format(**values)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

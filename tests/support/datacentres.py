@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support import checker
+from tests.support.waiting import PATIENCE
 
-CLI_SECONDS = 120
+CLI_SECONDS = PATIENCE
 Report = dict[str, Any]
 
 
@@ -59,7 +60,7 @@ class Watch:
     def __init__(self, process: subprocess.Popen[bytes], output: Path, errors: Path) -> None:
         self._process, self._output, self._errors = process, output, errors
 
-    def wait_for(self, checkpoint: str, seconds: float = 60) -> Report:
+    def wait_for(self, checkpoint: str, seconds: float = PATIENCE) -> Report:
         """Wait until that checkpoint was reported; its report."""
         found: list[Report] = []
 
@@ -97,7 +98,7 @@ def watching(source: Path, target_root: Path, scratch: Path) -> Iterator[Watch]:
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=30)
+                process.wait(timeout=PATIENCE)
             process.kill()
             process.wait()
 
@@ -217,7 +218,7 @@ class Guard:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
 
     def follow(self, job: Path) -> None:
         """Watch the directory of a job of Flink's."""
@@ -275,7 +276,7 @@ def _print_of(path: Path) -> Print:
     return Print(stat.st_size, stat.st_mtime_ns, stat.st_ino, zlib.crc32(content))
 
 
-def wait_until(condition: Callable[[], bool], otherwise: str, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], otherwise: str, seconds: float = PATIENCE) -> None:
     """Wait for a condition; fail if it does not come in time."""
     deadline = time.monotonic() + seconds
     while not condition():

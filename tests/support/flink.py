@@ -27,6 +27,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.support import building
+from tests.support.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parent.parent / "flink"
 VERSIONS: dict[str, str] = {"1": "1.20.5", "2.0": "2.0.1", "2.1": "2.1.1", "2": "2.3.0"}
@@ -36,8 +37,8 @@ Event = dict[str, Any]
 Place = Path | str
 """A path of the local disk, or a URI."""
 
-BUILD_SECONDS = 240
-RUN_SECONDS = 120
+BUILD_SECONDS = PATIENCE
+RUN_SECONDS = PATIENCE
 _OPENED = ("lang", "lang.reflect", "util", "util.concurrent", "net", "io", "nio", "text", "time")
 _SHORT_RUNS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # start quickly; not for measuring
 _JVM = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
@@ -240,8 +241,8 @@ class _Process:
     def kill(self) -> None:
         """Ends the process now, and lets go of its pipes."""
         self._process.kill()
-        self._process.wait(timeout=30)
-        self._reader.join(timeout=30)
+        self._process.wait(timeout=PATIENCE)
+        self._reader.join(timeout=PATIENCE)
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):

@@ -32,11 +32,12 @@ from xml.sax.saxutils import escape
 import pytest
 
 from tests.support import building
+from tests.support.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parent.parent / "hdfs"
-BUILD_SECONDS = 240
-START_SECONDS = 120
-COMMAND_SECONDS = 90
+BUILD_SECONDS = PATIENCE
+START_SECONDS = PATIENCE
+COMMAND_SECONDS = PATIENCE
 
 _TARGET = PROJECT / "target"
 _JAR = _TARGET / "minicluster.jar"
@@ -434,8 +435,8 @@ class _Process:
     def kill(self) -> None:
         """Ends the process now, lets go of its pipes and removes its files."""
         self._process.kill()
-        self._process.wait(timeout=30)
-        self._reader.join(timeout=30)
+        self._process.wait(timeout=PATIENCE)
+        self._reader.join(timeout=PATIENCE)
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -461,7 +462,7 @@ def _calls(bean: Mapping[str, Any]) -> dict[str, int]:
 
 def _fetch(request: urllib.request.Request) -> bytes:
     try:
-        with _WEB.open(request, timeout=60) as response:
+        with _WEB.open(request, timeout=PATIENCE) as response:
             return bytes(response.read())
     except urllib.error.HTTPError as refused:
         with refused:

@@ -12,8 +12,9 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from tests.support.simulated import Moment, SimulatedDisk
+from tests.support.waiting import PATIENCE
 
-_PATIENCE = 20.0  # real seconds; a run that takes no step for so long hangs
+_PATIENCE = PATIENCE  # real seconds; a run that takes no step for so long hangs
 
 _BLOCKED = 0.005  # real seconds; a run that takes no step for so long waits for a lock
 

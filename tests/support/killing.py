@@ -30,9 +30,10 @@ from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker
 from tests.support.hdfs import HdfsCluster, HdfsError
 from tests.support.jobs import JOB, pattern, put_checkpoint
+from tests.support.waiting import PATIENCE
 
 # seconds until something that must happen has happened, on a machine with much else to do
-LONGEST = 120.0
+LONGEST = PATIENCE
 _MARK = (  # in the environment of a victim, and so of every process that it starts
     "CPREPLICATE_VICTIM"
 )

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.waiting import PATIENCE
+
 _CONFIGURATION = """\
 global: {{scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 250ms}}
 rule_files: {rules}
@@ -31,7 +33,11 @@ def free_port() -> int:
 def promtool(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run promtool."""
     return subprocess.run(
-        ["promtool", *map(str, words)], input=stdin, capture_output=True, text=True, timeout=60
+        ["promtool", *map(str, words)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
 
 
@@ -53,7 +59,7 @@ class Prometheus:
         result = self._get(f"/api/v1/query?query={urllib.parse.quote(expression)}")["result"]
         return [Sample(row["metric"], float(row["value"][1])) for row in result]
 
-    def wait_for(self, expression: str, seconds: float = 30) -> list[Sample]:
+    def wait_for(self, expression: str, seconds: float = PATIENCE) -> list[Sample]:
         """The result of a query as soon as it is not empty."""
         deadline = time.monotonic() + seconds
         while not (samples := self.query(expression)):
@@ -62,7 +68,7 @@ class Prometheus:
         return samples
 
     def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=10) as response:
+        with urllib.request.urlopen(self.url + path, timeout=PATIENCE) as response:
             return json.load(response)["data"]
 
     def is_ready(self) -> bool:
@@ -101,14 +107,14 @@ def prometheus(
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
 
 def _wait(server: Prometheus, process: subprocess.Popen[bytes], directory: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not server.is_ready():
         assert process.poll() is None, (directory / "prometheus.log").read_text()
         assert time.monotonic() < deadline

@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
-START_SECONDS = 60
+from tests.support.waiting import PATIENCE
+
+START_SECONDS = PATIENCE
 REGION = "us-east-1"
 
 # Ends when its stdin does; the port is the kernel's choice. Without a module `crc32c`, moto answers
@@ -91,7 +93,7 @@ class S3Server:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait(timeout=30)
+            process.wait(timeout=PATIENCE)
             for stream in (process.stdin, process.stdout, self._log):
                 assert stream is not None
                 stream.close()
@@ -113,7 +115,7 @@ class S3Server:
     def make_bucket(self, name: str) -> str:
         """Create it, and return its URI."""
         with _DIRECT.open(
-            urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30
+            urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=PATIENCE
         ):
             return f"s3://{name}"
 
@@ -192,9 +194,9 @@ class FaultyProxy:
         for connection in connections:
             _break(connection)
         self._listener.close()
-        self._acceptor.join(timeout=30)
+        self._acceptor.join(timeout=PATIENCE)
         for thread in self._threads:
-            thread.join(timeout=30)
+            thread.join(timeout=PATIENCE)
 
     @property
     def address(self) -> str:

@@ -16,9 +16,10 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.prometheus import free_port
+from tests.support.waiting import PATIENCE
 
 Report = dict[str, Any]
-STOP_SECONDS = 40
+STOP_SECONDS = PATIENCE
 
 
 class ServiceError(Exception):
@@ -45,7 +46,7 @@ class FollowService:
         return {str(report["source"]): report for report in self.reports()}
 
     def wait_until(
-        self, condition: Callable[[], bool], otherwise: str, seconds: float = 60
+        self, condition: Callable[[], bool], otherwise: str, seconds: float = PATIENCE
     ) -> None:
         """Wait for a condition. Raise `ServiceError` if the service ends or it is not in time."""
         deadline = time.monotonic() + seconds
@@ -54,19 +55,21 @@ class FollowService:
                 raise ServiceError(f"{otherwise}\n{self.messages()}")
             time.sleep(0.05)
 
-    def wait_for(self, checkpoint: str, seconds: float = 60) -> Report:
+    def wait_for(self, checkpoint: str, seconds: float = PATIENCE) -> Report:
         """Wait until that checkpoint, a URI, was replicated; its report."""
         condition = lambda: checkpoint in self.replicated()  # noqa: E731
         self.wait_until(condition, f"{checkpoint} was not replicated", seconds)
         return self.replicated()[checkpoint]
 
-    def wait_for_message(self, text: str, seconds: float = 60) -> None:
+    def wait_for_message(self, text: str, seconds: float = PATIENCE) -> None:
         """Wait until it has printed a text on stderr."""
         self.wait_until(lambda: text in self.messages(), f"{text!r} was not printed", seconds)
 
     def metric(self, name: str, replica: str) -> float | None:
         """The value of a metric of the job with that replica; None while it has none."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self._port}/metrics", timeout=PATIENCE
+        ) as page:
             families = text_string_to_metric_families(page.read().decode())
         samples = (sample for family in families for sample in family.samples)
         values = [
@@ -76,7 +79,7 @@ class FollowService:
         ]
         return values[0] if values else None
 
-    def wait_for_no_lag(self, replica: str, seconds: float = 30) -> None:
+    def wait_for_no_lag(self, replica: str, seconds: float = PATIENCE) -> None:
         """Wait until the metrics report that a replica is up to date."""
         condition = lambda: self.metric("cpreplicate_replica_lag_seconds", replica) == 0  # noqa: E731
         self.wait_until(condition, f"{replica} lags", seconds)

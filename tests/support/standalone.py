@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-START_SECONDS = 60
-END_SECONDS = 30
+from tests.support.waiting import PATIENCE
+
+START_SECONDS = PATIENCE
+END_SECONDS = PATIENCE
 
 _JVM = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions"

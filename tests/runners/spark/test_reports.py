@@ -8,6 +8,7 @@ from cpreplicate.runners import Copy, Outcome
 from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
 from cpreplicate.storage.rpc import Address, serve
+from tests.support.waiting import PATIENCE
 
 BATCH = [Copy(f"s{n}", f"t{n}", 10) for n in range(3)]
 GONE = Address(("127.0.0.1", 1), b"key")
@@ -62,7 +63,7 @@ def test_progress_is_reported_while_the_attempt_runs(address, progress):
         reporter.indexes = [0, 1, 2]
         reporter.moved(10)
         reporter.done(0, done(0))
-        end = time.monotonic() + 10
+        end = time.monotonic() + PATIENCE
         while progress.snapshot().files == 0:
             assert time.monotonic() < end
             time.sleep(0.05)

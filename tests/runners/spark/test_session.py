@@ -16,6 +16,7 @@ from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.spark.session import session
 from cpreplicate.storage import Sides
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -67,7 +68,11 @@ def test_under_spark_submit_its_words_hold(tmp_path):
         "json",
     ]
     done = subprocess.run(
-        [submit, *local, script, *words], capture_output=True, text=True, timeout=200, check=False
+        [submit, *local, script, *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])  # spark-submit mixes stderr into it

@@ -14,6 +14,7 @@ import pytest
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -69,7 +70,7 @@ def machines():
 
 def kill_when_copying(target, victims):
     def kill():
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if target.is_dir() and (pids := victims()):
                 os.kill(pids[0], signal.SIGKILL)

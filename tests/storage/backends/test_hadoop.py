@@ -21,6 +21,7 @@ from cpreplicate.storage.backends import jvm_launcher
 from cpreplicate.storage.backends.hadoop import HadoopStorage
 from cpreplicate.storage.base import Transient
 from cpreplicate.storage.settings import WriteSettings
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
@@ -244,7 +245,7 @@ def lives(pid):
         return False
 
 
-def ends(pid, seconds=10):
+def ends(pid, seconds=PATIENCE):
     deadline = time.monotonic() + seconds
     while lives(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -258,7 +259,7 @@ def test_the_jvm_ends_with_its_process_and_leaves_nothing(run):
     process, jvm = run(
         USES + "directory = os.path.dirname(jvm_launcher.jvm().address.pipe); print(directory)"
     )
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     assert not lives(jvm)
     assert not Path(process.stdout.readline().strip()).exists()
 

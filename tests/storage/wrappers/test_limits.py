@@ -13,6 +13,7 @@ from cpreplicate.storage.wrappers import limits
 from cpreplicate.storage.wrappers.limits import Limited, RateLimiter, new_limits, pace, wait
 from tests.support.memory import MemoryStorage
 from tests.support.tracing import Tracing
+from tests.support.waiting import PATIENCE
 
 
 class Clock:
@@ -75,7 +76,7 @@ def test_several_processes_together_keep_one_limit():
         for process in processes:
             process.start()
         for process in processes:
-            process.join(60)
+            process.join(PATIENCE)
         took = time.monotonic() - started
     assert [process.exitcode for process in processes] == [0] * 4
     assert took > 1.8
@@ -89,7 +90,7 @@ def test_threads_of_a_process_share_one_connection_and_one_limit():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         took = time.monotonic() - started
     assert took > 0.85
 
