@@ -46,7 +46,7 @@ def run(source, target, number):
 )
 def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, code, tmp_path):
     checkpoint = write_checkpoint(
-        tmp_path / "dcA", 1, {f"shared/{number}": 4 << 20 for number in range(12)}
+        tmp_path / "dcA", 1, {f"shared/{number}": 256 << 10 for number in range(24)}
     )
     command = [
         sys.executable,
@@ -58,7 +58,7 @@ def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, c
         "--runner",
         "inline",
     ]
-    slowly = ["--parallelism", "1", "--bandwidth", "16MB/s"]  # three seconds, if nobody interrupts
+    slowly = ["--parallelism", "1", "--bandwidth", "250KB/s"]  # 25 seconds
     process = subprocess.Popen([*command, *slowly], stderr=subprocess.PIPE, text=True)
     replica = tmp_path / "dcB" / jobs.JOB
     while not list(replica.glob("shared/[0-9]*")):

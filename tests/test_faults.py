@@ -313,7 +313,8 @@ def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None
     return Ended(process.returncode, last)
 
 
-SLOWLY = ("--bandwidth", "600KB/s")  # one file after the other, five seconds for the new ones
+SLOWLY = ("--bandwidth", "200KB/s")  # one file after the other, 15 seconds for the new ones
+PATIENT = {"retry_for": PATIENCE}  # what passes may last as long as the machine takes for it
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
@@ -338,7 +339,8 @@ class TestADatanodeThatDied:
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes, client: str
     ) -> None:
         sides = Sides(
-            Side(), side_of(cluster, hdfs_client=client, write=WriteSettings(replication=2))
+            Side(),
+            side_of(cluster, hdfs_client=client, write=WriteSettings(replication=2), **PATIENT),
         )
         files = new(12, MIB)
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides, files)
@@ -351,7 +353,10 @@ class TestADatanodeThatDied:
     ) -> None:
         sides = Sides(
             side_of(
-                cluster, hdfs_client=client, write=WriteSettings(replication=2, block_size=MIB)
+                cluster,
+                hdfs_client=client,
+                write=WriteSettings(replication=2, block_size=MIB),
+                **PATIENT,
             ),
             Side(),
         )
@@ -378,7 +383,6 @@ class TestADatanodeThatDied:
         assert job.sync().committed
         job.assert_restorable(3)
 
-    @pytest.mark.timeout(600)
     @pytest.mark.parametrize("replication", [1, 2])
     @pytest.mark.parametrize("client", CLIENTS)
     def test_does_not_keep_200_files_from_being_written(
@@ -391,12 +395,16 @@ class TestADatanodeThatDied:
         replication: int,
     ) -> None:
         """With Hadoop's client from HDFS, as no byte passes through Python then."""
-        everywhere = side_of(cluster, hdfs_client=client, write=WriteSettings(replication=3))
+        everywhere = side_of(
+            cluster, hdfs_client=client, write=WriteSettings(replication=3), **PATIENT
+        )
         source = f"file:{tmp_path}/source" if client == "native" else f"{cluster.uri}{here}/source"
         files = new(200, 64 * KIB)
         reading = Side() if client == "native" else everywhere
         before = synced(source, f"{cluster.uri}{here}/target", Sides(reading, everywhere), files)
-        writing = side_of(cluster, hdfs_client=client, write=WriteSettings(replication=replication))
+        writing = side_of(
+            cluster, hdfs_client=client, write=WriteSettings(replication=replication), **PATIENT
+        )
         job = Job(before.source, before.target, Sides(reading, writing))
         datanodes.stop(0)
         with cluster.counted() as calls:
@@ -413,7 +421,8 @@ class TestADatanodeThatDied:
         docs/adr/0002-a-jvm-client-beside-it.md.
         """
         sides = Sides(
-            Side(), side_of(cluster, hdfs_client="hadoop", write=WriteSettings(replication=4))
+            Side(),
+            side_of(cluster, hdfs_client="hadoop", write=WriteSettings(replication=4), **PATIENT),
         )
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides)
         datanodes.stop(0)
@@ -425,7 +434,7 @@ class TestANamenode:
     def test_restarted_during_a_sync_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
     ) -> None:
-        sides = Sides(Side(), side_of(cluster, hdfs_client=client))
+        sides = Sides(Side(), side_of(cluster, hdfs_client=client, **PATIENT))
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides)
         restart = threading.Thread(target=cluster.restart_namenode)
         with halfway(job, FILES, restart.start):
@@ -473,7 +482,7 @@ class TestANamenode:
 
     @staticmethod
     def on_the_pair(pair: HdfsCluster, tmp_path: Path, client: str) -> Job:
-        sides = Sides(Side(), side_of(pair, hdfs_client=client))
+        sides = Sides(Side(), side_of(pair, hdfs_client=client, **PATIENT))
         return synced(f"file:{tmp_path}/source", pair.uri + directory_on(pair), sides)
 
 
@@ -510,7 +519,7 @@ class TestSafeMode:
     def test_that_ends_soon_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
     ) -> None:
-        sides = Sides(Side(), side_of(cluster, hdfs_client=client))
+        sides = Sides(Side(), side_of(cluster, hdfs_client=client, **PATIENT))
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, sides)
         ends = threading.Timer(2, cluster.safemode, [False])
 

@@ -192,13 +192,13 @@ class TestLifeOfProcesses:
             "hdfs, s3 = HdfsCluster(datanodes=1).start(), S3Server().start()\n"
             f"pathlib.Path({str(started)!r} + '~').write_text(f'{{hdfs.pid}} {{s3.pid}}')\n"
             f"pathlib.Path({str(started)!r} + '~').rename({str(started)!r})\n"
-            "time.sleep(600)\n"
+            "time.sleep(1e6)\n"
         )
         with subprocess.Popen(
             [sys.executable, "-c", script], cwd=Path(__file__).parent.parent
         ) as parent:
             try:
-                wait_until(lambda: started.exists() or parent.poll() is not None, 60)
+                wait_until(lambda: started.exists() or parent.poll() is not None)
                 pids = [int(pid) for pid in started.read_text().split()]
                 directory = Path(f"/proc/{pids[0]}/cwd").resolve()
                 assert all(map(runs, pids))
@@ -294,7 +294,7 @@ class TestS3:
             fetch(f"{proxy.endpoint}/delayed/key", BODY)
         refused.value.close()
         assert time.monotonic() - begin >= 0.3
-        proxy.delay(600)
+        proxy.delay(2 * PATIENCE)
         proxy.heal()
         fetch(f"{proxy.endpoint}/delayed/key", BODY)
 

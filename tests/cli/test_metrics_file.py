@@ -123,13 +123,15 @@ def test_a_run_that_is_stopped_counts_as_a_failure(directory):
     assert sync(directory).code == 0
     write_checkpoint(directory / "dcA", 2, NEXT)
     holder = (
-        "import time; from cpreplicate.protocol.lease import acquire;"
+        "import sys; from cpreplicate.protocol.lease import acquire;"
         "from cpreplicate.storage import Side\n"
         f"with acquire('file:{directory}/dcB/{JOB}', Side()): print('held', flush=True);"
-        " time.sleep(60)"
+        " sys.stdin.read()"
     )
-    waiting = ["sync", source, "dcB", "--lock-wait", "1m", "--metrics-file", "m.prom"]
-    with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE) as other:
+    waiting = ["sync", source, "dcB", "--lock-wait", "1h", "--metrics-file", "m.prom"]
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout.readline() == b"held\n"
         assert lease.exists()
         command = [sys.executable, "-m", "cpreplicate", *waiting]

@@ -4,7 +4,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 
@@ -13,6 +12,7 @@ import pytest
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
+from cpreplicate.output import http
 from cpreplicate.output.http import Address, Pulse, parse_address, serve
 from tests.support.prometheus import prometheus, promtool
 from tests.support.waiting import PATIENCE
@@ -91,15 +91,14 @@ def test_a_host_that_is_not_of_this_machine_is_a_usage_error():
         pytest.fail("that is no address of this machine")
 
 
-def test_slow_clients_block_neither_others_nor_the_end():
+def test_slow_clients_block_neither_others_nor_the_end(monkeypatch):
+    monkeypatch.setattr(http, "_CLIENT_SECONDS", PATIENCE)
     with serve(FREE, lambda: [JOB], yes, yes) as address:
         slow = [socket.create_connection(address) for _ in range(20)]
         for client in slow:
             client.sendall(b"GET /metrics HTTP/1.1\r\n")
-        began = time.monotonic()
         assert get(address, "/metrics")[0] == 200
         assert get(address, "/healthz")[0] == 200
-    assert time.monotonic() - began < 5
     for client in slow:
         client.close()
 
@@ -107,15 +106,15 @@ def test_slow_clients_block_neither_others_nor_the_end():
 def test_a_process_with_slow_clients_ends_at_once():
     script = (
         "import socket\n"
+        "from cpreplicate.output import http\n"
         "from cpreplicate.output.http import Address, serve\n"
+        "http._CLIENT_SECONDS = 1e6\n"
         "with serve(Address('127.0.0.1', 0), list, bool, bool) as address:\n"
         "    client = socket.create_connection(address)\n"
         "    client.sendall(b'GET /me')\n"
         "    import time; time.sleep(0.5)\n"
     )
-    began = time.monotonic()
     subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE)
-    assert time.monotonic() - began < 8  # a client may take 10 s
 
 
 def test_observations_may_change_during_a_scrape():

@@ -20,7 +20,7 @@ from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def leave_behind(replica, **facts):
         "pid": os.getpid(),
         "started": 0,
     }
-    path.write_text(json.dumps({**here, "expires": time.time() + 60, **facts}))
+    path.write_text(json.dumps({**here, "expires": time.time() + lease.SECONDS, **facts}))
     return path
 
 
@@ -237,8 +237,12 @@ def test_a_run_may_wait_for_the_lease_and_reports_who_holds_it(replica):
     first = threading.Thread(target=hold_for_a_while, args=(held, let_go))
     first.start()
     held.wait(PATIENCE)
-    threading.Timer(2.5, let_go.set).start()
-    with lease.acquire(f"file:{replica}", Side(), 20.0, lines.append):
+
+    def report(line):
+        lines.append(line)
+        let_go.set()
+
+    with lease.acquire(f"file:{replica}", Side(), PATIENCE, report):
         order.append("second")
     first.join()
     assert order == ["first", "second"]
@@ -253,7 +257,7 @@ def test_waiting_for_the_lease_ends(replica):
         lease.acquire(f"file:{replica}", Side(), 0.5),
     ):
         pass
-    assert 0.5 <= time.monotonic() - started < 10
+    assert time.monotonic() - started >= 0.5
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
@@ -314,15 +318,13 @@ def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypat
 
 def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeypatch):
     with lease.acquire(f"file:{replica}", Side(), heartbeat=0.05) as hold:
-        first, until = hold.until(), time.monotonic() + PATIENCE
-        while hold.until() == first:
-            assert time.monotonic() < until, "the lease was not renewed"
-            time.sleep(0.02)
+        first = hold.until()
+        wait_until(lambda: hold.until() != first, "a heartbeat")
         text = (replica / ".cpreplicate" / "lease").read_bytes()
         start = time.time()
         # the lease itself is about to expire
         monkeypatch.setattr(json_files, "now", lambda: start + lease.SECONDS - 1)
-        time.sleep(0.2)
+        wait_until(lambda: hold.until() > start + lease.SECONDS - 31, "a heartbeat")
         monkeypatch.setattr(json_files, "now", lambda: start + lease.SECONDS + 5)
         with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
             pass

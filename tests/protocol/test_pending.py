@@ -2,7 +2,6 @@
 
 import errno
 import threading
-import time
 
 import pytest
 
@@ -106,7 +105,6 @@ def test_it_gives_up_a_storage_that_is_down_once_the_block_ends(directory, is_re
         return None
 
     storage = Retrying(Faulty(SlowlyClosing(), down), 3600)
-    began = time.monotonic()
     with PendingPut(storage, f"file:{directory}/f", lambda: [b"data"]) as pending:
         assert tried.wait(PATIENCE)
         if is_released:
@@ -114,5 +112,4 @@ def test_it_gives_up_a_storage_that_is_down_once_the_block_ends(directory, is_re
             interrupt.start()
             pending.appear()
             interrupt.join()
-    assert time.monotonic() - began < 30
     assert names(directory) == []

@@ -1,10 +1,9 @@
 """The progress that a run reports."""
 
-import time
-
 import pytest
 
 from cpreplicate.runners.progress import Progress, showing
+from tests.support.waiting import wait_until
 
 
 class Clock:
@@ -89,10 +88,11 @@ def test_it_is_shown_every_second_and_at_the_end_also_of_a_failure():
     def fail():
         with showing(progress, lambda now, last: shown.append((now.files, last))):
             progress.expect(1, 1)
-            time.sleep(1.2)
+            wait_until(lambda: shown)
             progress.add("a", files=1)
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
         fail()
-    assert shown == [(0, False), (1, True)]
+    assert (shown[0], shown[-1]) == ((0, False), (1, True))
+    assert [is_last for _, is_last in shown] == [False] * (len(shown) - 1) + [True]

@@ -44,8 +44,8 @@ def test_a_copy_trusts_nothing_that_is_there(memory):
 
 @pytest.mark.parametrize("why", ["--max-rps", "a server that is down"])
 def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wanted(memory, why):
-    limited = Limited(memory, new_limits(0.01, None), "memory")
-    down = Retrying(Faulty(memory, lambda _verb, _uri: Transient(errno.EIO, "down")), 3600)
+    limited = Limited(memory, new_limits(0.0001, None), "memory")
+    down = Retrying(Faulty(memory, lambda _verb, _uri: Transient(errno.EIO, "down")), 1e6)
     copies = [Copy(SOURCE, f"memory:/target/{number}", 9) for number in range(8)]
     with (
         serving("memory", limited if why == "--max-rps" else down),
@@ -53,11 +53,9 @@ def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wante
     ):
         timer = threading.Timer(0.5, runner.cancel)
         timer.start()
-        began = time.monotonic()
         with pytest.raises(Stopped):
             runner.run(copies)
         timer.join()
-    assert time.monotonic() - began < 20
 
 
 def test_a_source_that_is_missing_is_not_tried_again(memory):
@@ -109,6 +107,7 @@ def test_a_mistake_in_the_program_is_not_taken_for_a_failed_file(memory, monkeyp
 
 def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
     lock, flying, most = threading.Lock(), 0, 0
+    no_fewer = threading.Barrier(4, timeout=PATIENCE)
     plain = Side().storage(SOURCE).put
 
     def slow(*words):
@@ -116,7 +115,8 @@ def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
         with lock:
             flying += 1
             most = max(most, flying)
-        time.sleep(0.05)
+        no_fewer.wait()
+        time.sleep(0.05)  # a fifth one would come now
         with lock:
             flying -= 1
         return plain(*words)
@@ -129,7 +129,7 @@ def test_no_more_files_are_in_flight_than_streams_and_no_fewer(memory):
 def test_while_small_files_wait_for_their_close_others_are_copied(memory):
     memory.closers = 8
     lock, copying, most = threading.Lock(), 0, 0
-    all_are_closing = threading.Barrier(16, timeout=PATIENCE)
+    eight_copy, all_are_closing = (threading.Barrier(n, timeout=PATIENCE) for n in (8, 16))
     plain = Side().storage(SOURCE).put
 
     def closing_slowly(*words):
@@ -137,7 +137,8 @@ def test_while_small_files_wait_for_their_close_others_are_copied(memory):
         with lock:
             copying += 1
             most = max(most, copying)
-        time.sleep(0.05)
+        eight_copy.wait()
+        time.sleep(0.05)  # a ninth one would come now
         with lock:
             copying -= 1
         waiting()

@@ -11,11 +11,14 @@ from cpreplicate.storage.closing import close_promptly
 from tests.support.waiting import PATIENCE
 
 A_CLOSE_THAT_SLEEPS = """
-import atexit, sys, time
+import atexit, sys, threading, time
 from cpreplicate.storage.closing import PromptExit, close_promptly
 
+printed = threading.Event()
+
 def close():
-    time.sleep({seconds})
+    printed.wait({seconds})
+    time.sleep(0.2)
     print("the close ended")
 """
 LEFT_ALONE = "close_promptly(close, lambda: True)\n"
@@ -61,12 +64,18 @@ def test_it_raises_what_the_close_raises():
 
 
 def test_where_many_files_are_being_closed_nobody_asks_whether_one_is(sleep):
+    are_closing, asked = threading.Barrier(5, timeout=PATIENCE), []
+
+    def close():
+        are_closing.wait()
+        sleep.wait()
+
     others = [
-        threading.Thread(target=close_promptly, args=(sleep.wait, lambda: False)) for _ in range(4)
+        threading.Thread(target=close_promptly, args=(close, lambda: False)) for _ in range(4)
     ]
     for other in others:
         other.start()
-    asked = []
+    are_closing.wait()
 
     def is_closed():
         asked.append(True)
@@ -86,10 +95,11 @@ def test_the_process_ends_with_its_exit_code_while_a_close_sleeps():
         + LEFT_ALONE
         + "ends.is_due(7)\nprint('last words')\nsys.exit(7)"
     )
-    ended = run(script, seconds=600)
+    ended = run(script, seconds=10 * PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "last words\nhandled\n", "")
 
 
 def test_a_program_that_uses_the_package_waits_at_its_end_for_a_close_that_sleeps():
-    ended = run(A_CLOSE_THAT_SLEEPS + LEFT_ALONE + "print('last words')", seconds=0.5)
+    script = A_CLOSE_THAT_SLEEPS + LEFT_ALONE + "print('last words')\nprinted.set()"
+    ended = run(script, seconds=PATIENCE)
     assert (ended.returncode, ended.stdout) == (0, "last words\nthe close ended\n")

@@ -14,11 +14,13 @@ import pytest
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-SIZE = 256 << 20
+SIZE = 8 << 20
+SLOWLY = 4e6  # bytes a second: the copies take eight seconds, so that there is a middle
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def kill_when_copying(target, victims):
     def kill():
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            if target.is_dir() and (pids := victims()):
+            if target.is_dir() and any(target.iterdir()) and (pids := victims()):
                 os.kill(pids[0], signal.SIGKILL)
                 return
             time.sleep(0.02)
@@ -83,7 +85,8 @@ def kill_when_copying(target, victims):
 
 
 def run(master, copies, target, victims):
-    with SparkRunner(Sides(), ExecutionOptions(master=master)) as runner:
+    side = Side(limits=new_limits(None, SLOWLY))
+    with SparkRunner(Sides(side, side), ExecutionOptions(master=master)) as runner:
         killer = kill_when_copying(target, victims)
         outcomes = runner.run(copies)
         killer.join()

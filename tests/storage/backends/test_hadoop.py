@@ -265,7 +265,7 @@ def test_the_jvm_ends_with_its_process_and_leaves_nothing(run):
 
 
 def test_the_jvm_ends_with_a_process_that_was_killed(run):
-    process, jvm = run(USES + "time.sleep(60)")
+    process, jvm = run(USES + "sys.stdin.read()")
     assert lives(jvm)
     process.kill()
     assert ends(jvm)

@@ -2,19 +2,40 @@
 
 import errno
 import pickle
-import time
 
 import pytest
 
 from cpreplicate.errors import exit_code_of
 from cpreplicate.storage import Transient, Unreachable
 from cpreplicate.storage.retry_reports import RetryReports, report_retries_to
+from cpreplicate.storage.wrappers import retry
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support.faults import Faulty
 from tests.support.memory import MemoryStorage
 
 URI = "memory:/a/f"
 SHORT_PAUSES = Pauses(0.001, 0.002)
+
+
+class Time:
+    """Passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """The time of the retries: calls take none."""
+    made = Time()
+    monkeypatch.setattr(retry, "time", made)
+    return made
 
 
 class Failing:
@@ -87,27 +108,27 @@ def test_a_write_gets_at_least_eight_tries_and_a_read_only_its_time(verb, tries)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.4])
-def test_a_failure_that_lasts_is_raised_as_unreachable_once_its_time_has_passed(seconds):
+def test_a_failure_that_lasts_is_raised_as_unreachable_once_its_time_has_passed(seconds, clock):
     fault = Failing(*[transient() for _ in range(10_000)])
-    began = time.monotonic()
+    began = clock.now
     with pytest.raises(
         Unreachable, match=f"longer than --retry-for allows .{seconds:g} s."
     ) as raised:
         storage_with(fault, seconds).stat(URI)
-    assert seconds <= time.monotonic() - began < seconds + 2
+    assert clock.now - began == pytest.approx(seconds)
     assert fault.calls > 8
     assert isinstance(raised.value, OSError)
     assert exit_code_of(raised.value) == 7
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
 
-def test_the_last_pause_is_no_longer_than_the_time_that_is_left():
+def test_the_last_pause_is_no_longer_than_the_time_that_is_left(clock):
     fault = Failing(*[transient() for _ in range(100)])
     storage = storage_with(fault, seconds=0.2, pauses=Pauses(60.0, 60.0))
-    began = time.monotonic()
+    began = clock.now
     with pytest.raises(Unreachable):
         storage.stat(URI)
-    assert time.monotonic() - began < 2
+    assert clock.now - began == pytest.approx(0.2)
 
 
 def test_what_the_other_storage_of_a_copy_has_tried_for_its_time_is_not_tried_again():
