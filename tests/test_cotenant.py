@@ -34,6 +34,7 @@ from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.source import Source, completed_names
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions, inline
+from tests.support import parts
 from tests.support.histories import World
 from tests.support.jobs import JOB
 from tests.support.replicas import FILES, NEXT, synced
@@ -41,7 +42,7 @@ from tests.support.simulated import files
 from tests.support.staging import TARGET_ROOT, Stage, running_on, silent
 
 HISTORIES = int(os.environ.get("CPREPLICATE_HISTORIES", "2000"))
-PARTS = 8
+PORTION = -(-HISTORIES // 8)
 NOT_RARE = [
     "sync Report",
     "sync Refused",
@@ -62,14 +63,14 @@ def described(world: World) -> str:
     return "\n  ".join([*world.history, "WRONG:", *world.wrong])
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_flink_loses_nothing_and_every_replica_equals_its_source(part):
+@pytest.mark.parametrize("seeds", parts.seeds(main=160, full=HISTORIES, portion=PORTION))
+def test_flink_loses_nothing_and_every_replica_equals_its_source(seeds):
     counts: Counter[str] = Counter()
-    for seed in range(part, HISTORIES, PARTS):
+    for seed in seeds:
         world = World(seed, is_adopting=seed % 10 == 0)
         assert not world.play(STEPS), described(world)
         counts += world.counts
-    if HISTORIES >= 2000:
+    if len(seeds) >= 250:
         assert [each for each in NOT_RARE if not counts[each]] == []
 
 

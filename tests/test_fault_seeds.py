@@ -21,12 +21,12 @@ from cpreplicate.storage import Transient
 from cpreplicate.storage.wrappers import retry
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from cpreplicate.storage.wrappers.retry import Retrying
+from tests.support import parts
 from tests.support.registry import serving
 from tests.support.simulated import READS, SimulatedDisk, files
 from tests.support.staging import Judge, Scenario, Stage, record, running_on
 
 T = TypeVar("T")
-SEEDS = 1_000
 STAGES = 40
 SHARE = 0.05
 ENDINGS = {0: "done", 1: "OSError", 3: "CopyFailed", 7: "Transient", 10: "NotThere"}
@@ -113,9 +113,10 @@ def _steps_at_source(disk: SimulatedDisk) -> list[tuple[str, str]]:
     return written
 
 
-def test_faults_that_pass_are_outlived():
+@pytest.mark.parametrize("seeds", parts.seeds(main=120, full=1_000, portion=440))
+def test_faults_that_pass_are_outlived(seeds):
     faults = 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         scenario, judge = _set_up(seed % STAGES)
         disk = scenario.disk(scenario.start)
         written = _steps_at_source(disk)
@@ -126,12 +127,13 @@ def test_faults_that_pass_are_outlived():
         assert judge.state(disk.snapshot()) + judge.incomplete(disk.snapshot()) == [], seed
         assert written == []
         faults += unreliable.faults
-    assert faults > 2 * SEEDS
+    assert faults > 2 * len(seeds)
 
 
-def test_a_fault_that_lasts_ends_in_its_exit_code_and_deletes_nothing():
+@pytest.mark.parametrize("numbers", parts.seeds(main=6, full=STAGES, portion=17))
+def test_a_fault_that_lasts_ends_in_its_exit_code_and_deletes_nothing(numbers):
     ended: Counter[int] = Counter()
-    for number in range(STAGES):
+    for number in numbers:
         scenario, judge = _set_up(number)
         before = _own_apart(files(scenario.start, scenario.replica))
         for call in _calls_of(scenario):
@@ -148,7 +150,7 @@ def test_a_fault_that_lasts_ends_in_its_exit_code_and_deletes_nothing():
             assert judge.state(disk.snapshot()) == [], case
             assert written == []
             ended[code] += 1
-    assert min(ended[code] for code in ENDINGS) > 20, ended
+    assert min(ended[code] for code in ENDINGS) > len(numbers) // 2, ended
 
 
 def _calls_of(scenario: Scenario) -> list[tuple[str, str]]:

@@ -79,8 +79,8 @@ def assert_restorable(replica: str, side: Side) -> None:
 def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
     """The calls of a sync to both sides, without those that a clock triggers."""
     with pytest.MonkeyPatch.context() as patch:
-        # neither a heartbeat nor a part of the journal is due, and the check of the lease before the
-        # commit counts after it
+        # neither a heartbeat nor a part of the journal is due, and the check of the lease before
+        # the commit counts after it
         acquire = vars(lease.acquire)["__wrapped__"]
         patch.setattr(acquire, "__defaults__", (*acquire.__defaults__[:-1], NEVER))
         patch.setattr(journal.JournalWriter.__init__, "__defaults__", (NEVER, journal.FILES))

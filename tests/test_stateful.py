@@ -230,12 +230,20 @@ def _found(there: dict[str, bytes]) -> list[tuple[str, int]]:
 
 TestReplication = Replication.TestCase
 TestReplication.settings = settings(
-    max_examples=500,
+    max_examples=50,
     stateful_step_count=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class LongerReplication(Replication):
+    """The same model: its name makes other examples of it."""
+
+
+TestLongerReplication = pytest.mark.rest(LongerReplication.TestCase)
+TestLongerReplication.settings = settings(TestReplication.settings, max_examples=500)
 
 
 def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_needs(monkeypatch):
