@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,19 +107,19 @@ def _groups_of(item: pytest.Item) -> set[str]:
     return {mark.args[0] for mark in item.iter_markers("xdist_group")}
 
 
-def _seconds_of_groups(items: list[pytest.Item]) -> Counter[str]:
+def _seconds_of_groups(items: list[pytest.Item]) -> dict[str, float]:
     """Return how long the selected tests of each group take together.
 
     A group with a file that was never measured comes first, because it may be long.
     """
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     for item in items:
         for group in _groups_of(item):
             seconds[group] += _mean_seconds(item, math.inf)
     return seconds
 
 
-def _seconds(item: pytest.Item, of_groups: Counter[str]) -> float:
+def _seconds(item: pytest.Item, of_groups: dict[str, float]) -> float:
     """Return the seconds that the test's group takes, or the test itself if it has no group."""
     groups = _groups_of(item)
     if groups:

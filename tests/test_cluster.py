@@ -18,7 +18,7 @@ from tests.support.killing import started, wait_until
 from tests.support.s3 import FaultyProxy, S3Server, side_options
 from tests.support.standalone import QUICKLY, StandaloneCluster
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-cluster")
 
 FILES = {f"shared/{number:04}": 20_000 + number for number in range(300)}
 LARGER = {f"shared/{number:04}": 1_100_000 + number for number in range(16)}

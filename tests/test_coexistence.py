@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import checker
+from tests.support import checker, parts
 from tests.support.datacentres import DataCentre, Fleet, Guard, Report
 from tests.support.flink import Flink, Job, RunResult
 from tests.support.jobs import JOB as SYNTHETIC
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.xdist_group("flink")
 
 JOB = Job(retained=2)
 FIXED = replace(JOB, job_id="0" * 32)  # as in application mode with high availability
-SECONDS = 60  # that the fleet runs beside Flink in each test
+# how often the fleet runs beside Flink in each test, in rounds of a second or more
+ROUNDS = pytest.mark.parametrize("rounds", [10, parts.rest(60)])
 
 with_flink = pytest.mark.parametrize("flink", ["2"], indirect=True, ids=["flink-2.3"])
 
@@ -39,9 +40,10 @@ def b(tmp_path: Path) -> DataCentre:
     return DataCentre(tmp_path / "dcB")
 
 
+@ROUNDS
 @with_flink
 def test_jobs_with_new_ids_are_replicated_in_both_directions_into_flinks_own_directories(
-    flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre
+    flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre, rounds: int
 ) -> None:
     roots = [(a.checkpoints, b.checkpoints), (b.checkpoints, a.checkpoints)]
     with Guard() as guard, Fleet(tmp_path, roots) as fleet:
@@ -60,14 +62,15 @@ def test_jobs_with_new_ids_are_replicated_in_both_directions_into_flinks_own_dir
         assert_nothing_is_lost(flink, tmp_path, guard, runs)
         for run, replica in zip(runs, replicas, strict=True):
             assert_restores(flink, tmp_path, replica / run.newest.name)
-        wait_for_seconds(fleet)
+        wait_for_rounds(fleet, rounds)
         assert guard.retained()
     assert guard.faults == []
 
 
+@ROUNDS
 @with_flink
 def test_one_fixed_id_in_both_clusters_is_refused_in_flinks_directories_and_replicated_beside(
-    flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre
+    flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre, rounds: int
 ) -> None:
     shared = [(a.checkpoints, b.checkpoints), (b.checkpoints, a.checkpoints)]
     beside = [(a.checkpoints, b.replicas), (b.checkpoints, a.replicas)]
@@ -83,7 +86,7 @@ def test_one_fixed_id_in_both_clusters_is_refused_in_flinks_directories_and_repl
         assert_nothing_is_lost(flink, tmp_path, guard, runs)
         for run, there in zip(runs[2:], (b, a), strict=True):
             assert_restores(flink, tmp_path, there.replicas / run.job_id / run.newest.name)
-        wait_for_seconds(fleet)
+        wait_for_rounds(fleet, rounds)
         assert guard.retained()
     assert guard.faults == []
     assert not [path for _, to in shared for path in to.rglob("*cpreplicate*")]
@@ -162,6 +165,6 @@ def assert_restores(flink: Flink, scratch: Path, checkpoint: Path) -> None:
     assert run.exact, f"{checkpoint}: {run.failure}"
 
 
-def wait_for_seconds(fleet: Fleet) -> None:
-    while fleet.seconds < SECONDS:
+def wait_for_rounds(fleet: Fleet, rounds: int) -> None:
+    while len(fleet.rounds) < rounds:
         fleet.next_round()

@@ -9,6 +9,7 @@ import pytest
 
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import Attributes
+from tests.support import parts
 from tests.support.commandline import run
 from tests.support.doctor import Examined, examined
 from tests.support.hdfs import Clusters, HdfsCluster
@@ -17,7 +18,7 @@ from tests.support.jobs import JOB, put_checkpoint
 pytestmark = pytest.mark.xdist_group("hdfs")
 
 FILES = {"shared/a": 1000, "shared/b": 2000}
-CLIENTS = pytest.mark.parametrize("client", ["native", "hadoop"])
+CLIENTS = pytest.mark.parametrize("client", ["native", parts.rest("hadoop")])
 
 
 class Pair:

@@ -11,7 +11,7 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.s3 import side_options
 from tests.support.standalone import QUICKLY, StandaloneCluster
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-cluster")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
+from tests.support import parts
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, NEXT_JOB, put_checkpoint, put_restored
 from tests.support.s3 import FaultyProxy, S3Server, side_options
@@ -45,14 +46,14 @@ def side_of(cluster: HdfsCluster, client: str = "native") -> Side:
     return Side((("", tuple(cluster.conf.items())),), client)
 
 
-@pytest.mark.xdist_group("hdfs")
+@pytest.mark.xdist_group("hdfs-sync")
 @pytest.mark.parametrize(
     ("packing", "runner", "client"),
     [
-        ("plain", "inline", "native"),
-        ("packed", "inline", "native"),
+        parts.rest("plain", "inline", "native"),
+        parts.rest("packed", "inline", "native"),
         ("plain", "inline", "hadoop"),
-        ("plain", "spark", "native"),
+        parts.rest("plain", "spark", "native"),
         ("packed", "spark", "native"),
     ],
 )

@@ -30,7 +30,7 @@ def assert_near(estimated: int | None, made: int) -> None:
     assert abs(estimated - made) <= (FACTOR - 1) * made + CONSTANT
 
 
-@pytest.mark.xdist_group("hdfs")
+@pytest.mark.xdist_group("hdfs-sync")
 @pytest.mark.parametrize("mode", ["off", "on"])
 def test_the_calls_of_a_run_are_estimated(clusters: Clusters, mode: PackMode) -> None:
     here = f"/test/{uuid.uuid4().hex}"

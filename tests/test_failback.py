@@ -13,20 +13,22 @@ from typing import Any
 
 import pytest
 
+from tests.support import parts
 from tests.support.datacentres import DataCentre, Guard, Report, cli, watching
 from tests.support.flink import Flink, Job
 
 pytestmark = pytest.mark.xdist_group("flink")
 
 FIXED = Job(job_id="0" * 32)  # as in application mode with high availability
-CASES = {
-    "new-ids": ("2", Job(), 2),
-    "fixed-id": ("2", FIXED, 2),
-    "fixed-id-once-flink-1.20": ("1", FIXED, 1),
-}
+CASES = [
+    parts.rest("2", Job(), 2, id="new-ids"),
+    pytest.param("2", FIXED, 1, id="fixed-id-once"),
+    parts.rest("2", FIXED, 2, id="fixed-id"),
+    parts.rest("1", FIXED, 1, id="fixed-id-once-flink-1.20"),
+]
 
 
-@pytest.mark.parametrize(("flink", "job", "times"), CASES.values(), ids=CASES, indirect=["flink"])
+@pytest.mark.parametrize(("flink", "job", "times"), CASES, indirect=["flink"])
 def test_a_job_goes_to_the_other_data_centre_and_back_with_its_state_exact(
     flink: Flink, tmp_path: Path, job: Job, times: int
 ) -> None:

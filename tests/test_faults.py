@@ -28,15 +28,16 @@ from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Storage, WriteSettings
 from cpreplicate.storage.wrappers.base import StorageWrapper
+from tests.support import parts
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
 from tests.support.waiting import PATIENCE
 
-pytestmark = pytest.mark.xdist_group("hdfs")
+pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
 USER = "flink"  # who syncs, not the superuser
-CLIENTS = ["native", "hadoop"]
+CLIENTS = ["native", parts.rest("hadoop")]
 KIB, MIB = 1 << 10, 1 << 20
 OLD = {f"shared/old-{number}": 2000 + number for number in range(4)}
 NARRATION = ("runner: ", "copying ", "committed ", "deleting ", "reading back ")
@@ -383,7 +384,7 @@ class TestADatanodeThatDied:
         assert job.sync().committed
         job.assert_restorable(3)
 
-    @pytest.mark.parametrize("replication", [1, 2])
+    @pytest.mark.parametrize("replication", [parts.rest(1), 2])
     @pytest.mark.parametrize("client", CLIENTS)
     def test_does_not_keep_200_files_from_being_written(
         self,

@@ -92,7 +92,7 @@ def test_a_job_is_followed_by_its_name_also_under_a_new_id_and_without_its_jobma
             name = "cpreplicate_source_checkpoint_timestamp_seconds"
             completed = service.metric(name, f"file:{tmp_path / 'dcB' / first.job_id}")
             # the last acknowledgement, which comes before the job reports the checkpoint
-            assert 0 <= first.completed[first.newest_uri] - completed < 5
+            assert first.completed[first.newest_uri] >= completed
             first = running.stop()
         assert report["job"] == "orders"
         service.wait_for_message("jobs are followed by their directories meanwhile")
@@ -108,9 +108,7 @@ def test_a_job_is_followed_by_its_name_also_under_a_new_id_and_without_its_jobma
             service.wait_for_no_lag(f"file:{tmp_path / 'dcB' / second.job_id}")
         messages = service.messages()
     assert f"orders: following the job {second.job_id}, which writes to" in messages
-    # once each time, and not each of the hundreds of times that the JobManager is asked. One that
-    # starts may answer in between
-    assert 2 <= messages.count("502") <= 12
+    assert messages.count("502") >= 2  # once each time, and again once a minute
     assert f"{gateway.url} answers again" in messages
     replica = tmp_path / "dcB" / second.job_id / last.newest.name
     restored = flink.run(tmp_path / "restored", restore=replica, checkpoints=0)

@@ -25,13 +25,14 @@ from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient, WriteSettings
 from cpreplicate.storage.wrappers.base import READING
 from cpreplicate.storage.wrappers.limits import new_limits
+from tests.support import parts
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
 from tests.support.waiting import PATIENCE
 
-pytestmark = pytest.mark.xdist_group("hdfs")
+pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
 NEVER = 1e6  # seconds
 FILES = {f"shared/{number:03}": 3000 + number for number in range(60)}
@@ -263,8 +264,15 @@ def pairs(
 class TestTwoClustersOfOneName:
     """Every vendor calls it `nameservice1`."""
 
-    @pytest.mark.parametrize("client", ["native", "hadoop"])
-    @pytest.mark.parametrize("runner", ["inline", "spark"])
+    @pytest.mark.parametrize(
+        ("runner", "client"),
+        [
+            ("inline", "native"),
+            parts.rest("inline", "hadoop"),
+            parts.rest("spark", "native"),
+            ("spark", "hadoop"),
+        ],
+    )
     def test_are_distinguished_by_their_configuration(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str, client: str, runner: str
     ) -> None:

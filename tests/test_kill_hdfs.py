@@ -14,7 +14,7 @@ from cpreplicate.storage import Side, Sides
 from tests.support import parts
 from tests.support.killing import HdfsPlace, Moment, RunningJob, Shape, Standby
 
-pytestmark = pytest.mark.xdist_group("hdfs")
+pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
 SHAPE = Shape(interval=0.4, new=4, lives=3, length=100_000, retained=4)
 MOMENTS = (Moment("copy", 0.3), Moment("commit", 0.2), Moment("start", 0.6), Moment("lease", 0.2))

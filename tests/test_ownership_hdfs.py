@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.storage import Side
+from tests.support import parts
 from tests.support.commandline import Ended, run
 from tests.support.hdfs import Clusters
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.killing import started, wait_until
 
-pytestmark = pytest.mark.xdist_group("hdfs")
+pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
 REFUSED = 6
 FILES = {"shared/a": 1000, "shared/b": 2000, "chk-1/own": 30}
@@ -68,7 +69,7 @@ class Standby:
         return trees
 
 
-@pytest.fixture(params=["native", "hadoop"])
+@pytest.fixture(params=["native", parts.rest("hadoop")])
 def standby(
     request: pytest.FixtureRequest, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> Standby:

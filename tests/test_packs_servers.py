@@ -13,6 +13,7 @@ from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
+from tests.support import parts
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.s3 import FaultyProxy, S3Server, side_options
@@ -54,8 +55,8 @@ def side_of(cluster: HdfsCluster) -> Side:
     return Side((("", tuple(cluster.conf.items())),))
 
 
-@pytest.mark.xdist_group("hdfs")
-@pytest.mark.parametrize("runner", ["inline", "spark"])
+@pytest.mark.xdist_group("hdfs-sync")
+@pytest.mark.parametrize("runner", [parts.rest("inline"), "spark"])
 def test_packs_between_hdfs_clusters_are_kept_repacked_and_deleted(
     clusters: Clusters, runner: str
 ) -> None:
@@ -77,7 +78,7 @@ def test_packs_between_hdfs_clusters_are_kept_repacked_and_deleted(
     assert_whole(replica, sides.target, len(NEXT))
 
 
-@pytest.mark.xdist_group("hdfs")
+@pytest.mark.xdist_group("hdfs-sync")
 def test_two_thousand_packed_files_cost_the_namenode_few_calls(
     clusters: Clusters, tmp_path: Path
 ) -> None:

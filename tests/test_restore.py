@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import parts
 from tests.support.flink import ClaimMode, Event, Flink, Job, RunResult, state_rows
 from tests.support.waiting import PATIENCE
 
@@ -119,15 +120,15 @@ class Case:
 CASES = [
     Case("rocksdb", "relative", "NO_CLAIM"),
     Case("rocksdb", "absolute", "CLAIM"),
-    Case("rocksdb", "auto", "NO_CLAIM", parallelism=4),
-    Case("rocksdb", "absolute", "CLAIM", parallelism=1),
+    parts.rest(Case("rocksdb", "auto", "NO_CLAIM", parallelism=4)),
+    parts.rest(Case("rocksdb", "absolute", "CLAIM", parallelism=1)),
     Case("hashmap", "auto", "NO_CLAIM"),
     Case("three jobs", "relative", "NO_CLAIM", runner="spark"),
-    Case("three jobs", "absolute", "CLAIM"),
+    parts.rest(Case("three jobs", "absolute", "CLAIM")),
     Case("file merging", "auto", "NO_CLAIM"),
-    Case("file merging", "absolute", "CLAIM"),
+    parts.rest(Case("file merging", "absolute", "CLAIM")),
     Case("file merging across checkpoints", "absolute", "CLAIM"),
-    Case("unaligned", "relative", "NO_CLAIM"),
+    parts.rest(Case("unaligned", "relative", "NO_CLAIM")),
     Case("unaligned", "absolute", "CLAIM"),
     Case("changelog", "absolute", "CLAIM"),
 ]
@@ -167,7 +168,8 @@ def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
     side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
     reports = []
     with flink.start(side / "ckpt", interval_ms=300) as job:
-        for _ in range(4):
+        # a sync of which the source moved on does not count: on a busy machine these are many
+        while len(reports) < 4 or sum(bool(each and each["committed"]) for each in reports) < 3:
             directory = job.wait_for_checkpoints(2).directory
             reports.append(run_sync(directory, target, codes=(0, 12)))
         stopped = job.stop()
@@ -181,7 +183,7 @@ def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
 
 
-@pytest.mark.parametrize("options", [(), ("--pack", "on")], ids=["plain", "packed"])
+@pytest.mark.parametrize("options", [parts.rest(()), ("--pack", "on")], ids=["plain", "packed"])
 def test_a_replica_follows_a_job_across_a_restart_with_files_of_the_earlier_jobs_replica(
     flink: Flink, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_replica_follows_a_job_across_a_restart_with_files_of_the_earlier_jobs
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("flink", ["1"], indirect=True)
 def test_a_replica_written_by_1_20_is_restored_exactly_by_2_3(
     flink: Flink, sources: Sources, tmp_path: Path
@@ -215,7 +218,11 @@ class TestAJobThatClaimsItsReplica:
     """CLAIM makes Flink the owner of what it restored from: it deletes what it no longer needs."""
 
     @pytest.mark.parametrize(
-        "name", ["rocksdb", "file merging", "file merging across checkpoints", "changelog"]
+        "name",
+        parts.cases(
+            ["rocksdb", "file merging", "file merging across checkpoints", "changelog"],
+            main=["file merging", "changelog"],
+        ),
     )
     def test_leaves_every_file_of_the_source_untouched_when_it_deletes_the_claimed_checkpoint(
         self, flink: Flink, sources: Sources, tmp_path: Path, name: str

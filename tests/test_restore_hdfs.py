@@ -20,7 +20,7 @@ from tests.support.flink import Flink, RunResult
 from tests.support.hdfs import HdfsCluster
 from tests.support.waiting import PATIENCE
 
-pytestmark = pytest.mark.xdist_group("hdfs")
+pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
 CLI_SECONDS = PATIENCE
 ROOT = "/flink/checkpoints"  # execution.checkpointing.dir, the same in both data centres

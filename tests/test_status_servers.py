@@ -46,7 +46,7 @@ def assert_follows_its_source(side: Side, source: str, target: str) -> None:
     assert after["bytes"] == sum(NEXT.values())
 
 
-@pytest.mark.xdist_group("hdfs")
+@pytest.mark.xdist_group("hdfs-sync")
 def test_on_hdfs(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_USER_NAME", clusters.a.superuser)
     here = f"/test/{uuid.uuid4().hex}"

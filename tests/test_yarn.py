@@ -19,7 +19,7 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
 from tests.support.waiting import PATIENCE
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-cluster")
 
 PROJECT = Path(__file__).resolve().parent / "yarn"
 DEPLOYED = PROJECT.parents[1] / "deploy" / "spark"
@@ -75,6 +75,7 @@ def words(yarn, tmp_path, monkeypatch):
     return [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
 
 
+@pytest.mark.rest
 def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     places = (checkpoint, tmp_path / "dcB", "--output", "json")

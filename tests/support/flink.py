@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.support import building
+from tests.support import building, parts
 from tests.support.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parent.parent / "flink"
@@ -533,7 +533,7 @@ def _state_row(row: Mapping[str, Any]) -> Event:
     }
 
 
-@pytest.fixture(scope="session", params=["1", "2"], ids=["flink-1.20", "flink-2.3"])
+@pytest.fixture(scope="session", params=[parts.rest("1"), "2"], ids=["flink-1.20", "flink-2.3"])
 def flink(request: pytest.FixtureRequest) -> Iterator[Flink]:
     """Each supported line of Flink, or the one that a test names; all tests share its JVM."""
     with Flink(request.param) as started:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from cpreplicate.core.metadata.model import KINDS, PARTS, STATES
+from tests.support import parts
 from tests.support.fuzz import (
     DAMAGES,
     VERSIONS,
@@ -34,10 +35,13 @@ def seeds(version):
     return every, [one for one in every if one.version == version]
 
 
+@pytest.mark.parametrize("mutations", [MUTATIONS // 10, parts.rest(MUTATIONS)])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_damage_of_every_kind_gives_metadata_errors_or_readings_that_can_be_used(version):
-    draw, (every, own) = random.Random(version), seeds(version)
-    rounds = MUTATIONS // len(VERSIONS) // len(DAMAGES)
+def test_damage_of_every_kind_gives_metadata_errors_or_readings_that_can_be_used(
+    version, mutations
+):
+    draw, (every, own) = random.Random(version * mutations), seeds(version)
+    rounds = mutations // len(VERSIONS) // len(DAMAGES)
     accepted: Counter[object] = Counter()
     for _ in range(rounds):
         for name, damaged in DAMAGES.items():
