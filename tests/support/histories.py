@@ -45,6 +45,7 @@ from tests.support.cotenant import (
 from tests.support.registry import serving
 from tests.support.simulated import READS, Moment, SimulatedDisk, files
 from tests.support.staging import LATER, UNFINISHED, running_on, silent
+from tests.support.waiting import PATIENCE
 
 HERE, ALIAS = "file:", "viewfs:"  # two names of the same disk
 ARCHIVE = "file:/archive"
@@ -438,7 +439,7 @@ class World:
         backlog = self.backlogs.setdefault(replica, watch.Backlog(request))
         report = sync_operation.sync(replace(request, source=newest), silent)
         backlog.add(report)
-        backlog.work_off(time.monotonic() + 5, silent)
+        backlog.work_off(time.monotonic() + PATIENCE, silent)
         return report
 
     def watch(self) -> None:

@@ -239,8 +239,9 @@ class Victim:
 
     def messages(self) -> str:
         """Its stderr until now."""
-        self._messages.seek(0)
-        return self._messages.read().decode(errors="replace")
+        # not by `seek`: the process writes where the file is read
+        size = os.fstat(self._messages.fileno()).st_size
+        return os.pread(self._messages.fileno(), size, 0).decode(errors="replace")
 
     def processes(self, *words: str) -> list[int]:
         """The processes that live and were started by it or below it, and itself.
