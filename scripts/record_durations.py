@@ -1,7 +1,7 @@
 """Write `tests/durations.json` from the JUnit report of a test run: `make durations`.
 
-The table has the mean seconds of a test of each file. By them `tests/conftest.py` starts the longest
-groups of tests first, whichever part of the tests is run.
+The table has the mean seconds of a test of each file. By them `tests/conftest.py` starts the
+longest groups of tests first, whichever part of the tests is run.
 """
 
 from __future__ import annotations

@@ -7,11 +7,12 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.support import environment, parts
+from tests.support import environment, parts, reached
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
 from tests.support.s3 import s3
@@ -41,6 +42,7 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "flink": {"flink"},
     "s3": {"s3"},
 }
+_suites: set[str] = set()  # the test modules of which all tests are run
 _SLOW = {  # modules of many seeds, and of processes that are killed
     "test_cluster",
     "test_cotenant",
@@ -89,6 +91,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seconds = _seconds_of_groups(items)
     # stable: the order within a group or file stays
     items.sort(key=lambda item: _seconds(item, seconds), reverse=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note the suites of this process: of a part of one, no states are demanded."""
+    config = session.config
+    is_whole = not config.option.keyword and not any("::" in each for each in config.args)
+    paths = {item.path.relative_to(config.rootpath).as_posix() for item in session.items}
+    _suites.update(paths if is_whole else ())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Collect what a worker reached."""
+    output = getattr(node, "workeroutput", {})
+    reached.reached.update(output.get("reached", {}))
+    _suites.update(output.get("suites", ()))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Pass on what this worker reached; without workers, or for all of them, judge it."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output.update(reached=dict(reached.reached), suites=sorted(_suites))
+    elif _unreached(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """List the states that no test has reached: `tests/support/reached.py`."""
+    for state in _unreached(config):
+        terminalreporter.write_line(f"NEVER REACHED {state}", red=True)
+
+
+def _unreached(config: pytest.Config) -> list[str]:
+    return reached.missing(_suites, config.getoption("--part"), reached.reached)
 
 
 def _marks_of(item: pytest.Item) -> Iterator[str]:

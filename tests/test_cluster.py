@@ -129,7 +129,7 @@ def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_a
     cluster, copying, tmp_path
 ):
     few = ("--streams", 4)  # the fewer, the less has a worker that dies moved in vain
-    sync = copying(STEADY, 20, "--bandwidth", BYTES, "--batch-files", 30, *few)
+    sync = copying(STEADY, 20, "--bandwidth", "1MB/s", "--batch-files", 30, *few)
     while_it_runs(
         sync, lambda: all(cluster.opened(worker, tmp_path / "dcB") for worker in cluster.workers)
     )

@@ -37,6 +37,7 @@ from cpreplicate.runners import ExecutionOptions, inline
 from tests.support import parts
 from tests.support.histories import World
 from tests.support.jobs import JOB
+from tests.support.reached import sometimes
 from tests.support.replicas import FILES, NEXT, synced
 from tests.support.simulated import files
 from tests.support.staging import TARGET_ROOT, Stage, running_on, silent
@@ -69,6 +70,8 @@ def test_flink_loses_nothing_and_every_replica_equals_its_source(seeds):
     for seed in seeds:
         world = World(seed, is_adopting=seed % 10 == 0)
         assert not world.play(STEPS), described(world)
+        for kind in world.counts:
+            sometimes(f"a history had: {kind}")
         counts += world.counts
     if len(seeds) >= 250:
         assert [each for each in NOT_RARE if not counts[each]] == []

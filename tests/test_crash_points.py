@@ -23,6 +23,7 @@ from cpreplicate.runners import ExecutionOptions, performing
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support import parts
+from tests.support.reached import died_at
 from tests.support.simulated import SimulatedDisk
 from tests.support.staging import Scenario, Stage, examine, silent
 
@@ -263,6 +264,7 @@ def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_runnin
         findings = examine(kind(Random(f"{kind.__name__} {seed}")))
         assert findings.wrong == [], f"{kind.__name__}, seed {seed}"
         assert len(findings.points) > 20
+        died_at(findings.points)
         points += len(findings.points)
         seed += 1
 

@@ -16,6 +16,7 @@ from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers import retry
 from tests.support.jobs import JOB
 from tests.support.s3 import FaultyProxy, S3Server, side_options
+from tests.support.waiting import PATIENCE
 from tests.test_faults import (
     FILES,
     KIB,
@@ -53,7 +54,7 @@ def place(s3: S3Server) -> str:
     return f"s3://faults/{uuid.uuid4().hex}"
 
 
-def side_of(endpoint: str, retry_for: float = 60) -> Side:
+def side_of(endpoint: str, retry_for: float = PATIENCE) -> Side:
     return Side((("s3:", tuple(side_options(endpoint).items())),), retry_for=retry_for)
 
 

@@ -25,6 +25,7 @@ from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import TEMPORARY
 from tests.support import checker, parts
 from tests.support.interleaving import Interleaving, Step, any_of
+from tests.support.reached import raced, sometimes
 from tests.support.simulated import READS, State, files
 from tests.support.staging import Stage, running_on, silent
 
@@ -112,6 +113,7 @@ class Race:
         self._draw = draw
         self._stalls = draw.choice([1, 2]) if stalls else 0
         self._held_up: int | None = None
+        self._were_held_up: set[int] = set()
         self.outcomes: dict[int, object] = {}
 
     def run(self) -> list[str]:
@@ -126,6 +128,7 @@ class Race:
             if _writes_to_source(*each[1:])
         ]
         self.outcomes = race.outcomes
+        raced(race.steps, race.outcomes, self._were_held_up)
         unforeseen = [
             each
             for each in race.outcomes.values()
@@ -153,6 +156,7 @@ class Race:
             counts = verb == "rename" and "/.cpreplicate/" not in uri
             if self._draw.random() < (0.2 if counts else 0.002):
                 self._held_up, self._stalls = number, self._stalls - 1
+                self._were_held_up.add(number)
                 self.disk.clock.pass_(LATER)
                 self._stage.complete()
                 return
@@ -277,6 +281,11 @@ def test_a_job_is_replicated_while_other_runs_lease_and_change_the_replica_of_th
         report = race.outcomes[0]
         assert isinstance(report, sync_operation.Report), f"seed {seed}: {report!r}"
         copied += bool(report.plan.within)
+        sometimes("files of an earlier job came from its replica", report.plan.within)
+        others = {type(each).__name__ for each in race.outcomes.values()}
+        sometimes(
+            "the earlier replica was swept meanwhile", report.plan.within and "Sweep" in others
+        )
         ended.update(type(each).__name__ for each in race.outcomes.values())
     assert set(ended) <= {"Report", "Sweep", "LeaseHeld", "Refused"}
     assert len(seeds) // 10 < copied < len(seeds)
@@ -359,6 +368,11 @@ def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads(s
         )
         assert not isinstance(outcome, SourceBroken), f"seed {seed}: {outcome!r}"
         ended[type(outcome).__name__] += 1
+        sometimes("the source moved on during a sync", isinstance(outcome, SourceMovedOn))
+        committed = isinstance(outcome, sync_operation.Report) and outcome.committed
+        newest = f"chk-{stage.last}"
+        is_old = committed and outcome.plan.checkpoint != newest
+        sometimes("a subsumed checkpoint was committed", is_old)
         stage.sync()
         assert churn.replica.look() == []
     assert ended["Report"] > len(seeds) // 10

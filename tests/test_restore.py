@@ -166,7 +166,7 @@ def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
     flink: Flink, tmp_path: Path
 ) -> None:
     side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
-    reports = []
+    reports: list[Any] = []
     with flink.start(side / "ckpt", interval_ms=300) as job:
         # a sync of which the source moved on does not count: on a busy machine these are many
         while len(reports) < 4 or sum(bool(each and each["committed"]) for each in reports) < 3:

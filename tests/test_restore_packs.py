@@ -187,7 +187,7 @@ def test_a_replica_packed_many_times_over_is_restored_exactly(
     flink: Flink, tmp_path: Path, times: int, least: int
 ) -> None:
     side, target = tmp_path / "a", tmp_path / "b" / "ckpt"
-    reports = []
+    reports: list[Any] = []
     with flink.start(side / "ckpt", interval_ms=300) as job:
         while len(reports) < times - 1 or count_committed(reports) < least - 1:
             directory = job.wait_for_checkpoints(2).directory

@@ -32,6 +32,7 @@ from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import checker
+from tests.support.reached import sometimes
 from tests.support.simulated import READS, SimulatedDisk, SimulatedJob, files
 from tests.support.staging import LATER, TARGET_ROOT, record_run, running_on, silent
 
@@ -94,9 +95,13 @@ class Replication(RuleBasedStateMachine):
     def sync(self, keep: int, paths: PathsMode, put_off: bool) -> None:
         request = self._sync(keep, paths, put_off)
         report = self._run(request)
+        sometimes("a sync met a seal", report is None)
         if report is None:
             assert self.sealed
             return
+        sometimes("a restored job's files came from the earlier replica", report.plan.within)
+        sometimes("a pack was made sparse and its members moved", report.plan.repacks)
+        sometimes("deletes were put off", report.undeleted)
         assert not self.sealed
         assert self._committed(files(self.disk.snapshot(), self.replica))[-1] == self.last
         self.newest = self.last
@@ -123,6 +128,7 @@ class Replication(RuleBasedStateMachine):
             execution=ExecutionOptions(runner="inline", parallelism=1),
         )
         run = lambda: sweep.sweep(request, silent)  # noqa: E731  # a run is a call
+        sometimes("a sweep died", dies and not self.sealed)
         if dies and not self.sealed:
             self._die_in(run)
         else:
@@ -133,6 +139,7 @@ class Replication(RuleBasedStateMachine):
     def relocate(self, paths: PathsMode, dies: bool) -> None:
         request = relocate.RelocateRequest(self.replica, paths)
         run = lambda: relocate.relocate(request, silent)  # noqa: E731
+        sometimes("a relocation died", dies)
         if dies:
             self._die_in(run)
         else:
@@ -149,6 +156,7 @@ class Replication(RuleBasedStateMachine):
     @precondition(lambda self: self.sealed)
     @rule()
     def unseal(self) -> None:
+        sometimes("a replica was unsealed")
         with running_on(self.disk):
             assert unseal.unseal(unseal.UnsealRequest(self.replica, None))
         self.sealed = False
@@ -208,6 +216,7 @@ class Replication(RuleBasedStateMachine):
     def _die_in(self, run: Callable[[], object]) -> None:
         """It dies at some point; its lease expires."""
         states = record_run(self.disk, run)
+        sometimes("a run died that had several states to leave", len(states) > 3)
         self.disk.hook = self._note
         self.disk.become(self.draw.choice(states))
         self.disk.clock.pass_(LATER)

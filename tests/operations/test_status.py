@@ -16,12 +16,14 @@ from cpreplicate.storage import Side, Sides
 from tests.support import jobs
 from tests.support.commandline import run
 from tests.support.replicas import FILES, NEXT, aged, paths, recorded
+from tests.support.waiting import PATIENCE
 
 ORDERS, CLICKS = "a" * 32, "b" * 32
 LAGGING, NOT_THERE = 21, 10
+AGE = 2 * PATIENCE  # seconds ago a checkpoint was completed
 
 
-def complete(root, job, number, files=FILES, age=60.0):
+def complete(root, job, number, files=FILES, age=AGE):
     """Complete a checkpoint of a job, some seconds ago."""
     directory = jobs.write_checkpoint(root / "dcA", number, files)
     target = root / "dcA" / job
@@ -69,7 +71,7 @@ def test_a_replica_with_the_newest_checkpoint_has_no_lag(root):
     row = rows(root)[ORDERS]
     assert (row["checkpoint"], row["source_checkpoint_id"]) == ("chk-1", 1)
     assert (row["lag_seconds"], row["checkpoints_behind"]) == (0, 0)
-    assert 60 <= row["age_seconds"] < 120
+    assert AGE <= row["age_seconds"] < AGE + PATIENCE
     assert (row["files"], row["bytes"], row["packs"]) == (len(FILES), sum(FILES.values()), 0)
     assert row["error"] is row["source_error"] is row["sealed"] is row["lease"] is None
 
@@ -78,7 +80,7 @@ def test_a_replica_behind_its_source_lags_by_the_age_of_its_own_checkpoint(root)
     complete(root, ORDERS, 4, NEXT, age=1)
     row = rows(root)[ORDERS]
     assert (row["source_checkpoint_id"], row["checkpoints_behind"]) == (4, 3)
-    assert row["lag_seconds"] == row["age_seconds"] >= 60
+    assert row["lag_seconds"] == row["age_seconds"] >= AGE
     assert row["is_lagging"] is None
 
 
@@ -254,7 +256,7 @@ def test_a_replica_of_an_older_version_is_dated_by_its_own_metadata(root):
     (own / "chk-1.json").write_text(json.dumps(fields))
     row = rows(root)[ORDERS]
     assert (row["lag_seconds"], row["files"]) == (0, len(FILES))
-    assert row["age_seconds"] < 60
+    assert row["age_seconds"] < PATIENCE
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 5000])

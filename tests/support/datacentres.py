@@ -202,7 +202,7 @@ class Guard:
     their `_metadata` goes with their files.
     """
 
-    def __init__(self, patience: float = 10.0) -> None:
+    def __init__(self, patience: float = PATIENCE) -> None:
         self.faults: list[str] = []
         self._patience = patience
         self._directories: list[Path] = []

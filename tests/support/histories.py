@@ -55,6 +55,7 @@ REPLICA_PATH = re.compile(r"(shared|taskowned|foreign|packed|chk-\d+)/(?!(.*/)?_
 PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^/]*")
 DAYS = 3 * 24 * 3600.0
 EVERYTHING = plan.Cap(1, is_share=True)
+ROUNDS = 5  # of syncs, by when a replica has caught up once nothing goes wrong any more
 
 
 class Crash(BaseException):
@@ -237,7 +238,32 @@ class World:
                 self.draw.choices(*zip(*self.operations.items(), strict=True))[0](self)
                 if self.wrong:
                     break
+            if not self.wrong:
+                self.settle()
         return self.wrong
+
+    def settle(self) -> None:
+        """Nothing crashes or meddles any more: each job that nothing keeps from it is replicated
+        within some rounds.
+        """
+        self.crashes = self.churns = 0.0
+        for root, side in {job.root: job.side for job in self.flink.jobs}.items():
+            request = SyncRequest(
+                root,
+                self._target(_other(side)),
+                execution=ExecutionOptions(runner="inline", parallelism=1),
+                subsumption_wait=0.0,
+            )
+            operation = self._sync_operation(request, is_odd=False)
+            if operation.must_succeed and not self._catches_up(operation):
+                self.wrong.append(f"{root} is not replicated after {ROUNDS} rounds")
+
+    def _catches_up(self, operation: Operation) -> bool:
+        for _ in range(ROUNDS):
+            outcome = self._perform(operation)
+            if self.wrong or (isinstance(outcome, sync_operation.Report) and outcome.plan.empty):
+                return True
+        return False
 
     def model_steps(self) -> None:
         for _ in range(self.draw.choice([0, 1, 1, 2, 3])):

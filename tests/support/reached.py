@@ -1,0 +1,234 @@
+"""States that the simulations must reach at least once: else a run proves less than it seems to.
+
+A simulation calls `sometimes` with the name of a state. `tests/conftest.py` collects the names over
+all workers, and fails a run in which a suite did not reach all of its states. The seeds of `make
+test` reach those of `STATES`; the longer runs also those of `RARE_STATES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tests.support.parts import Part
+
+reached: Counter[str] = Counter()
+
+
+def sometimes(state: str, is_so: object = True) -> None:
+    """Record that a state was reached."""
+    if is_so:
+        reached[state] += 1
+
+
+def missing(suites: Collection[str], part: Part, found: Mapping[str, int]) -> list[str]:
+    """Return the states that these suites, given by their paths, should have reached in a part."""
+    demanded = [STATES, RARE_STATES] if part != "main" else [STATES]
+    return [
+        f"{suite}: {state}"
+        for suite in sorted(suites)
+        for states in demanded
+        for state in states.get(suite, ())
+        if not found.get(state)
+    ]
+
+
+class Deaths(NamedTuple):
+    """Points at which a run dies: in these moments of a step, at such a place."""
+
+    moment: str
+    verb: str
+    place: str
+
+    def fits(self, moment: str, verb: str, place: str) -> bool:
+        """Return whether a point is one of these."""
+        is_step = (moment, verb) == (self.moment, self.verb)
+        return is_step and re.search(self.place, place) is not None
+
+
+_FILE = r"/(shared|taskowned|chk-\d+)/(?!_metadata)[^/.]+$"
+_COPY = rf"{_FILE}|/packed/"
+_METADATA = r"/chk-\d+/_metadata$"
+_LEASE = r"/\.cpreplicate/lease$"
+_RECORD = r"/\.cpreplicate/chk-\d+\.json$"
+_MANIFEST = r"/\.cpreplicate/chk-\d+\.parquet$"
+_JOURNAL = r"/\.cpreplicate/copied-[^/]*$"
+DEATHS = {
+    "died before it took the lease": Deaths("before", "rename", _LEASE),
+    "died with the lease under two names": Deaths("torn", "rename", _LEASE),
+    "died right after it took the lease": Deaths("after", "rename", _LEASE),
+    "died before it took a stale lease over": Deaths("before", "rename", r"/lease-[^/]*$"),
+    "died before it gave the lease back": Deaths("before", "delete", _LEASE),
+    "died before the marker": Deaths("before", "rename", r"/replica\.json$"),
+    "died before a part of the journal": Deaths("before", "rename", _JOURNAL),
+    "died within the bytes of a file": Deaths("torn", "write", ""),
+    "died before a copy appeared": Deaths("before", "rename", _FILE),
+    "died after a copy had appeared": Deaths("after", "rename", _FILE),
+    "died before a file of another job appeared": Deaths("before", "rename", "/foreign/"),
+    "died before a pack appeared": Deaths("before", "rename", "/packed/"),
+    "died before the record": Deaths("before", "rename", _RECORD),
+    "died between the record and the commit": Deaths("before", "rename", _METADATA),
+    "died between the commit and its manifest": Deaths("before", "rename", _MANIFEST),
+    "died before an old checkpoint was withdrawn": Deaths("before", "delete", _METADATA),
+    "died between the withdrawal and the deletes": Deaths("before", "delete", _FILE),
+    "died before a pack was deleted": Deaths("before", "delete", "/packed/"),
+    "died before the record of what is gone was removed": Deaths("before", "delete", _RECORD),
+    "died before the journal was removed": Deaths("before", "delete", _JOURNAL),
+    "died before the seal": Deaths("before", "rename", "/sealed$"),
+    "died before a file went to the trash": Deaths("before", "rename", "/trash/"),
+}
+
+
+def died_at(points: Iterable[tuple[str, str, str, int]]) -> None:
+    """Record where a run died, given its points: moment, verb, place, state."""
+    for moment, verb, place, _ in points:
+        for state, deaths in DEATHS.items():
+            sometimes(state, deaths.fits(moment, verb, place))
+
+
+_CLASSES = {
+    "the lease": r"/\.cpreplicate/lease",
+    "a record": _RECORD,
+    "a manifest": _MANIFEST,
+    "the journal": _JOURNAL,
+    "the commit": _METADATA,
+    "a file": _FILE,
+}
+LOST = {
+    f"the {what} {verb} {name} was lost": (what, verb, place)
+    for what in ("call", "answer")
+    for verb, names in {
+        "put": ("a record", "a manifest", "the journal", "the commit", "a file"),
+        "delete": ("the lease", "a record", "the commit", "a file"),
+        "open": ("the lease", "the commit", "a file"),
+        "create_exclusive": ("the lease",),
+    }.items()
+    for name in names
+    for place in [_CLASSES[name]]
+}
+
+
+def lost(what: str, verb: str, place: str) -> None:
+    """Record that a call or its answer was lost."""
+    for state, (lost_what, lost_verb, lost_place) in LOST.items():
+        if (what, verb) == (lost_what, lost_verb):
+            sometimes(state, re.search(lost_place, place))
+
+
+Step = tuple[int, str, str]
+
+
+def raced(steps: Sequence[Step], outcomes: Mapping[int, object], held_up: Collection[int]) -> None:
+    """Record what runs beside each other did to each other, given their steps in order."""
+    names = {run: type(outcome).__name__ for run, outcome in outcomes.items()}
+    for run, name in names.items():
+        copies, in_the_midst, since_copies = _around(steps, run)
+        _met(name, copies, since_copies, run in held_up)
+        committed = any(_is_rename(step, _METADATA) for step in in_the_midst)
+        sometimes("another run committed in the midst", committed)
+        deleted = any(_is_delete(step, _FILE) for step in in_the_midst)
+        sometimes("files were deleted in the midst of another run", deleted)
+        swept = any(names[step[0]] == "Sweep" and step[1] == "delete" for step in since_copies)
+        sometimes("a sweep deleted between copy and commit", swept)
+    _ended(Counter(names.values()))
+
+
+def _around(steps: Sequence[Step], run: int) -> tuple[list[Step], list[Step], list[Step]]:
+    """Return a run's copies, and the steps of others since its first step and its first copy."""
+    own = [at for at, step in enumerate(steps) if step[0] == run]
+    copies = [at for at in own if _is_rename(steps[at], _COPY)]
+    others = [at for at, step in enumerate(steps) if step[0] != run and at < own[-1]] if own else []
+    return (
+        [steps[at] for at in copies],
+        [steps[at] for at in others if at > own[0]],
+        [steps[at] for at in others if copies and at > copies[0]],
+    )
+
+
+def _met(name: str, copies: list[Step], others: list[Step], was_held_up: bool) -> None:
+    """Record what a run met once it had copied; `name` is what came of it."""
+    taken = any(_is_rename(step, _LEASE) for step in others)
+    sometimes("a lease was taken over between copy and commit", taken)
+    sometimes("a lost lease was noticed after copies", copies and name == "LeaseHeld")
+    sometimes("a commit found its temporary file removed", name == "FileNotFoundError")
+    sometimes("a run was held up and committed nothing", was_held_up and name != "Report")
+    packs = any(_is_rename(step, "/packed/") for step in copies)
+    moved = any(_is_rename(step, "/packed/") for step in others)
+    sometimes("a run wrote packs while another that had begun held its own", packs and moved)
+
+
+def _ended(found: Counter[str]) -> None:
+    sometimes("two runs were refused the lease", found["LeaseHeld"] >= 2)
+    sometimes("two runs committed", found["Report"] >= 2)
+    sometimes("a replica was promoted beside a sync", found["Promotion"])
+    sometimes("a replica was relocated beside a sync", found["Relocation"])
+    sometimes("a sync met the seal of a promotion", found["Promotion"] and found["Refused"])
+
+
+def _is_delete(step: Step, place: str) -> bool:
+    return step[1] == "delete" and re.search(place, step[2]) is not None
+
+
+def _is_rename(step: Step, place: str) -> bool:
+    return step[1] == "rename" and re.search(place, step[2]) is not None
+
+
+STATES: dict[str, Collection[str]] = {
+    "tests/test_crash_points.py": tuple(DEATHS),
+    "tests/test_fault_seeds.py": (
+        *LOST,
+        "a lasting fault ended with done",
+        "a lasting fault ended with OSError",
+        "a lasting fault ended with CopyFailed",
+        "a lasting fault ended with Transient",
+        "a lasting fault ended with NotThere",
+    ),
+    "tests/test_races.py": (
+        "a lease was taken over between copy and commit",
+        "a lost lease was noticed after copies",
+        "a run was held up and committed nothing",
+        "another run committed in the midst",
+        "a sweep deleted between copy and commit",
+        "files were deleted in the midst of another run",
+        "two runs were refused the lease",
+        "two runs committed",
+        "a replica was promoted beside a sync",
+        "a replica was relocated beside a sync",
+        "a sync met the seal of a promotion",
+        "files of an earlier job came from its replica",
+        "the earlier replica was swept meanwhile",
+        "the source moved on during a sync",
+        "a subsumed checkpoint was committed",
+    ),
+    "tests/test_stateful.py": (
+        "a sync met a seal",
+        "a restored job's files came from the earlier replica",
+        "deletes were put off",
+        "a replica was unsealed",
+        "a run died that had several states to leave",
+        "a relocation died",
+        "a sweep died",
+    ),
+    "tests/test_cotenant.py": (
+        "a history had: sync Report",
+        "a history had: sync Refused",
+        "a history had: sync Crash",
+        "a history had: watch Report",
+        "a history had: fleet FleetReport",
+        "a history had: sweep Sweep",
+        "a history had: sweep Refused",
+        "a history had: relocate Relocation",
+        "a history had: promote Promotion",
+        "a history had: unseal str",
+    ),
+}
+RARE_STATES: dict[str, Collection[str]] = {
+    "tests/test_races.py": (
+        "a commit found its temporary file removed",
+        "a run wrote packs while another that had begun held its own",
+    ),
+    "tests/test_stateful.py": ("a pack was made sparse and its members moved",),
+    "tests/test_cotenant.py": ("a history had: unseal Refused",),
+}
