@@ -1,0 +1,114 @@
+"""What the tests rely on: parts that leave nothing out, no inheritance, demanded states."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import parts, reached
+from tests.support.environment import without_influence
+from tests.support.waiting import PATIENCE
+
+PROJECT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(("main", "full", "portion"), [(100, 1000, 450), (0, 7, 3), (5, 5, 2)])
+def test_each_seed_is_in_one_part(main, full, portion):
+    made = parts.seeds(main, full, portion)
+    assert [seed for case in made for seed in case.values[0]] == list(range(full))
+    first = [seed for case in made if not case.marks for seed in case.values[0]]
+    assert first == list(range(main))
+    assert max(len(case.values[0]) for case in made) <= portion
+
+
+def collected(*words):
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *words], cwd=PROJECT, capture_output=True, text=True, timeout=PATIENCE
+    )
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_the_two_parts_are_all_tests_and_have_none_in_common():
+    suites = ("tests/test_races.py", "tests/test_restore.py", "tests/test_faults.py")
+    main, rest, every = (collected("--part", part, *suites) for part in parts.PARTS)
+    assert main | rest == every
+    assert main & rest == set()
+    assert main
+    assert rest
+
+
+def test_signals_and_variables_of_whoever_starts_the_tests_are_reset():
+    ignored = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD]
+    found = (
+        "import json, os, signal\n"
+        "from tests.support import environment\n"
+        "environment.reset_signals()\n"
+        "environment.reset_environment()\n"
+        f"handlers = [signal.getsignal(number) for number in {[int(each) for each in ignored]}]\n"
+        "blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])\n"
+        "print(json.dumps([handlers.count(signal.SIG_IGN), len(blocked), dict(os.environ)]))\n"
+    )
+    start = (
+        "import os, signal, sys\n"
+        f"for number in {[int(each) for each in ignored]}: signal.signal(number, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+        "os.environ.update(HADOOP_CONF_DIR='/x', SPARK_HOME='/x', AWS_PROFILE='x', NO_COLOR='1',"
+        " TERM='dumb', COLUMNS='7', TZ='Asia/Tokyo', LC_ALL='C', http_proxy='http://x',"
+        " CPREPLICATE_SYNC_KEEP='3')\n"
+        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start, found],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    still_ignored, blocked, variables = json.loads(done.stdout)
+    assert (still_ignored, blocked) == (0, 0)
+    assert without_influence(variables).keys() >= {"PATH", "TERM"}
+    assert (variables["TERM"], variables["COLUMNS"], variables["TZ"]) == ("xterm", "80", "UTC")
+    gone = {"HADOOP_CONF_DIR", "SPARK_HOME", "AWS_PROFILE", "NO_COLOR", "LC_ALL", "http_proxy"}
+    assert not {*gone, "CPREPLICATE_SYNC_KEEP"} & set(variables)
+
+
+def test_a_state_that_was_not_reached_is_listed_and_one_that_was_is_not():
+    suite = "tests/test_races.py"
+    every = [*reached.STATES[suite], *reached.RARE_STATES[suite]]
+    found = dict.fromkeys(every[1:], 1)
+    assert reached.missing([suite], "main", found) == [f"{suite}: {every[0]}"]
+    assert reached.missing([suite], "rest", dict.fromkeys(every, 1)) == []
+    rare = reached.missing([suite], "all", dict.fromkeys(reached.STATES[suite], 1))
+    assert len(rare) == len(reached.RARE_STATES[suite])
+    assert reached.missing([], "all", {}) == []
+
+
+def test_a_run_that_does_not_reach_its_states_fails(tmp_path):
+    """A whole suite of which each test does nothing."""
+    copy = tmp_path / "tests"
+    copy.mkdir()
+    for name in ("__init__.py", "conftest.py", "durations.json", "support", "data"):
+        (copy / name).symlink_to(PROJECT / "tests" / name)
+    (copy / "test_races.py").write_text("def test_nothing():\n    pass\n")
+    (tmp_path / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text())
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--part", "main", "tests/test_races.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    assert "NEVER REACHED tests/test_races.py: two runs committed" in done.stdout
+
+
+def test_there_are_enough_states():
+    demanded = [state for states in reached.STATES.values() for state in states]
+    assert len(demanded) == len(set(demanded)) >= 40
