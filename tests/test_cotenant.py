@@ -22,7 +22,7 @@ import pytest
 from cpreplicate.core import plan
 from cpreplicate.core.packs import is_pack
 from cpreplicate.core.recorded import Vouch, VouchTable
-from cpreplicate.core.tables import texts
+from cpreplicate.core.tables import as_texts, texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import content_check, sync, sync_plan, unseal
 from cpreplicate.operations import orphans as orphan
@@ -144,18 +144,16 @@ def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    deletes = plan.deletes
-    patch.setattr(sync_plan, "deletes", lambda *args: deletes(*args[:4]))
+    patch.setattr(Vouched, "of_others", lambda *_args: texts(()))
 
 
 def packs_of_others_are_deleted(patch: pytest.MonkeyPatch) -> None:
     """A pack is deleted once the checkpoint that is published does not reference it."""
     deletes = plan.deletes
 
-    def without_others(committed, replaced, needed, present, written):
-        kept = set(needed)
-        packs = {path for each in committed for path in each.files if is_pack(path)} - kept
-        made = deletes(committed, replaced, kept, present, written)
+    def without_others(replaced, kept, present):
+        packs = {path for path in present if is_pack(path)}.difference(as_texts(kept[0]).to_pylist())
+        made = deletes(replaced, kept, present)
         return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs)
 
     patch.setattr(sync_plan, "deletes", without_others)

@@ -334,11 +334,10 @@ def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
     """A pack is deleted once the published checkpoint does not reference it any more."""
 
     def broken(deletes):
-        def without_others(committed, replaced, needed, *rest):
-            kept = set(needed)
-            made = deletes(committed, replaced, kept, *rest)
-            packs = {path for each in committed for path in each.files if is_pack(path)}
-            return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs - kept)
+        def without_others(replaced, kept, present):
+            made = deletes(replaced, kept, present)
+            packs = {path for path in present if is_pack(path)}.difference(kept[0].to_pylist())
+            return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs)
 
         return without_others
 

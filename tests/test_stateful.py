@@ -258,11 +258,9 @@ TestLongerReplication.settings = settings(TestReplication.settings, max_examples
 def test_the_model_finds_out_a_protocol_that_deletes_what_another_checkpoint_needs(monkeypatch):
     # what is needed by others is not looked at
     def all_of_the_dropped(
-        committed,  # noqa: ARG001
         replaced,
-        needed,  # noqa: ARG001
+        kept,  # noqa: ARG001
         present,  # noqa: ARG001
-        written=None,  # noqa: ARG001
     ):
         return tuple(
             plan.Action("delete", None, path, 0, "") for each in replaced for path in each.files

@@ -5,7 +5,7 @@ Pure. A plan is made once, and shown or executed as it is.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, overload
 
@@ -118,6 +118,8 @@ class Plan:
     `packed` are the targets of the copies that become members of packs, and `members` the places of
     kept packed files. `repacks` move members of sparse packs from their places `moving` to a new
     pack. `within` are the places from which copies are made within the target, by their targets.
+    `strangers` are the targets of copies at which a file of another program lies: it is compared
+    with the source's, and never overwritten.
     """
 
     source: str
@@ -139,6 +141,7 @@ class Plan:
     repacks: tuple[Action, ...] = ()
     moving: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     within: Mapping[str, Held] = field(default_factory=dict)
+    strangers: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -257,27 +260,18 @@ def dropped(
 
 
 def deletes(
-    committed: Sequence[Committed],
-    replaced: Sequence[Committed],
-    needed: Iterable[str],
-    present: Mapping[str, int],
-    written: Container[str] | None = None,
+    replaced: Sequence[Committed], kept: Sequence[Iterable[str]], present: Mapping[str, int]
 ) -> tuple[Action, ...]:
-    """Return the deletes of files that only the `replaced` of the `committed` checkpoints needed.
+    """Return the deletes of files that only the `replaced` checkpoints needed.
 
-    `needed` are the paths of the files and packs that the new checkpoint needs. If `written` is
-    given, only files that it contains are deleted.
+    `kept` are the paths of the files and packs that stay: what the new checkpoint and any other one
+    in the directory need, and what other programs wrote.
     """
-    if not replaced:
-        return ()
-    replaced_names = {checkpoint.name for checkpoint in replaced}
-    remaining = [checkpoint for checkpoint in committed if checkpoint.name not in replaced_names]
-    kept = [as_texts(needed), *(Lengths.of(checkpoint.files).paths for checkpoint in remaining)]
+    stays = [as_texts(paths) for paths in kept]
     holders: dict[str, list[str]] = {}
     for checkpoint in replaced:
-        for target in without(Lengths.of(checkpoint.files).paths, *kept).to_pylist():
-            if written is None or target in written:
-                holders.setdefault(target, []).append(checkpoint.name)
+        for target in without(Lengths.of(checkpoint.files).paths, *stays).to_pylist():
+            holders.setdefault(target, []).append(checkpoint.name)
     lengths = Lengths.of(present).at(texts(holders), absent=0).tolist()
     return tuple(
         Action("delete", None, target, length, _only_for(names))

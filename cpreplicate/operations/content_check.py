@@ -1,22 +1,23 @@
 """Read the files that a replica keeps, and compare their content with what it should be.
 
-Used for `--check-content`, and in adopted directories.
+Used for `--check-content`, and for files of other programs at the paths of copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from cpreplicate.core import uri
+from cpreplicate.core.closure import File
+from cpreplicate.core.earlier import reading_from
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.recorded import Member, MemberTable, Vouch
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Read, Runner
-from cpreplicate.storage import Copied, Sides, checksum
+from cpreplicate.storage import Copied, Side, Sides, checksum
 
 Notify = Callable[[str], None]
 DIFFERS = "damaged: its content is not the recorded one"
@@ -76,83 +77,111 @@ def explained(plan: Plan, targets: Container[str]) -> Plan:
 
 
 class Compared(NamedTuple):
-    """A plan after its files were compared, and what is vouched for besides."""
+    """A plan after its files were compared, and what is vouched for besides.
+
+    `missing` and `short` are files of the source with which nothing can be compared.
+    """
 
     plan: Plan
     vouched: Mapping[str, Vouch]
+    missing: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
 
 
 def keeping_what_is_equal(
     plan: Plan,
     replica: Replica,
-    written: Container[str],
+    needed: Mapping[str, File],
     runner: Runner,
     sides: Sides,
     notify: Notify,
 ) -> Compared:
-    """Return the plan that keeps the files of an adopted directory that equal the source's.
+    """Return the plan that keeps the files of other programs that equal the source's.
 
-    Raises `Refused` if a file that was there before differs: it is never overwritten.
+    Raises `Refused` if one differs: it is never overwritten. One that is gone by now is copied.
     """
-    present = replica.present(uri.directories(action.target for action in plan.copies))
-    others = [
-        action
-        for action in plan.copies
-        if action.target in present and action.target not in written
-    ]
+    others = [action for action in plan.copies if action.target in plan.strangers]
     if not others:
         return Compared(plan, {})
     notify(
-        f"comparing {len(others)} files that were here before with the source's, {total(others)}"
-        " bytes"
+        f"comparing {len(others)} files that cpreplicate did not write with the source's,"
+        f" {total(others)} bytes"
     )
     pairs = [(str(action.source), replica.uri_of(action.target)) for action in others]
     uris = [path for pair in pairs for path in pair]
     read = runner.map(ReadBoth(runner.limited(sides)), pairs, uris)
-    compared = [
-        (action, contents)
-        for action, contents in zip(others, read, strict=True)
-        if contents is not None
+    there = [
+        _Pair(action, at_source, at_target)
+        for action, (at_source, at_target) in zip(others, read, strict=True)
+        if at_target is not None
     ]
-    different = [
-        replica.uri_of(action.target)
-        for action, (at_source, at_target) in compared
-        if at_source != at_target
-    ]
-    if different:
+    missing = [pair.source for pair in there if pair.at_source is None]
+    short = [pair.source for pair in there if pair.is_short(needed[pair.action.target].extent)]
+    if missing or short:
+        return Compared(plan, {}, tuple(missing), tuple(short))
+    different = {pair.action.target for pair in there if pair.at_source != pair.at_target}
+    _refuse_different(sorted(different - plan.packed), replica)
+    equal = [pair for pair in there if pair.action.target not in different]
+    vouched = {pair.action.target: Vouch(*pair.at_target, written=False) for pair in equal}
+    return Compared(_keeping(plan, [pair.action for pair in equal]), vouched)
+
+
+class _Pair(NamedTuple):
+    """A copy, and the contents of its source, None if that is gone, and of what lies at its target."""
+
+    action: Action
+    at_source: Copied | None
+    at_target: Copied
+
+    @property
+    def source(self) -> str:
+        return str(self.action.source)
+
+    def is_short(self, extent: int) -> bool:
+        """Return whether the file at the source lacks bytes that the checkpoint needs."""
+        return self.at_source is not None and self.at_source.bytes < extent
+
+
+def _refuse_different(paths: Sequence[str], replica: Replica) -> None:
+    """Raise `Refused` for files that differ. A member of a pack is written elsewhere."""
+    if paths:
         raise Refused(
-            f"{len(different)} files that were in the adopted directory before differ from the"
-            " source's, and would be overwritten. Nothing was copied, committed or deleted. Sync"
-            f" into another TARGET_ROOT. They are {some(different)}"
+            f"{len(paths)} files of {replica.root} were not written by cpreplicate and differ from"
+            " the source's files that belong there, so they would be overwritten. Nothing was"
+            " copied, committed or deleted. If no program needs them, move them out of the replica."
+            f" Else sync into another TARGET_ROOT. They are {some(paths)}"
         )
-    vouched = {
-        action.target: Vouch(*at_target, written=False) for action, (_, at_target) in compared
-    }
-    return Compared(_keeping(plan, [action for action, _ in compared]), vouched)
 
 
 def _keeping(plan: Plan, others: list[Action]) -> Plan:
+    """Return the plan that keeps these files, and neither copies nor packs them."""
+    if not others:
+        return plan
     kept = {action.target for action in others}
-    keeps = [action._replace(action="keep", reason=EQUAL) for action in others]
-    return replace(
-        plan,
-        copies=tuple(action for action in plan.copies if action.target not in kept),
-        keeps=plan.keeps.joined(keeps) if keeps else plan.keeps,
+    kept_too = plan.keeps.joined(
+        [action._replace(action="keep", reason=EQUAL) for action in others]
     )
+    copies = tuple(action for action in plan.copies if action.target not in kept)
+    made = replace(plan, copies=copies, keeps=kept_too, packed=plan.packed - kept)
+    return reading_from(made, plan.within)
 
 
 class ReadBoth:
     """Reads a file at the source and at the target, in a task of the runner.
 
-    Returns None if one of them is gone by now.
+    Returns None for each of them that is gone by now.
     """
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
 
-    def __call__(self, pair: tuple[str, str]) -> tuple[Copied, Copied] | None:
+    def __call__(self, pair: tuple[str, str]) -> tuple[Copied | None, Copied | None]:
         source, target = pair
-        try:
-            return checksum(source, self._sides.source), checksum(target, self._sides.target)
-        except FileNotFoundError:
-            return None
+        return _content(source, self._sides.source), _content(target, self._sides.target)
+
+
+def _content(file_uri: str, side: Side) -> Copied | None:
+    try:
+        return checksum(file_uri, side)
+    except FileNotFoundError:
+        return None

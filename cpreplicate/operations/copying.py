@@ -264,6 +264,14 @@ def refuse_incomplete(plan: Plan, source_state: SourceState, request: SyncReques
         _raise_incomplete(source_state, request, missing, [])
 
 
+def refuse_lacking(
+    missing: Sequence[str], short: Sequence[str], source_state: SourceState, request: SyncRequest
+) -> None:
+    """Raise if the source lacks files, or if some of its files are too short."""
+    if missing or short:
+        _raise_incomplete(source_state, request, missing, short)
+
+
 def _raise_if_incomplete(
     tasks: Sequence[Copy],
     outcomes: Sequence[Outcome],
@@ -273,8 +281,7 @@ def _raise_if_incomplete(
     targets = {outcome.target for outcome in outcomes if outcome.missing}
     missing = [task.source for task in tasks if task.target in targets]
     short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
-    if missing or short:
-        _raise_incomplete(source_state, request, missing, short)
+    refuse_lacking(missing, short, source_state, request)
 
 
 def _raise_incomplete(

@@ -1,4 +1,4 @@
-"""Find the files under a replica that no committed checkpoint needs.
+"""Find the files under a replica that no checkpoint needs.
 
 Nothing is changed here.
 """
@@ -27,7 +27,7 @@ from cpreplicate.core.plan import Action
 from cpreplicate.core.tables import Texts, chosen, prefixed, rows_of, texts, texts_among
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.operations.deletion import refuse_links, some
-from cpreplicate.protocol import json_files, lease, manifest, ownership, replica_state
+from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.replica import Replica
@@ -227,6 +227,7 @@ def _referenced(state: State) -> Texts:
 
 
 def _needed(replica: Replica, state: State) -> Texts:
+    """Return what the checkpoints reference. Raise `Refused` if that is not certain."""
     for committed in state.committed:
         if committed.outside:
             raise Refused(
@@ -235,13 +236,13 @@ def _needed(replica: Replica, state: State) -> Texts:
                 " Nothing was removed. `cpreplicate relocate` rewrites the paths of a replica that"
                 " was moved"
             )
-    needed = _referenced(state)
-    if not len(needed):
+    paths = needed.needed(replica, state)
+    if not len(paths):
         raise Refused(
             f"{replica.root}: no committed checkpoint references any file, so all would be orphans."
             " Nothing was removed. If the replica is of no use, delete it by hand"
         )
-    return needed
+    return paths
 
 
 def _tree(replica: Replica, needed: Texts) -> _Tree:

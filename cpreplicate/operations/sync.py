@@ -24,7 +24,13 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.tables import Lengths, Texts, rows_of, texts, without
 from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.operations import content_check, deletion, estimating
-from cpreplicate.operations.copying import Run, Written, copy_missing, refuse_incomplete
+from cpreplicate.operations.copying import (
+    Run,
+    Written,
+    copy_missing,
+    refuse_incomplete,
+    refuse_lacking,
+)
 from cpreplicate.operations.deletion import some
 from cpreplicate.operations.earlier import with_earlier_replicas
 from cpreplicate.operations.estimating import Estimates
@@ -38,6 +44,7 @@ from cpreplicate.operations.sync_plan import (
     reasons_against,
     rewritten,
     target_replica,
+    warnings_of_strangers,
 )
 from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import manifest, publication, replica_state, same_place
@@ -110,6 +117,7 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
         f"sync would be refused: {reason}"
         for reason in reasons_against(source_state, replica, state, request)
     )
+    reasons += tuple(warnings_of_strangers(plan))
     refuse_incomplete(plan, source_state, request)
     if request.execution.explain:
         _runner(plan, request, notify)
@@ -396,16 +404,14 @@ def _compare_content(plan: Plan, run: Run) -> tuple[Plan, VouchTable]:
 
     Returns the plan that follows from it, and what is vouched for.
     """
-    files = run.vouched.files
+    files, needed = run.vouched.files, run.source_state.needed
     if run.request.check_content:
         damaged = content_check.damaged(plan, run.replica, files, run.runner, run.notify)
         plan = _copying_again(plan, damaged, run) if damaged else plan
-    if not is_adopted(run.state, run.request):
-        return plan, files
-    written = run.vouched.written
     compared = content_check.keeping_what_is_equal(
-        plan, run.replica, written, run.runner, run.request.sides, run.notify
+        plan, run.replica, needed, run.runner, run.request.sides, run.notify
     )
+    refuse_lacking(compared.missing, compared.short, run.source_state, run.request)
     vouched = VouchTable.merged([files, VouchTable.of(compared.vouched)])
     return compared.plan, vouched
 

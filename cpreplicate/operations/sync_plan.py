@@ -18,12 +18,12 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, Placement
 from cpreplicate.core.plan import Action, Cap, Committed, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
 from cpreplicate.core.restore import PathsMode
-from cpreplicate.core.tables import Lengths, chosen, directories, rows_of, texts
+from cpreplicate.core.tables import Lengths, Texts, chosen, directories, rows_of, texts
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.operations import incomplete
-from cpreplicate.operations.deletion import refuse_links
+from cpreplicate.operations.deletion import refuse_links, some
 from cpreplicate.operations.incomplete import Search
-from cpreplicate.protocol import ownership, same_place, seal
+from cpreplicate.protocol import needed, ownership, same_place, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
@@ -124,8 +124,8 @@ def make_plan(
     )
     to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep)
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
-    written = vouched.written if is_adopted(state, request) else None
-    needed = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
+    new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
+    gone = [*to_drop, *replaced]
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
@@ -135,7 +135,7 @@ def make_plan(
         publish=publish,
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
-        deletes=deletes(committed, [*to_drop, *replaced], needed, present, written),
+        deletes=deletes(gone, [new_paths, *_kept_beside(gone, replica, state, vouched)], present),
         dropped=tuple(checkpoint.name for checkpoint in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
@@ -145,7 +145,39 @@ def make_plan(
         members=kept_members,
         repacks=packs.repacks(split.keeps, moving),
         moving=moving,
+        strangers=_strangers(split.copies, present, vouched),
     )
+
+
+def _kept_beside(
+    gone: Sequence[Committed], replica: Replica, state: State, vouched: Vouched
+) -> list[Texts]:
+    """Return the paths that stay when these checkpoints go, but for those that a new one needs."""
+    if not gone:
+        return []
+    paths = [Lengths.of(checkpoint.files).paths for checkpoint in gone]
+    names = {checkpoint.name for checkpoint in gone}
+    return [needed.needed(replica, state, names), *map(vouched.of_others, paths)]
+
+
+def _strangers(
+    copies: Sequence[Action], present: Mapping[str, int], vouched: Vouched
+) -> frozenset[str]:
+    """Return the targets of copies at which a file of another program lies."""
+    targets = texts(action.target for action in copies)
+    is_there = rows_of(targets, Lengths.of(present).paths) >= 0
+    return frozenset(vouched.of_others(chosen(targets, is_there)).to_pylist())
+
+
+def warnings_of_strangers(plan: Plan) -> Iterator[str]:
+    """Yield what a dry run cannot foresee: whether a sync is refused because of these files."""
+    if plan.strangers:
+        yield (
+            f"{len(plan.strangers)} files of the replica were not written by cpreplicate and lie"
+            " where files would be copied. A sync compares them with the source's: it keeps them if"
+            " they are equal, and is refused if one differs. They are"
+            f" {some(sorted(plan.strangers))}"
+        )
 
 
 def _had_as_files(

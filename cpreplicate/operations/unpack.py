@@ -23,6 +23,7 @@ from cpreplicate.core.restore import relative_to
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations import deletion
 from cpreplicate.operations.deletion import refuse_links, some
+from cpreplicate.protocol import needed
 from cpreplicate.protocol.journal import Copied, JournalWriter
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
@@ -148,19 +149,12 @@ def plan(replica: Replica, state: State, packed_by_name: Mapping[str, PackedFile
     """
     vouched = Vouched(replica, state)
     checkpoints = packed_by_name.values()
-    plain = frozenset(_of_adopted(replica, state)).union(*(one.plain for one in checkpoints))
+    others = needed.needed(replica, state, packed_by_name).to_pylist()
+    plain = frozenset(others).union(*(one.plain for one in checkpoints))
     pairs = {pair for packed in checkpoints for pair in packed.members}
     members = _checked(replica, vouched, pairs)
     missing = _missing(replica, vouched, members, plain)
     return Unpacking(members, missing, plain, vouched, tuple(packed_by_name))
-
-
-def _of_adopted(replica: Replica, state: State) -> Iterator[str]:
-    """Yield the files and packs of adopted checkpoints, which are never changed."""
-    for name in state.adopted:
-        data = replica.metadata_bytes(name)
-        if data is not None:
-            yield from replica.committed_checkpoint(name, data).files
 
 
 def _checked(

@@ -22,7 +22,7 @@ from cpreplicate.errors import (
 from cpreplicate.operations import deletion
 from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import ownership, publication, replica_state, seal
+from cpreplicate.protocol import needed, ownership, publication, replica_state, seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
@@ -41,7 +41,8 @@ _SLICE = 500  # deletes between two checks of the time
 class Backlog:
     """Deletes that were put off, to be made between two syncs.
 
-    No committed checkpoint of the replica needed the files when their sync ended.
+    No checkpoint of the replica needed the files when their sync ended. This is asked again before
+    they are deleted.
     """
 
     request: SyncRequest
@@ -59,7 +60,7 @@ class Backlog:
     def work_off(self, until: float, notify: Notify) -> None:
         """Delete files until that time on the monotonic clock.
 
-        Files that a checkpoint committed since needs again are kept.
+        Files that a checkpoint needs that was committed or adopted since are kept.
         """
         if not self.targets:
             return
@@ -76,8 +77,8 @@ class Backlog:
             seal.refuse_sealed(replica)
             state = replica_state.examine(replica, is_alone=True)
             ownership.refuse_foreign(state, replica)
-            needed = (checkpoint.files.paths for checkpoint in state.committed)
-            self.targets = without(texts(self.targets), *needed).to_pylist()
+            needed_now = needed.needed(replica, state)
+            self.targets = without(texts(self.targets), needed_now).to_pylist()
             while self.targets and time.monotonic() < until:
                 part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
                 if failed := deletion.delete(part, replica, runner, lease):

@@ -175,6 +175,14 @@ class Replica:
             listed = self._listed_in_manifest(name, data.digest)
             if listed is not None:
                 return listed
+        return self.decoded_checkpoint(name, data)
+
+    def decoded_checkpoint(self, name: str, data: MetadataBytes) -> CommittedCheckpoint:
+        """Return what a checkpoint references, also one of another program.
+
+        No record is consulted. Raises `MetadataError`, and `NotThere` if a large `_metadata` is
+        gone by now.
+        """
         if data.in_memory is None:
             file = read_metadata(self.uri_of(name), self.side)
             with ExitStack() as stack:
@@ -204,10 +212,7 @@ class Replica:
         listed = self.manifest(name)
         if listed is None or listed.metadata != digest:
             return None
-        paths = listed.entries.paths
-        if not are_replica_paths(paths).all():
-            return None
-        files = Lengths(paths, listed.entries.extents)
+        files = Lengths(listed.entries.paths, listed.entries.extents)
         return CommittedCheckpoint(
             name, listed.checkpoint_id, digest, files, (), None, listed.members, listed
         )

@@ -34,7 +34,8 @@ class State:
     """A replica's directory as it was read, newest checkpoint first.
 
     `committed` are cpreplicate's own checkpoints. `adopted` and `unrecorded` are the names of those
-    of others: the former were accepted by `--adopt`, the latter were not. `stale` are records of
+    of others: the former were accepted by `--adopt`, the latter were not. `others` are their
+    `_metadata` as they were read, by name: see `needed`. `stale` are records of
     checkpoints that are not, or no longer, there. `own` is what lies in `.cpreplicate/`. `links`
     are directories of the replica that are symbolic links. `metadata_files` are the statuses of the
     `_metadata` by checkpoint, as they were listed. `began` is when the examination began, in
@@ -46,6 +47,7 @@ class State:
     committed: tuple[CommittedCheckpoint, ...]
     adopted: tuple[str, ...]
     unrecorded: tuple[str, ...]
+    others: Mapping[str, MetadataBytes]
     records: Mapping[str, Record]
     stale: Mapping[str, Record | None]
     own: Mapping[str, FileStatus]
@@ -107,6 +109,7 @@ def _examine(replica: Replica, earlier: State | None) -> State:
         ),
         adopted=tuple(name for name in recorded if records[name].adopted),
         unrecorded=tuple(name for name in checkpoints if name not in records),
+        others=_others(checkpoints),
         records=records,
         stale={name: read_record(replica, name) for name in sorted(stale)},
         own=own,
@@ -114,6 +117,15 @@ def _examine(replica: Replica, earlier: State | None) -> State:
         metadata_files=metadata_files,
         began=began,
     )
+
+
+def _others(checkpoints: Mapping[str, _Observed]) -> dict[str, MetadataBytes]:
+    """Return the `_metadata` of the checkpoints that cpreplicate did not publish, by name."""
+    return {
+        name: observed.data
+        for name, observed in checkpoints.items()
+        if observed.record is None or observed.record.adopted
+    }
 
 
 def _marker(replica: Replica, own: Mapping[str, FileStatus], known: _Known) -> Marker | None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cpreplicate.core.packs import is_pack, stem_of
+from cpreplicate.core.packs import is_pack, is_written, stem_of
 from cpreplicate.core.placement import CHECKPOINT_NAME, PACKED
 from cpreplicate.core.recorded import Member, MemberTable, Vouch, VouchTable
-from cpreplicate.core.tables import Texts, chosen, texts, without
+from cpreplicate.core.tables import Texts, chosen, rows_of, texts, without
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Copied, Journal
 from cpreplicate.protocol.manifest import Manifest
@@ -49,6 +49,7 @@ class Vouched:
         # Where two of them list one file, the later one counts.
         self.files = VouchTable.merged(files)
         self.members = MemberTable.merged(members)
+        self._unlisted = _unlisted(state, self.manifests)
 
     def copied(self) -> list[Copied]:
         """Return the complete files of the journals, except where another record counts by now."""
@@ -102,6 +103,21 @@ class Vouched:
         planned = self._planned().union(map(stem_of, packs))
         return _Written(self.files, planned)
 
+    def of_others(self, paths: Texts) -> Texts:
+        """Return those of these paths at which a file, if there is one, is another program's.
+
+        cpreplicate's own are what manifests and journals list as written or about to be, and,
+        unless the directory was adopted, what a checkpoint references whose manifest was lost.
+        """
+        is_ours = self.files.at(paths).is_written
+        is_ours |= rows_of(paths, texts(self._planned())) >= 0
+        for referenced in self._unlisted:
+            is_ours |= rows_of(paths, without(referenced, self.files.paths)) >= 0
+        others = chosen(paths, ~is_ours)
+        stems = self.written
+        late = [path for path in others.to_pylist() if is_pack(path) and is_written(path, stems)]
+        return without(others, texts(late)) if late else others
+
     def _written_files(self) -> Texts:
         return chosen(self.files.paths, self.files.is_written)
 
@@ -120,6 +136,23 @@ class _Written(Container[str]):
         if path in self.others:
             return True
         return isinstance(path, str) and path in self.files and self.files[path].written
+
+
+def _unlisted(state: State, manifests: Mapping[str, Manifest]) -> list[Texts]:
+    """Return the paths of the committed checkpoints that no manifest describes.
+
+    In an adopted directory these may be files of others. It has no marker before it is claimed.
+    """
+    if state.marker is None or state.marker.adopted:
+        return []
+    return list(_paths_without_manifest(state, manifests))
+
+
+def _paths_without_manifest(state: State, manifests: Mapping[str, Manifest]) -> Iterator[Texts]:
+    for committed in state.committed:
+        listed = manifests.get(committed.name)
+        if listed is None or listed.metadata != committed.metadata:
+            yield committed.files.paths
 
 
 def _files_of(part: Journal) -> VouchTable:

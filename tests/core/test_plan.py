@@ -88,15 +88,16 @@ def test_a_file_of_another_length_than_recorded_is_copied_again(length):
 
 def test_what_only_the_old_checkpoint_needed_is_deleted():
     held = [Committed("chk-41", 41, {"shared/a": 5, "shared/b": 6})]
-    assert deletes(held, held, needed(a=5), {"shared/a": 5, "shared/b": 6}) == (
+    assert deletes(held, [needed(a=5)], {"shared/a": 5, "shared/b": 6}) == (
         Action("delete", None, "shared/b", 6, "only chk-41 needed it"),
     )
 
 
-def test_in_an_adopted_directory_only_what_was_written_is_deleted():
+def test_what_another_program_wrote_or_another_checkpoint_needs_is_not_deleted():
     held = [Committed("chk-41", 41, {"shared/a": 5, "shared/b": 6})]
-    found = deletes(held, held, {}, {"shared/a": 5, "shared/b": 6}, {"shared/b"})
-    assert [each.target for each in found] == ["shared/b"]
+    for kept in ([{}, ["shared/a"]], [["shared/a"], {}]):
+        found = deletes(held, kept, {"shared/a": 5, "shared/b": 6})
+        assert [each.target for each in found] == ["shared/b"]
 
 
 def test_keep_counts_the_new_checkpoint():
@@ -130,9 +131,9 @@ def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(
     gone = dropped(committed[::-1], "chk-10", new, keep)
     for action in copies:
         present[action.target] = action.bytes
-    for action in deletes(committed, gone, files, present):
-        del present[action.target]
     kept = [checkpoint for checkpoint in committed if checkpoint not in gone]
+    for action in deletes(gone, [files, *(checkpoint.files for checkpoint in kept)], present):
+        del present[action.target]
     assert len(kept) == min(len(committed), keep - 1)
     for checkpoint in [*kept, Committed("chk-10", new, wanted)]:
         assert all(present[target] >= extent for target, extent in checkpoint.files.items())

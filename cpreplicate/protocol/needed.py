@@ -1,0 +1,62 @@
+"""What is needed: the files that any checkpoint in a replica's directory references.
+
+Every operation that deletes or replaces files asks here: plans, `sweep`, deletes that were put off,
+`relocate` and its unpacking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import pyarrow as pa
+
+from cpreplicate.core import uri
+from cpreplicate.core.placement import METADATA, is_replica_path
+from cpreplicate.core.tables import Texts, texts
+from cpreplicate.errors import MetadataError, NotThere, Refused
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import MetadataBytes
+
+
+def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Texts:
+    """Return the paths of the files and packs that a checkpoint in the directory references.
+
+    The checkpoints are cpreplicate's own, but for those named by `without`, and those of other
+    programs, accepted by `--adopt` or not. Raises `Refused` if one of the latter cannot be read:
+    then it is not known what it needs. A directory without any costs no call.
+    """
+    own = [each.files.paths for each in state.committed if each.name not in without]
+    others = [texts(_of_another(replica, name, data)) for name, data in state.others.items()]
+    return pa.concat_arrays([texts(()), *own, *others])
+
+
+def _of_another(replica: Replica, name: str, data: MetadataBytes) -> Iterator[str]:
+    """Yield the paths of the files in the replica that a checkpoint of another program needs."""
+    checkpoint = _decoded(replica, name, data)
+    yield from checkpoint.files
+    for path in checkpoint.outside:
+        yield from _under_another_name(replica, path)
+
+
+def _decoded(replica: Replica, name: str, data: MetadataBytes) -> CommittedCheckpoint:
+    try:
+        return replica.decoded_checkpoint(name, data)
+    except (MetadataError, NotThere) as error:
+        raise Refused(
+            f"{replica.uri_of(name)}/{METADATA} is another program's and cannot be read, so it is"
+            " not known which files it needs. Nothing was deleted. If no job needs the checkpoint,"
+            f" move {name} out of the replica. Else sync into another TARGET_ROOT. {error}"
+        ) from error
+
+
+def _under_another_name(replica: Replica, file_uri: str) -> Iterator[str]:
+    """Yield the path of a file that a job may have recorded under another name of the cluster.
+
+    One cluster may have many names (a nameservice, an address, a view). So only the end of the path
+    is compared: the replica's name and the path of a file in it. If it is another file after all,
+    a file is kept for longer than necessary.
+    """
+    inner = file_uri.rpartition(f"/{uri.name(replica.root)}/")[2]
+    if inner != file_uri and is_replica_path(inner):
+        yield inner
