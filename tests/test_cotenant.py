@@ -152,7 +152,9 @@ def packs_of_others_are_deleted(patch: pytest.MonkeyPatch) -> None:
     deletes = plan.deletes
 
     def without_others(replaced, kept, present):
-        packs = {path for path in present if is_pack(path)}.difference(as_texts(kept[0]).to_pylist())
+        packs = {path for path in present if is_pack(path)}.difference(
+            as_texts(kept[0]).to_pylist()
+        )
         made = deletes(replaced, kept, present)
         return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs)
 

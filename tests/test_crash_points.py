@@ -295,10 +295,10 @@ def commit_before_copy() -> contextlib.AbstractContextManager[None]:
 
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(made, run, commit):
+        def delete_and_publish(made, run, *rest):
             for action in made.deletes:
                 run.replica.storage.delete(run.replica.uri_of(action.target))
-            return publish(made, run, commit)
+            return publish(made, run, *rest)
 
         return delete_and_publish
 
@@ -346,11 +346,11 @@ def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
 
 def packs_deleted_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(made, run, commit):
+        def delete_and_publish(made, run, *rest):
             for action in made.deletes:
                 if is_pack(action.target):
                     run.replica.storage.delete(run.replica.uri_of(action.target))
-            return publish(made, run, commit)
+            return publish(made, run, *rest)
 
         return delete_and_publish
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core.closure import FileTable
-from cpreplicate.core.placement import PACKED
+from cpreplicate.core.placement import PACKED, are_replica_paths, is_replica_path
 from cpreplicate.core.plan import Action, Keeps
 from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
 from cpreplicate.core.tables import Texts, rows_of, texts, without
@@ -48,6 +48,21 @@ def is_written(path: str, written: Container[str]) -> bool:
     write one more.
     """
     return path in written or (is_pack(path) and stem_of(path) in written)
+
+
+def are_valid(members: MemberTable, lengths: Mapping[str, int]) -> bool:
+    """Return whether these may be members of a replica's packs.
+
+    Records are not trusted: a member lies in a pack of the replica, of which `lengths` are those
+    that are recorded, and its logical path is that of a file of the replica.
+    """
+    are_packs = all(is_pack(pack) and is_replica_path(pack) for pack in members.packs)
+    if not are_packs or not are_replica_paths(members.paths).all():
+        return False
+    ends = members.ends  # wraps if a record names numbers near the largest one
+    is_inside = (members.offsets >= 0) & (members.bytes >= 0) & (ends >= members.offsets)
+    recorded = members.by_pack(lengths)
+    return bool((is_inside & ((recorded < 0) | (ends <= recorded))).all())
 
 
 def extents(members: MemberTable) -> dict[str, int]:

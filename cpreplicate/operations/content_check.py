@@ -127,7 +127,7 @@ def keeping_what_is_equal(
 
 
 class _Pair(NamedTuple):
-    """A copy, and the contents of its source, None if that is gone, and of what lies at its target."""
+    """A copy, the content of its source, None if that is gone, and of what lies at its target."""
 
     action: Action
     at_source: Copied | None

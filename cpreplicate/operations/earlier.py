@@ -16,6 +16,7 @@ from cpreplicate.core.plan import Held, Plan
 from cpreplicate.core.recorded import MemberTable, VouchTable
 from cpreplicate.core.tables import chosen, rows_of, texts
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
+from cpreplicate.operations.deletion import refuse_links
 from cpreplicate.operations.sync_plan import SourceState, SyncRequest
 from cpreplicate.protocol import replica_state, same_place, seal
 from cpreplicate.protocol.lease import Lease
@@ -60,7 +61,9 @@ def _held(job: OfAJob, root: str, replica: Replica, request: SyncRequest) -> dic
     same_place.refuse_nested(replica, request.sides.source, root)
     state = replica_state.examine(replica)
     _refuse_unusable(state, request.sides.source, root)
-    return earlier.held(job, _vouching(job, state, replica), replica.root)
+    found = earlier.held(job, _vouching(job, state, replica), replica.root)
+    refuse_links(uri.directories(place.path for place in found.values()), replica)
+    return found
 
 
 def _refuse_unusable(state: State, side: Side, root: str) -> None:

@@ -52,6 +52,7 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.lease import JUST_CHECKED, acquire
 from cpreplicate.protocol.marker import add_source, create_marker
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -342,9 +343,13 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
         digest = commit.digest if commit is not None else run.state.committed[0].metadata
         listed = _manifest(plan, run, written, digest, files)
         pending = stack.enter_context(run.replica.writing_manifest(plan.checkpoint, listed))
-        if commit is not None:
-            publish(plan, run, commit)
-        pending.appear()
+        if commit is None:
+            pending.appear()
+        else:
+            if commit.replaces:  # until the new manifest is there, the journal lists the CRC32Cs
+                with suppress(OSError):
+                    journal.flush()
+            publish(plan, run, commit, pending)
     undeleted, warnings = _clean_up(plan, run, written.unused_packs)
     if not undeleted and not warnings:
         warnings = _forget_journal(plan, run, journal, listed)
@@ -427,9 +432,9 @@ def _copying_again(plan: Plan, damaged: frozenset[str], run: Run) -> Plan:
     return content_check.explained(plan, damaged)
 
 
-def publish(plan: Plan, run: Run, commit: Publication) -> None:
-    """Carry out step 5: commit the checkpoint."""
-    commit.publish(run.lease.check)
+def publish(plan: Plan, run: Run, commit: Publication, listed: PendingPut) -> None:
+    """Carry out step 5: commit the checkpoint. `listed` is its manifest."""
+    commit.publish(run.lease.check, listed)
     run.notify(f"committed {run.replica.uri_of(plan.checkpoint)}")
 
 

@@ -12,14 +12,16 @@ import numpy as np
 import pyarrow.compute as pc
 
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
-from cpreplicate.core.recorded import Member
+from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
-from cpreplicate.errors import NotThere, UsageError
+from cpreplicate.errors import NotThere, Refused, UsageError
+from cpreplicate.operations.deletion import refuse_links
 from cpreplicate.operations.subject import begin_checkpoint
-from cpreplicate.protocol import json_files
+from cpreplicate.protocol import journal, json_files, ownership, replica_state
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
 from cpreplicate.protocol.digest import Digest
-from cpreplicate.protocol.manifest import EntryTable, Manifest
+from cpreplicate.protocol.journal import Copied
+from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.verification_record import Verified, record_verification
 from cpreplicate.storage import Side, checksum, checksums_of_parts
@@ -85,13 +87,15 @@ def verify(
     """Return whether the newest committed checkpoint, or `checkpoint`, can be restored.
 
     The files of the `content` sample are read and compared with the CRC32C recorded when they were
-    copied. Raises `NotThere`, `MetadataError`.
+    copied. Raises `NotThere`, `MetadataError`, and `Refused` where `promote` would be refused
+    because a directory of the replica is a symbolic link.
     """
     replica = Replica(replica_root, side)
     committed = newest_first(replica)
     name = _asked(replica, committed, checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
+    _refuse_links(replica, referenced)
     is_torn = published is not None and referenced.metadata not in published.digests
     manifests = _manifests(replica, committed)
     recorded = manifests[name].entries if name in manifests else EntryTable.of({})
@@ -126,6 +130,13 @@ def verify(
         completed=None if published is None else published.completed,
         metadata=referenced.metadata,
     )
+
+
+def _refuse_links(replica: Replica, checkpoint: CommittedCheckpoint) -> None:
+    """Raise `Refused` if files of the replica are reached through a link: they lie elsewhere."""
+    for name in replica_state.links(replica):
+        raise Refused(ownership.is_link(replica.uri_of(name)))
+    refuse_links(directories(checkpoint.files.paths), replica)
 
 
 def record(verification: Verification, share: float, side: Side) -> None:
@@ -182,6 +193,32 @@ def _manifests(replica: Replica, committed: Sequence[str]) -> dict[str, Manifest
     return {name: manifest for name, manifest in manifests.items() if manifest is not None}
 
 
+def _with_journals(
+    replica: Replica, checkpoint: CommittedCheckpoint, manifests: Collection[Manifest]
+) -> Collection[Manifest]:
+    """Return the manifests, and what journals list if none describes this checkpoint.
+
+    Its run died right after the commit. Then the journal of the run is there.
+    """
+    if any(manifest.metadata == checkpoint.metadata for manifest in manifests):
+        return manifests
+    names = journal.names(replica.own_files())
+    parts = [journal.read(replica.storage, replica.root, name) for name in names]
+    copied = [row for part in parts for row in part.copied.values()]
+    return [*manifests, _as_manifest(copied)]
+
+
+def _as_manifest(copied: Iterable[Copied]) -> Manifest:
+    entries: dict[str, Entry] = {}
+    members: dict[str, Member] = {}
+    for path, length, crc32c, pack, offset in copied:
+        if pack is None or offset is None:
+            entries[path] = Entry(length, length, crc32c)
+        else:
+            members[path] = Member(pack, offset, length, crc32c)
+    return Manifest(0, _NO_METADATA, EntryTable.of(entries), MemberTable.of(members))
+
+
 def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
     """Return (path, length) to CRC32C, of all files whose CRC32C is known."""
     entries = (item for manifest in manifests for item in manifest.entries.items())
@@ -232,6 +269,7 @@ def _compare_content(
 
     A pack that was copied whole, from a replica that was the source, has a CRC32C of its own.
     """
+    manifests = _with_journals(replica, checkpoint, manifests)
     crcs = _crcs(manifests)
     packs = {path for path in checkpoint.packs if (path, present.get(path)) not in crcs}
     lengths = {

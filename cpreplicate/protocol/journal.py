@@ -18,7 +18,10 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import OWN, PACKED
+from cpreplicate.core.packs import are_valid
+from cpreplicate.core.placement import OWN, PACKED, are_replica_paths
+from cpreplicate.core.recorded import Member, MemberTable
+from cpreplicate.core.tables import texts
 from cpreplicate.protocol import json_files, parquet_files
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
@@ -86,7 +89,7 @@ class JournalWriter:
         self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{run}")
         self.pack_stem = f"{PACKED}/{run}"  # what the paths of this run's packs begin with
         self._seconds, self._most = seconds, files
-        self._lock = threading.Lock()
+        self._lock, self._flushing = threading.Lock(), threading.Lock()
         self._full, self._ended = threading.Event(), False
         self._waiting: list[Copied] = []
         self._parts = 0
@@ -143,10 +146,11 @@ class JournalWriter:
 
     def flush(self) -> None:
         """Write a part with the complete files that no part lists yet."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._write(waiting)
+        with self._flushing:  # the part that the thread writes just now is complete then, too
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            if waiting:
+                self._write(waiting)
 
     def _stop(self, thread: threading.Thread) -> None:
         self._ended = True
@@ -183,7 +187,11 @@ def names(own: Iterable[str]) -> list[str]:
 
 
 def read(storage: Storage, replica: str, name: str) -> Journal:
-    """Return a part of a journal: an empty one if it does not exist or is damaged."""
+    """Return a part of a journal: an empty one if it does not exist or is damaged.
+
+    A part with a path or a pack outside the replica, or with a member at no valid place, was not
+    written by cpreplicate and counts as damaged.
+    """
     try:
         with storage.open(uri.join(replica, f"{OWN}/{name}")) as stream:
             rows = _rows(stream.read())
@@ -200,9 +208,23 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
 def _rows(data: bytes) -> list[_Row]:
     try:
         columns = parquet_files.columns(parquet_files.decoded(data), _COLUMNS)
-        return list(map(_Row._make, zip(*columns, strict=True)))
+        rows = list(map(_Row._make, zip(*columns, strict=True)))
     except parquet_files.Damaged:
         return []
+    return rows if _are_valid(rows) else []
+
+
+def _are_valid(rows: Sequence[_Row]) -> bool:
+    if not are_replica_paths(texts(row.path for row in rows)).all():
+        return False
+    if any(row.length is not None and row.length < 0 for row in rows):
+        return False
+    members = {
+        row.path: Member(row.pack, row.offset or 0, row.length or 0)
+        for row in rows
+        if row.pack is not None
+    }
+    return are_valid(MemberTable.of(members), {})
 
 
 def _encoded(rows: Sequence[_Row | Copied]) -> bytes:

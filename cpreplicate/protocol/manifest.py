@@ -6,19 +6,22 @@ that was in an adopted directory before). The row of a packed file has its logic
 its `pack` and the `offset` in it; both are null for other files. A pack has a row of its own,
 without a CRC32C. The manifest is written after the commit and names the digest of the
 `_metadata` that it describes. It vouches for a file as long as the file has the recorded length.
+cpreplicate writes no row with a path or a pack outside the replica, or with a member outside its
+pack. So a manifest with such a row is damaged or forged, and counts as damaged as a whole.
 The description in its footer also has the totals of the rows, which `status` reads alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import OWN
+from cpreplicate.core.packs import are_valid
+from cpreplicate.core.placement import OWN, are_replica_paths
 from cpreplicate.core.recorded import NO_MEMBERS, MemberTable, Vouch, VouchTable
 from cpreplicate.core.tables import Numbers, PathTable, Texts, chosen, texts
 from cpreplicate.protocol import parquet_files
@@ -205,10 +208,27 @@ def _decoded(table: Any) -> Manifest:
     extents = columns["extent"].to_numpy()
     checkpoint_id, metadata = _described(table)
     if not is_packed.any():
-        return Manifest(checkpoint_id, metadata, EntryTable(vouches, extents))
+        return _checked(Manifest(checkpoint_id, metadata, EntryTable(vouches, extents)))
     entries = EntryTable(vouches.take(~is_packed), extents[~is_packed])
     members = _members(columns, vouches.take(is_packed), np.flatnonzero(is_packed))
-    return Manifest(checkpoint_id, metadata, entries, members)
+    return _checked(Manifest(checkpoint_id, metadata, entries, members))
+
+
+def _checked(manifest: Manifest) -> Manifest:
+    """Return the manifest. Raise `Damaged` if it has a row that cpreplicate does not write."""
+    entries, members = manifest.entries, manifest.members
+    vouches = entries.vouches
+    if not are_replica_paths(entries.paths).all():
+        raise parquet_files.Damaged("a path is not that of a file in a replica")
+    if (vouches.bytes < 0).any() or (entries.extents < 0).any():
+        raise parquet_files.Damaged("a file has a negative length")
+    if members and not are_valid(members, _lengths_of(members.packs, vouches)):
+        raise parquet_files.Damaged("a packed file lies outside the packs of the replica")
+    return manifest
+
+
+def _lengths_of(packs: Sequence[str], vouches: VouchTable) -> dict[str, int]:
+    return dict(zip(packs, vouches.at(texts(packs)).bytes.tolist(), strict=True))
 
 
 def _members(columns: Mapping[str, Any], vouches: VouchTable, rows: Numbers) -> MemberTable:

@@ -30,11 +30,7 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
     latter two are accepted.
     """
     if state.links:
-        yield (
-            f"{replica.uri_of(state.links[0])} is a symbolic link: what would be written or deleted"
-            " there may not belong to the replica. Nothing was done. Replace the link by a"
-            " directory, or sync into another TARGET_ROOT"
-        )
+        yield is_link(replica.uri_of(state.links[0]))
     if state.marker is None and not state.is_empty and not may_adopt:
         yield (
             f"{replica.root} is not empty and is not a replica of cpreplicate's making"
@@ -48,6 +44,15 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
             f"{metadata} was not written by cpreplicate: a job writes its checkpoints here, or the"
             f" file was damaged. Nothing was done. {_advice(state)}"
         )
+
+
+def is_link(path: str) -> str:
+    """Return the message for a directory or record of a replica that is a symbolic link."""
+    return (
+        f"{path} is a symbolic link: what would be written or deleted there may not belong to the"
+        " replica. Nothing was done. Replace the link by a directory, or sync into another"
+        " TARGET_ROOT"
+    )
 
 
 def _advice(state: State) -> str:

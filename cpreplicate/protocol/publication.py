@@ -55,15 +55,30 @@ class Publication:
         storage = replica.storage
         self._record = PendingPut(storage, record_uri(replica, name), lambda: [record_content])
         metadata_uri = replica.uri_of(f"{name}/{METADATA}")
-        self._metadata = PendingPut(storage, metadata_uri, content, replace=bool(current))
+        self._replaces = bool(current)
+        self._metadata = PendingPut(storage, metadata_uri, content, replace=self._replaces)
 
-    def publish(self, check: Callable[[], None]) -> None:
-        """Commit: the record appears, then the `_metadata`, which replaces only one of this name.
+    @property
+    def replaces(self) -> bool:
+        """Whether the checkpoint is committed already, and its `_metadata` will be replaced."""
+        return self._replaces
 
-        `check` is called before each of them appears, and may raise. Raises `Refused` if another
-        program has just created the `_metadata`.
+    def publish(self, check: Callable[[], None], manifest: PendingPut) -> None:
+        """Commit: record, manifest and `_metadata` appear, which replaces only one of its name.
+
+        If the checkpoint is new, its manifest appears just before the `_metadata`: so each
+        committed file has its CRC32C at every instant. Else it appears after that, since the former
+        manifest describes the former `_metadata`. `check` is called before each of them appears,
+        and may raise. Raises `Refused` if another program has just created the `_metadata`.
         """
         self._record.appear(check)
+        if not self._replaces:
+            manifest.appear(check)
+        self._publish(check)
+        if self._replaces:
+            manifest.appear()
+
+    def _publish(self, check: Callable[[], None]) -> None:
         try:
             self._metadata.appear(check)
         except FileExistsError as error:

@@ -193,6 +193,13 @@ class _Known:
         return taken.modified - (json_files.now() - self._earlier.began)
 
 
+def links(replica: Replica) -> list[str]:
+    """Return the directories of a replica that are symbolic links, and links in `.cpreplicate/`."""
+    children = replica.children()
+    has_own = any(child.name == OWN and not child.is_link for child in children)
+    return _links(children, replica.own_files() if has_own else {})
+
+
 def _links(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> list[str]:
     directories = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
     return directories + [f"{OWN}/{name}" for name, status in own.items() if status.is_link]

@@ -10,9 +10,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from cpreplicate.core.packs import Packing
+from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import CpreplicateError, SourceBroken
 from cpreplicate.operations import promote, sweep
@@ -21,7 +23,9 @@ from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.output.json import report_object
 from cpreplicate.output.text import report as report_text
+from cpreplicate.protocol import manifest
 from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.manifest import Entry, EntryTable
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support.faults import Faulty
@@ -316,3 +320,41 @@ def test_two_jobs_that_reference_each_other_do_not_wait_for_each_other(chain):
         ]
         assert all(report.result(PATIENCE).committed for report in reports)
     assert sorted(taken.values()) == [2, 2]
+
+
+FORGED = {
+    "beside the replica": "../secret",
+    "hidden below packs": "packed/../../secret",
+    "absolute": "/secret",
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_pack_brings_no_other_file_of_the_target_into_the_replica(chain, forged):
+    """Whoever may write one replica names a file of another one in its manifest."""
+    secret = b"S" * FILES["shared/a"]
+    (chain.root / "dcB" / "secret").write_bytes(secret)
+    storage, root = Side().storage("file:/"), f"file:{chain.earlier}"
+    listed = manifest.read(storage, root, "chk-1")
+    entries = {**dict(listed.entries), FORGED[forged]: Entry(len(secret), len(secret), None)}
+    del entries["shared/a"]
+    crc32c = google_crc32c.value(secret)
+    members = MemberTable.of({"shared/a": Member(FORGED[forged], 0, len(secret), crc32c)})
+    made = listed._replace(entries=EntryTable.of(entries), members=members)
+    manifest.write(storage, root, "chk-1", made)
+    assert chain.within(chain.sync()) == 0
+    copies = [path.read_bytes() for path in chain.replica.rglob("*") if path.is_file()]
+    assert secret not in copies
+    assert (chain.root / "dcA" / JOB / "shared/a").read_bytes() in copies
+
+
+def test_an_earlier_replica_with_a_link_further_down_is_not_used(tmp_path):
+    chain = Chain(tmp_path)
+    inner = {"shared/inner/a": 100}
+    write_checkpoint(tmp_path / "dcA", 2, inner)
+    chain.sync(f"file:{tmp_path}/dcA/{JOB}")
+    put_restored(Side(), f"file:{tmp_path}/dcA", 3, OWN, inner)
+    shutil.move(chain.earlier / "shared/inner", tmp_path / "elsewhere")
+    (chain.earlier / "shared/inner").symlink_to(tmp_path / "elsewhere")
+    assert chain.within(chain.sync()) == 0
+    assert any("symbolic link" in line for line in chain.lines)

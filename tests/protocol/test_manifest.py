@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.journal import Copied
 from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
 from tests.support.memory import MemoryStorage
 
@@ -157,3 +159,80 @@ def test_several_damaged_bytes_give_a_manifest_or_none(
             damaged[position] = draw.choice([0x7F, 0xFF, draw.randrange(256)])
         storage.put(path, lambda damaged=damaged: [bytes(damaged)])
         manifest.read(storage, ROOT, "chk-7")
+        assert time.monotonic() - began < 10, f"seed {seed}"
+
+
+PACK = "packed/1-a-b"
+WHOLE = {PACK: Entry(50, 50, None)}
+FORGED_ENTRIES = {
+    "a file beside the replica": {"../other/shared/a": Entry(1, 1, 5)},
+    "an absolute path": {"/etc/passwd": Entry(1, 1, 5)},
+    "another scheme": {"s3://bucket/key": Entry(1, 1, 5)},
+    "a step that is percent-encoded": {"shared/%2e%2e/x": Entry(1, 1, 5)},
+    "a record": {".cpreplicate/lease": Entry(1, 1, 5)},
+    "a _metadata": {"chk-7/_metadata": Entry(1, 1, 5)},
+    "a negative length": {"shared/a": Entry(1, -1, 5)},
+    "a negative extent": {"shared/a": Entry(-1, 1, 5)},
+}
+FORGED_MEMBERS = {
+    "a pack beside the replica": ("shared/a", Member("../other/packed/x", 0, 5, 7)),
+    "a pack that hides a step": ("shared/a", Member("packed/../../other/x", 0, 5, 7)),
+    "a file that is no pack": ("shared/a", Member("shared/b", 0, 5, 7)),
+    "a logical path outside": ("../a", Member(PACK, 0, 5, 7)),
+    "a negative offset": ("shared/a", Member(PACK, -1, 5, 7)),
+    "a negative member": ("shared/a", Member(PACK, 5, -5, 7)),
+    "an end beyond the pack": ("shared/a", Member(PACK, 46, 5, 7)),
+    "an end that wraps": ("shared/a", Member(PACK, 2**63 - 1, 2, 7)),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED_ENTRIES)
+def test_a_manifest_with_a_forged_file_is_none(storage: MemoryStorage, forged: str) -> None:
+    entries = EntryTable.of({"shared/sound": Entry(1, 1, 5), **FORGED_ENTRIES[forged]})
+    manifest.write(storage, ROOT, "chk-7", MANIFEST._replace(entries=entries))
+    assert manifest.read(storage, ROOT, "chk-7") is None
+
+
+@pytest.mark.parametrize("forged", FORGED_MEMBERS)
+def test_a_manifest_with_a_forged_member_is_none(storage: MemoryStorage, forged: str) -> None:
+    members = MemberTable.of(dict([FORGED_MEMBERS[forged]]))
+    made = MANIFEST._replace(entries=EntryTable.of(WHOLE), members=members)
+    manifest.write(storage, ROOT, "chk-7", made)
+    assert manifest.read(storage, ROOT, "chk-7") is None
+
+
+def test_a_member_that_ends_where_its_pack_ends_is_sound(storage: MemoryStorage) -> None:
+    members = MemberTable.of({"shared/a": Member(PACK, 45, 5, 7)})
+    made = MANIFEST._replace(entries=EntryTable.of(WHOLE), members=members)
+    manifest.write(storage, ROOT, "chk-7", made)
+    assert manifest.read(storage, ROOT, "chk-7") == made
+
+
+FORGED_COPIES = {
+    **{
+        name: Copied(path, member.length, 7, member.pack, member.offset)
+        for name, (path, member) in FORGED_MEMBERS.items()
+        if name != "an end beyond the pack"  # a journal lists no length of a pack
+    },
+    "a file beside the replica": Copied("../other/shared/a", 1, 5),
+    "a negative length": Copied("shared/a", -1, 5),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED_COPIES)
+def test_a_journal_with_a_forged_row_lists_nothing(storage: MemoryStorage, forged: str) -> None:
+    writer = journal.JournalWriter(storage, ROOT)
+    writer.done(Copied("shared/sound", 1, 5))
+    writer.done(FORGED_COPIES[forged])
+    writer.flush()
+    (name,) = journal.names(status.name for status in storage.list(f"{ROOT}/.cpreplicate"))
+    assert journal.read(storage, ROOT, name).paths == frozenset()
+
+
+@pytest.mark.parametrize("path", ["../other/x", "shared/../../x", "/x", "chk-1/_metadata"])
+def test_a_journal_that_plans_a_path_outside_lists_nothing(
+    storage: MemoryStorage, path: str
+) -> None:
+    journal.JournalWriter(storage, ROOT).plan(["shared/sound", path])
+    (name,) = journal.names(status.name for status in storage.list(f"{ROOT}/.cpreplicate"))
+    assert journal.read(storage, ROOT, name).paths == frozenset()
