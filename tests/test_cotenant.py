@@ -15,8 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from shutil import rmtree
+from types import SimpleNamespace
 from typing import NamedTuple, TypeAlias
 
+import pyarrow as pa
 import pytest
 
 from cpreplicate.core import plan
@@ -24,19 +26,21 @@ from cpreplicate.core.packs import is_pack
 from cpreplicate.core.recorded import Vouch, VouchTable
 from cpreplicate.core.tables import as_texts, texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
-from cpreplicate.operations import content_check, sync, sync_plan, unseal
+from cpreplicate.operations import content_check, sync, sync_plan, unseal, verify, watch
+from cpreplicate.operations import earlier as earlier_replicas
 from cpreplicate.operations import orphans as orphan
 from cpreplicate.operations.content_check import Compared
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import ownership, publication, same_place, seal, source
+from cpreplicate.protocol import manifest, ownership, publication, same_place, seal, source
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.source import Source, completed_names
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions, inline
+from cpreplicate.storage import Side
 from tests.support import parts
 from tests.support.histories import World
-from tests.support.jobs import JOB
+from tests.support.jobs import JOB, NEXT_JOB, put_restored
 from tests.support.reached import sometimes
 from tests.support.replicas import FILES, NEXT, synced
 from tests.support.simulated import files
@@ -57,6 +61,17 @@ NOT_RARE = [
     "unseal str",
     "unseal Refused",
 ]
+NOT_RARE_WHERE_SHARED = [
+    "started unpromoted",
+    "shared with a replica",
+    "copied within the target",
+    "forged",
+    "a stranger that equals",
+    "a stranger that differs",
+    "sync Report",
+    "watch Report",
+    "sweep Sweep",
+]
 STEPS = 8
 
 
@@ -75,6 +90,20 @@ def test_flink_loses_nothing_and_every_replica_equals_its_source(seeds):
         counts += world.counts
     if len(seeds) >= 250:
         assert [each for each in NOT_RARE if not counts[each]] == []
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_taken_from_jobs_that_share_files_with_replicas(part):
+    """Jobs start from replicas that nobody promoted, other tools write into them, and manifests are
+    forged.
+    """
+    counts: Counter[str] = Counter()
+    for seed in range(part, HISTORIES // 2, PARTS):
+        world = World(seed, is_sharing=True)
+        assert not world.play(STEPS), described(world)
+        counts += world.counts
+    if HISTORIES >= 2000:
+        assert [each for each in NOT_RARE_WHERE_SHARED if not counts[each]] == []
 
 
 Mutate: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -161,12 +190,32 @@ def packs_of_others_are_deleted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sync_plan, "deletes", without_others)
 
 
+def needed_by_its_own(_replica, state, left_out=()):
+    """Only what cpreplicate published is asked what it needs."""
+    own = [each.files.paths for each in state.committed if each.name not in left_out]
+    return pa.concat_arrays([texts(()), *own])
+
+
+def without_asking(owner: object) -> Mutate:
+    """An operation does not ask what checkpoints of others need."""
+    return lambda patch: patch.setattr(owner, "needed", SimpleNamespace(needed=needed_by_its_own))
+
+
+def others_are_ours(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Vouched, "of_others", lambda *_args: texts(()))
+
+
+def records_are_trusted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(manifest, "_checked", lambda listed: listed)
+
+
 class Mutant(NamedTuple):
     """A check that is left out, and what is then found."""
 
     mutate: Mutate
     found: str
     is_adopting: bool = False
+    is_sharing: bool = False
 
 
 MUTANTS = {
@@ -198,6 +247,19 @@ MUTANTS = {
     "what was put off is not recorded": Mutant(
         without(Vouched, "left_over", texts(())), "no record of"
     ),
+    "a plan asks its own checkpoints only": Mutant(
+        without_asking(sync_plan), "has lost", is_sharing=True
+    ),
+    "a sweep asks its own checkpoints only": Mutant(
+        without_asking(orphan), "has lost", is_sharing=True
+    ),
+    "deletes that were put off ask their own only": Mutant(
+        without_asking(watch), "has lost", is_sharing=True
+    ),
+    "every file at the path of a copy is ours": Mutant(others_are_ours, "changed Flink's"),
+    "forged records are believed": Mutant(
+        records_are_trusted, "not as at the source", is_sharing=True
+    ),
 }
 ENOUGH = 1000  # histories, of which few are played until it is found
 
@@ -206,7 +268,7 @@ ENOUGH = 1000  # histories, of which few are played until it is found
 def test_the_histories_find_a_check_that_is_left_out(name):
     mutant = MUTANTS[name]
     for seed in range(ENOUGH):
-        world = World(seed, mutant.is_adopting)
+        world = World(seed, mutant.is_adopting, mutant.is_sharing)
         with pytest.MonkeyPatch.context() as patch:
             mutant.mutate(patch)
             if any(mutant.found in each for each in world.play(STEPS)):
@@ -291,6 +353,40 @@ def linked_to_the_source(root: Path) -> list[str]:
     ]
 
 
+def verified_through_a_link(root: Path) -> list[str]:
+    """A directory of the replica is a link to the source, which may be gone tomorrow."""
+    replica = synced(root, {1: FILES})
+    rmtree(replica / "shared")
+    (replica / "shared").symlink_to(root / "dcA" / JOB / "shared")
+    with suppress(Refused):
+        found = verify.verify(f"file:{replica}", None, verify.ALL, silent, Side())
+        return ["a replica without files of its own was approved"] if found.restorable else []
+    return []
+
+
+def verify_follows_links(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(verify, "_refuse_links", lambda *_: None)
+
+
+def copied_through_a_link(root: Path) -> list[str]:
+    """A directory in the replica of an earlier job is a link to another program's files."""
+    inner = {"shared/inner/a": 100}
+    replica = synced(root, {1: inner})
+    rmtree(replica / "shared/inner")
+    (root / "private").mkdir()
+    (root / "private/a").write_bytes((root / "dcA" / JOB / "shared/inner/a").read_bytes())
+    (replica / "shared/inner").symlink_to(root / "private")
+    put_restored(Side(), f"file:{root}/dcA", 2, {"shared/n": 70}, inner)
+    options = ExecutionOptions(runner="inline")
+    request = SyncRequest(f"file:{root}/dcA/{NEXT_JOB}", f"file:{root}/dcB", execution=options)
+    within = sync.sync(request, silent).plan.within
+    return [f"copied from {place.path}" for place in within.values()]
+
+
+def earlier_replicas_follow_links(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(earlier_replicas, "refuse_links", lambda *_: None)
+
+
 def links_are_followed(patch: pytest.MonkeyPatch) -> None:
     without_reason("is a symbolic link")(patch)
     patch.setattr(sync_plan, "refuse_links", lambda *_: None)
@@ -309,6 +405,8 @@ SCENARIOS = {
     ),
     "the journal resumes a copy": (interrupted_copy, without(JournalWriter, "done")),
     "links are not followed": (linked_to_the_source, links_are_followed),
+    "verify follows no link": (verified_through_a_link, verify_follows_links),
+    "nothing is copied through a link": (copied_through_a_link, earlier_replicas_follow_links),
 }
 
 

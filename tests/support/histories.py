@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, BinaryIO
 
+import google_crc32c
 import pytest
 
 from cpreplicate.core import plan, uri
 from cpreplicate.core.packs import Packing
+from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import fleet, promote, relocate, sweep, unseal, watch
 from cpreplicate.operations import sync as sync_operation
@@ -177,9 +179,10 @@ class Watcher:
 class World:
     """Two data centres, the layout of their directories, and all that happens to them."""
 
-    def __init__(self, seed: object, is_adopting: bool = False) -> None:
+    def __init__(self, seed: object, is_adopting: bool = False, is_sharing: bool = False) -> None:
         """With `is_adopting` both sides replicate into Flink's own directories, under one id,
-        mostly with --adopt.
+        mostly with --adopt. With `is_sharing` they do so under one id or many, jobs start from
+        replicas that nobody promoted, and manifests are forged.
         """
         self.draw = draw = Random(f"cotenant {seed}")
         self.packing = Random(f"packing {seed}")  # draws of its own, else all histories change
@@ -197,8 +200,11 @@ class World:
                 0.8,
                 ADOPTING,
             )
+        if is_sharing:
+            self.layout, self.adopting, self.operations = "flink", 0.8, SHARING
         ids = "fixed ids" if self.is_fixed else "new ids"
-        self.history = [f"World({seed!r}, is_adopting={is_adopting}): layout {self.layout}, {ids}"]
+        kind = f"is_adopting={is_adopting}, is_sharing={is_sharing}"
+        self.history = [f"World({seed!r}, {kind}): layout {self.layout}, {ids}"]
         self.crashes, self.churns = draw.choice([0.0, 0.15, 0.3]), draw.choice([0.0, 0.2, 0.5])
         self.oddity = draw.choice([0.05, 0.2, 0.5])
         self.wrong: list[str] = []
@@ -215,6 +221,7 @@ class World:
         self.sources: dict[str, set[str]] = {}  # replica to the roots that were replicated there
         self.starts: dict[str, Job] = {}  # sealed replica to the job that was started from it
         self.backlogs: dict[str, watch.Backlog] = {}
+        self.strangers: set[str] = set()  # files that another tool put where a sync will copy
         self._judged: dict[str, object] = {}
 
     # What happens
@@ -609,9 +616,88 @@ class World:
         self.history.append(f"{job} starts from the replica {start.place} with {mode}")
         return job
 
+    def start_unpromoted(self) -> None:
+        """Start a job from a replica that nobody promoted; it may write its checkpoints there."""
+        replicas = [each for each in self._replicas() if each not in self._sealed()]
+        replicas = [each for each in replicas if "/dc" in each]
+        if not replicas:
+            return
+        replica = self.draw.choice(replicas)
+        newest = newest_recorded(self.disk, replica)
+        start = self._published(f"{replica}/{newest}") if newest is not None else None
+        if start is None:
+            return
+        side = "A" if replica.startswith("file:/dcA/") else "B"
+        root = self._flink(side, uri.name(replica))
+        for job in [each for each in self.flink.running() if each.side == side]:
+            if self.is_fixed or job.root == root:
+                self.flink.cancel(job)  # one job of an id runs at a time
+        mode = self.draw.choice(["NO_CLAIM", "CLAIM", "LEGACY", "LEGACY"])
+        job = self.flink.restore(side, root, start, mode)  # type: ignore[arg-type]
+        self.history.append(f"{job} starts from {start.place}, not promoted, with {mode}")
+        self.counts["started unpromoted"] += 1
+        with quiet(self.disk):
+            for _ in range(self.draw.randint(0, 3)):
+                self.flink.complete(job)
+
+    def sync_restored(self) -> None:
+        """Sync a job, start another one from its newest checkpoint, and sync that one, too.
+
+        The manifest of the earlier job's replica may be forged in between.
+        """
+        earlier = self._any_job()
+        if self.is_fixed or len(self.flink.jobs) >= 8:
+            return
+        self.sync(job=earlier)
+        start = self._newest(earlier.root)
+        if self.wrong or start is None or not self._is_whole(start):
+            return
+        root = self._flink(earlier.side, f"{len(self.flink.jobs) + 1:032x}")
+        job = self.flink.restore(earlier.side, root, start, "LEGACY")
+        self.history.append(f"{job} starts from {start.place} with LEGACY")
+        with quiet(self.disk):
+            self.flink.complete(job)
+        replica = f"{self._target(_other(earlier.side))}/{uri.name(earlier.root)}"
+        if self.draw.random() < 0.5 and self._forge(replica):
+            self.counts["forged"] += 1
+            self.broken.add(replica)
+        self.sync(job=job)
+
+    def _forge(self, replica: str) -> bool:
+        """Replace the places of all files in a manifest by some other file of the target."""
+        name = newest_recorded(self.disk, replica)
+        with quiet(self.disk):
+            listed = manifest.read(self.disk, replica, name) if name is not None else None
+        others = {
+            place: data
+            for place, data in files(self.disk.snapshot(), uri.parent(replica)).items()
+            if not uri.below(place, replica) and OWN not in place and data
+        }
+        if listed is None or not others:
+            return False
+        place = max(sorted(others), key=lambda each: len(others[each]))
+        data, pack = others[place], f"../{uri.below(place, uri.parent(replica))}"
+        members = {
+            path: Member(pack, 0, entry.length, google_crc32c.value(data[: entry.length]))
+            for path, entry in listed.entries.items()
+            if entry.length <= len(data)
+        }
+        entries = {path: each for path, each in listed.entries.items() if path not in members}
+        entries[pack] = manifest.Entry(len(data), len(data), None)
+        forged = listed._replace(
+            entries=manifest.EntryTable.of(entries), members=MemberTable.of(members)
+        )
+        with quiet(self.disk):
+            manifest.write(self.disk, replica, str(name), forged)
+        self.history.append(f"forged: {replica} {name} names {place}")
+        return bool(members)
+
     def _promoted(self, replica: str) -> Checkpoint | None:
         seal = json.loads(self.disk.data(f"{replica}/{OWN}/sealed") or b"{}")
-        place = f"{replica}/{seal['checkpoint']}"
+        return self._published(f"{replica}/{seal['checkpoint']}")
+
+    def _published(self, place: str) -> Checkpoint | None:
+        """The checkpoint of a replica in this directory, if it is whole."""
         data = self.disk.data(f"{place}/{METADATA}")
         tag = TAG.search(data) if data is not None else None
         if data is None or tag is None:
@@ -656,6 +742,9 @@ class World:
         place = f"{replica}/{path}"
         sound = there.get(path) or self.draw.randbytes(self.draw.choice([1, 40]))
         kind = self.draw.choice(["empty", "truncated", "extended", "zeros", "garbage"])
+        if path not in there and not self._is_ours(replica, path):
+            self._put_stranger(replica, path)
+            return
         data = {
             "empty": b"",
             "truncated": sound[: len(sound) // 2],
@@ -675,6 +764,32 @@ class World:
         self.damaged[place] = data
         self.history.append(f"damage: {place} is {kind}")
 
+    def _is_ours(self, replica: str, path: str) -> bool:
+        """Whether records say that cpreplicate wrote this file, or may have."""
+        committed = (f"{replica}/{each}" for each in self._below(replica))
+        needed = (self._needed(each) for each in committed if COMMITTED.fullmatch(each))
+        return (
+            replica in self.broken
+            or path in recorded(self.disk, replica)
+            or any(f"{replica}/{path}" in places for places in needed)
+        )
+
+    def _put_stranger(self, replica: str, path: str) -> None:
+        """Another program has a file at the path of a copy, which may equal the source's."""
+        place = f"{replica}/{path}"
+        sound = next(
+            data
+            for root in sorted(self.sources[replica])
+            if (data := self.flink.ever.get(f"{root}/{path}")) is not None
+        )
+        is_equal = self.draw.random() < 0.7
+        data = sound if is_equal else sound + b"!"
+        self.disk.place(place, data)
+        self.flink.owned[place] = data
+        self.strangers.add(place)
+        self.counts["a stranger that equals" if is_equal else "a stranger that differs"] += 1
+        self.history.append(f"another program's: {place}, equal: {is_equal}")
+
     def _damage_record(self, replica: str, there: Mapping[str, bytes]) -> None:
         records = [
             path
@@ -684,6 +799,8 @@ class World:
         path = self.draw.choice(records)
         self.disk.place(f"{replica}/{path}", b"damaged")
         self.broken.add(replica)
+        for place in [each for each in self.strangers if uri.below(each, replica)]:
+            self.flink.owned.pop(place, None)  # no record says any more whose they are
         self.history.append(f"damage: {replica}/{path} is garbage")
 
     def _upkeep(self, kind: str, text: str, run: Callable[[], object], replica: str) -> Operation:
@@ -855,6 +972,7 @@ class World:
         self, operation: Operation, before: Mapping[str, bytes], outcome: object, watcher: Watcher
     ) -> None:
         self._judge_flink()
+        self._judge_needed(before)
         is_success = not isinstance(outcome, BaseException)
         if is_success and operation.because and not watcher.meddled:
             self.wrong.append(f"it must not succeed: {operation.because}")
@@ -872,12 +990,28 @@ class World:
         for replica in self._replicas():
             self._judge_replica(replica)
         if isinstance(outcome, sync_operation.Report) and operation.request is not None:
+            self.counts["copied within the target"] += len(outcome.plan.within) > 0
             self._judge_report(operation, outcome, is_exact=not watcher.meddled)
 
     def _judge_flink(self) -> None:
         """No byte that Flink wrote was changed or deleted."""
         lost = [place for place, data in self.flink.owned.items() if self.disk.data(place) != data]
         self.wrong += [f"Flink's {place} was changed or deleted" for place in lost]
+
+    def _judge_needed(self, before: Mapping[str, bytes]) -> None:
+        """Nothing was taken from a checkpoint that Flink had completed in a replica before."""
+        replicas = set(self._replicas())
+        for checkpoint in self.flink.complete_on_disk():
+            replica = uri.parent(checkpoint.place)
+            if replica not in replicas or checkpoint.metadata[len("file:/") :] not in before:
+                continue
+            for place in checkpoint.files - self.flink.released:
+                had, has = before.get(place[len("file:/") :]), self.disk.data(place)
+                if had is None or had == self.damaged.get(place) or not uri.below(place, replica):
+                    continue
+                self.counts["shared with a replica"] += place not in self.flink.owned
+                if has is None or not has.startswith(had):
+                    self.wrong.append(f"Flink's {checkpoint.place} has lost {place}")
 
     def _judge_what_changed(
         self, operation: Operation, before: Mapping[str, bytes], outcome: object
@@ -1101,6 +1235,15 @@ OPERATIONS: dict[Callable[[World], object], float] = {
     World.unseal: 1.5,
     World.fail_over: 2,
     World.damage: 2,
+}
+SHARING: dict[Callable[[World], object], float] = {
+    World.sync: 4,
+    World.watch: 3,
+    World.start_unpromoted: 4,
+    World.sync_restored: 2,
+    World.sweep: 2,
+    World.relocate: 0.5,
+    World.damage: 1.5,
 }
 ADOPTING: dict[Callable[[World], object], float] = {
     World.sync: 4,
