@@ -513,8 +513,8 @@ class World:
         assert not unexpected, unexpected
         return report
 
-    def sweep(self) -> None:
-        replica = self._any_replica()
+    def sweep(self, replica: str = "") -> None:
+        replica = replica or self._any_replica()
         self.disk.clock.pass_(self.draw.choice([0.0, DAYS]))
         trash, empty_trash = self.draw.random() < 0.3, self.draw.random() < 0.3
         age = self.draw.choice([0.0, 10.0, 3600.0])
@@ -616,13 +616,29 @@ class World:
         self.history.append(f"{job} starts from the replica {start.place} with {mode}")
         return job
 
-    def start_unpromoted(self) -> None:
-        """Start a job from a replica that nobody promoted; it may write its checkpoints there."""
-        replicas = [each for each in self._replicas() if each not in self._sealed()]
-        replicas = [each for each in replicas if "/dc" in each]
-        if not replicas:
+    def share(self) -> None:
+        """Replicate into a directory of others, start a job from the replica, and go on with both.
+
+        Nobody promoted the replica, and the job writes its checkpoints below it.
+        """
+        job = self._any_job()
+        replica = f"{self._target(_other(job.side))}/{uri.name(job.root)}"
+        if not self._below(replica):
+            place = f"{replica}/shared/of-another"
+            self.disk.place(place, b"of another program")
+            self.flink.owned[place] = b"of another program"
+        self.sync(job=job)
+        if self.wrong or replica not in self._replicas() or replica in self._sealed():
             return
-        replica = self.draw.choice(replicas)
+        self._start_unpromoted(replica)
+        with quiet(self.disk):
+            if job in self.flink.running():
+                self.flink.complete(job)
+        self.sync(job=job, follow=self.draw.random() < 0.5)
+        if not self.wrong and self.draw.random() < 0.5:
+            self.sweep(replica)
+
+    def _start_unpromoted(self, replica: str) -> None:
         newest = newest_recorded(self.disk, replica)
         start = self._published(f"{replica}/{newest}") if newest is not None else None
         if start is None:
@@ -664,23 +680,23 @@ class World:
         self.sync(job=job)
 
     def _forge(self, replica: str) -> bool:
-        """Replace the places of all files in a manifest by some other file of the target."""
+        """Have a manifest name another file, which is no pack, as the pack of all files."""
         name = newest_recorded(self.disk, replica)
         with quiet(self.disk):
             listed = manifest.read(self.disk, replica, name) if name is not None else None
         others = {
             place: data
-            for place, data in files(self.disk.snapshot(), uri.parent(replica)).items()
-            if not uri.below(place, replica) and OWN not in place and data
+            for place, data in files(self.disk.snapshot(), replica).items()
+            if OWN not in place and METADATA not in place and data
         }
         if listed is None or not others:
             return False
         place = max(sorted(others), key=lambda each: len(others[each]))
-        data, pack = others[place], f"../{uri.below(place, uri.parent(replica))}"
+        data, pack = others[place], str(uri.below(place, replica))
         members = {
             path: Member(pack, 0, entry.length, google_crc32c.value(data[: entry.length]))
             for path, entry in listed.entries.items()
-            if entry.length <= len(data)
+            if entry.length <= len(data) and path != pack
         }
         entries = {path: each for path, each in listed.entries.items() if path not in members}
         entries[pack] = manifest.Entry(len(data), len(data), None)
@@ -726,7 +742,11 @@ class World:
         ]
         paths += self._to_come(replica, there)
         if paths and self.draw.random() < 0.9:
-            self._damage(replica, self.draw.choice(paths), there)
+            path = self.draw.choice(paths)
+            self._damage(replica, path, there)
+            if f"{replica}/{path}" in self.strangers and self.draw.random() < 0.7:
+                jobs = [job for job in self.flink.jobs if job.root in self.sources[replica]]
+                self.sync(job=self.draw.choice(jobs))
         elif self.draw.random() < 0.5:
             self._damage_record(replica, there)
 
@@ -1239,7 +1259,7 @@ OPERATIONS: dict[Callable[[World], object], float] = {
 SHARING: dict[Callable[[World], object], float] = {
     World.sync: 4,
     World.watch: 3,
-    World.start_unpromoted: 4,
+    World.share: 4,
     World.sync_restored: 2,
     World.sweep: 2,
     World.relocate: 0.5,
