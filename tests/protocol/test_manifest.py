@@ -159,7 +159,6 @@ def test_several_damaged_bytes_give_a_manifest_or_none(
             damaged[position] = draw.choice([0x7F, 0xFF, draw.randrange(256)])
         storage.put(path, lambda damaged=damaged: [bytes(damaged)])
         manifest.read(storage, ROOT, "chk-7")
-        assert time.monotonic() - began < 10, f"seed {seed}"
 
 
 PACK = "packed/1-a-b"
