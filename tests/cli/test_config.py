@@ -55,6 +55,26 @@ def run(directory, text, *words):
         ('[sync]\nkeep = "two"\n', "c.toml:2: 'keep' in [sync] must be a whole number, not 'two'"),
         ("[sync]\nkeep = [1]\n", "c.toml:2: 'keep' in [sync] must be a whole number, not an array"),
         ("[sync]\nkeep = true\n", "c.toml:2: 'keep' in [sync] must be a whole number, not true"),
+        (
+            '[storage."s3://b"]\nkey = "k"\nendpont_url = "x"\n',
+            "c.toml:3: unknown option 'endpont_url' of the storages of s3. Did you mean 'endpoint_",
+        ),
+        (
+            '[storage."hdfs://a"]\nconf-dri = "x"\n',
+            "c.toml:2: unknown option 'conf-dri' of the storages of hdfs. Did you mean 'conf-dir'?",
+        ),
+        (
+            '[storage.hdfs]\n"dfs.nameservices" = "a"\n',
+            "c.toml:1: unknown filesystem 'hdfs' in [storage]; did you mean 'hdfs:'?",
+        ),
+        (
+            '[storage."hfds://a"]\n"dfs.nameservices" = "a"\n',
+            "c.toml:1: unknown filesystem 'hfds://a' in [storage]; did you mean 'hdfs:'?",
+        ),
+        (
+            '[storage."s3://b/replicas"]\nkey = "k"\n',
+            "c.toml:1: 's3://b/replicas' in [storage] must be a filesystem, such as 's3://b'",
+        ),
         ("[sync]\nkeep = 0\n", "c.toml:2: 'keep' in [sync]: 0 is not in the range x>=1"),
         (
             "[sync]\nmax-delete = true\n",
@@ -173,7 +193,7 @@ content = true
 [storage."s3://bucket"]
 secret = "s"
 anon = true
-retries = 3
+max_concurrency = 3
 """
     assert run(directory, text).returncode == 0
     write_checkpoint(directory / "dcA", 2, NEXT)
