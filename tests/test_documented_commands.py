@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -108,16 +109,17 @@ def test_each_command_and_option_that_a_message_or_a_help_text_names_exists(sour
     assert named - documented.every_option() <= NOT_OURS
 
 
-def _strings(tree):
+def _strings(tree: ast.AST) -> Iterator[str]:
     """Yield each string of a module that is no docstring; what is inserted becomes `{}`."""
-    nested = set()
+    nested: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             nested.add(node.value)  # a docstring
         if isinstance(node, ast.JoinedStr):
             nested.update(node.values)
-            parts = (v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
-            yield "".join(parts)
+            yield "".join(
+                str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values
+            )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in nested:
             yield node.value
 

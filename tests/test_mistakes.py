@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import ClassVar
 
+import click
 import fsspec
 import pytest
 from click.testing import CliRunner
@@ -131,7 +132,7 @@ def test_a_file_of_jobmanagers_that_is_not_there_ends_a_watch_at_once(tmp_path):
 
 
 def test_a_jobmanager_without_a_scheme_is_a_usage_error_that_hides_its_password(tmp_path):
-    with pytest.raises(Exception, match="begins with http:// or https://") as refused:
+    with pytest.raises(click.UsageError, match="begins with http:// or https://") as refused:
         run("watch", "--flink", "user:s3cr3t@host:8081", "--all-jobs", tmp_path / "dcB")
     assert refused.value.exit_code == 2
     assert "s3cr3t" not in str(refused.value)
@@ -146,7 +147,9 @@ def test_a_target_without_the_colon_of_its_scheme_is_no_local_directory(
     data, monkeypatch, command, scheme
 ):
     monkeypatch.chdir(data)
-    with pytest.raises(Exception, match=f"Write {scheme}://dcB/replicas, or ./{scheme}//dcB") as it:
+    with pytest.raises(
+        click.UsageError, match=f"Write {scheme}://dcB/replicas, or ./{scheme}//dcB"
+    ) as it:
         run(command, data / "dcA" / JOB, f"{scheme}//dcB/replicas")
     assert it.value.exit_code == 2
     assert not (data / scheme).exists()
@@ -163,7 +166,7 @@ def test_a_local_directory_that_is_called_like_a_scheme_can_be_used(data, monkey
 def test_a_file_uri_with_two_slashes_names_a_host_and_is_no_local_path(data, command):
     target = str(data / "dcB")[1:]
     words = [data / "dcA" / JOB] if command == "sync" else []
-    with pytest.raises(Exception, match=f"Write file:///{target}, with three") as refused:
+    with pytest.raises(click.UsageError, match=f"Write file:///{target}, with three") as refused:
         run(command, *words, f"file://{target}")
     assert refused.value.exit_code == 2
     assert run(command, *words, f"file:///{target}").code == 0
@@ -184,7 +187,7 @@ def test_an_option_on_the_wrong_side_of_the_command_shows_the_right_one(words, h
 
 @pytest.mark.parametrize("master", ["foo", "spark:/host:7077", "host:7077", "locally"])
 def test_a_master_that_spark_does_not_know_is_a_usage_error(data, master):
-    with pytest.raises(Exception, match="expected a master of Spark") as refused:
+    with pytest.raises(click.UsageError, match="expected a master of Spark") as refused:
         run("sync", data / "dcA" / JOB, data / "dcB", "--master", master)
     assert refused.value.exit_code == 2
 
@@ -330,7 +333,7 @@ def test_a_value_that_an_option_cannot_have_is_a_usage_error(data, target, optio
     assert (ended.code, words in ended.message) == (2, True)
 
 
-class Bucket(fsspec.AbstractFileSystem):
+class Bucket(fsspec.AbstractFileSystem):  # type: ignore[misc]  # it has no types
     """A class of another object store, with parameters of its own."""
 
     given: ClassVar[dict[str, object]] = {}
