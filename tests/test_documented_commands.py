@@ -11,7 +11,7 @@ from cpreplicate.cli.commands import cli
 from tests.support import documented
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SUFFIXES = (".service", ".crontab", ".yaml", ".py", ".conf", "")  # not .yml: text of alerts
 SHIPPED = [
     path
