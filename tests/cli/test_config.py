@@ -116,7 +116,7 @@ def run(directory, text, *words):
         ),
         ("[sync]\nkeep = 1\nkeep = 2\n", "c.toml:3: Cannot overwrite a value"),
         ("[sync]\nkeep =\n", "c.toml:2: Invalid value"),
-        ('[sync]\nmaster = """\n', "c.toml:2: Unterminated string"),
+        ('[sync]\nproperties-file = """\n', "c.toml:2: Unterminated string"),
         (b"[sync]\r\n# \xe4\r\nkeep = 1\r\n", "c.toml:2: not UTF-8: byte 0xe4"),
         (
             "[storage]\nx = 1\n",
@@ -158,7 +158,7 @@ def test_a_mistake_is_reported_with_file_line_and_key_and_nothing_is_done(
 
 def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(directory):
     text = (
-        '[watch]\nkeep = 1\n[sync]\nmaster = """\n[sync]\nkeep = "two"\n"""\nremap = [\n '
+        '[watch]\nkeep = 1\n[sync]\nproperties-file = """\n[sync]\nkeep = "two"\n"""\nremap = [\n '
         ' "/a=/b",\n]\nkeep = "2"\n'
     )
     assert "c.toml:11: 'keep' in [sync]" in run(directory, text).stderr
