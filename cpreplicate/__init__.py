@@ -1,3 +1,3 @@
 """cpreplicate replicates Apache Flink checkpoints between data centres."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"

@@ -55,6 +55,10 @@ class NotThere(CpreplicateError):
     exit_code = 10
 
 
+class NoJob(NotThere):
+    """A path exists, but is no directory of a job, or no root of jobs, and never becomes one."""
+
+
 class SourceBroken(NotThere):
     """The source checkpoint is incomplete: referenced files are missing or too short."""
 

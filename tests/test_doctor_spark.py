@@ -75,7 +75,7 @@ def test_a_master_that_does_not_answer(doctor):
 
 
 def test_a_master_that_no_spark_understands(doctor):
-    found = doctor("--master", "nonsense")
+    found = doctor("--conf", "spark.master=nonsense")
     assert found.code == 1
     assert found.names("failed") == ["spark"]
     assert "Master must" in found.text("spark")

@@ -5,7 +5,6 @@ A command imports its operation when it runs, so that `--help` stays quick.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -198,6 +197,10 @@ def watch(
         raise click.UsageError("--shard divides many jobs: it needs --flink or --jobs-under")
     is_observed = services.ServiceOptions.from_mapping(values).is_observed
     if follow.finds_jobs or is_observed:
+        if follow.finds_jobs:
+            follow.refuse_no_jobs(request)
+        else:
+            operation.refuse_no_job(request)
         discovery = (
             follow.discovery(request, notify, values["shard"])
             if follow.finds_jobs
@@ -235,7 +238,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     if not follow.finds_jobs:
         return {"source": places[0], "target_root": places[1]}
     root = follow.jobs_under
-    source = uri.absolute(root, str(Path.cwd())) if root is not None else places[0]
+    source = options.absolute(root) if root is not None else places[0]
     return {"source": source, "target_root": places[0]}
 
 
@@ -245,7 +248,11 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
         "cpreplicate verify hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate verify --content hdfs://dcB/flink/replicas/55d1...",
     ),
-    exit_codes={**options.READ_CODES, 4: "the replica cannot be restored"},
+    exit_codes={
+        **options.READ_CODES,
+        4: "the replica cannot be restored",
+        6: "not a replica: another program keeps the directory",
+    },
 )
 @click.argument("replica", callback=options.location)
 @groups.basic(

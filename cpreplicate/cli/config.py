@@ -11,8 +11,11 @@ import click
 
 from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
+from cpreplicate.storage import registry
 from cpreplicate.storage.backends.hadoop_conf import read
+from cpreplicate.storage.option_names import described, unknown_options
 from cpreplicate.storage.sides import Options
 
 STORAGE = "storage"
@@ -84,7 +87,33 @@ def _storage(file: TomlFile, name: str, table: object) -> Options:
     for key, value in table.items():
         _check_storage_value(file, name, key, value)
     single = {key: _text(value) for key, value in table.items() if spelled(key) != _CONF_DIR}
+    _refuse_unknown(file, name, single)
     return tuple({**_directory(file, name, table), **single}.items())
+
+
+def _refuse_unknown(file: TomlFile, name: str, options: Mapping[str, str]) -> None:
+    """Raise for a table that would hold for no filesystem, or with an option that has no effect."""
+    if not name:
+        return  # options for every filesystem: each is checked where it is used
+    scheme = name.partition(":")[0]
+    if ":" not in name or scheme not in registry.schemes():
+        raise file.unknown(
+            "filesystem",
+            name,
+            f" in [{STORAGE}]",
+            [f"{each}:" for each in registry.schemes()],
+            STORAGE,
+            name,
+        )
+    if uri.filesystem(name) != name:
+        raise file.error(
+            f"{name!r} in [{STORAGE}] must be a filesystem, such as {uri.filesystem(name)!r}: the"
+            " options of a storage hold for all of it",
+            STORAGE,
+            name,
+        )
+    for key in unknown_options(scheme, options):
+        raise file.error(described(scheme, key, [_CONF_DIR]), STORAGE, name, key)
 
 
 def _check_storage_value(file: TomlFile, name: str, key: str, value: object) -> None:

@@ -36,6 +36,19 @@ class GroupedCommand(click.Command):
         self.examples = examples
         self.exit_codes = exit_codes or {}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. An option of all commands behind one is a mistake of its own."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if ctx.parent is not None and _has(ctx.parent.command, error.option_name):
+                raise click.UsageError(
+                    f"{error.option_name} is given before the command:"
+                    f" {ctx.find_root().info_name} {error.option_name} … {ctx.info_name} …",
+                    ctx,
+                ) from error
+            raise
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, then the description."""
         if self.examples:
@@ -70,6 +83,23 @@ class Commands(click.Group):
     """The group of all commands; their help is that of `GroupedCommand`."""
 
     command_class = GroupedCommand
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. An option of a command in front of it is a mistake of its own."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if any(_has(command, error.option_name) for command in self.commands.values()):
+                raise click.UsageError(
+                    f"{error.option_name} is given behind the command, as in:"
+                    f" {ctx.info_name} COMMAND … {error.option_name} …",
+                    ctx,
+                ) from error
+            raise
+
+
+def _has(command: click.Command, option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)
 
 
 def option(*names: str, group: str, **settings: Any) -> Decorator:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
     from cpreplicate.core.restore import PathsMode
 
-_SWEEP_CODES = {code: text for code, text in options.REPLICA_CODES.items() if code != 11}
-
 
 @cli.command(
     short_help="Remove files that no checkpoint references.",
@@ -29,7 +27,7 @@ _SWEEP_CODES = {code: text for code, text in options.REPLICA_CODES.items() if co
         "cpreplicate sweep --dry-run hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate sweep --trash hdfs://dcB/flink/replicas/55d1...",
     ),
-    exit_codes={**_SWEEP_CODES, **options.STOPPED_CODES},
+    exit_codes={**options.REPLICA_CODES, **options.STOPPED_CODES},
 )
 @click.argument("replica", callback=options.location)
 @options.dry_run

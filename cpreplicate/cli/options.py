@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,12 @@ from cpreplicate.cli import groups, storage_options
 from cpreplicate.cli.requests import STORAGES
 from cpreplicate.core import uri
 from cpreplicate.errors import TooManyDeletes
+from cpreplicate.storage import registry
 
 if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
 
+_MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
 _UNREACHABLE = {7: "a storage could not be reached within --retry-for"}
 READ_CODES: Mapping[int, str] = {
     0: "done",
@@ -51,23 +54,45 @@ STOPPED_CODES: Mapping[int, str] = {
 }
 
 
+def absolute(value: str) -> str:
+    """Return the URI that an argument or an option means, which is a URI or a local path.
+
+    Raises `click.BadParameter` for one like `hdfs//dcB/replicas`, or `file://data/replicas`, whose
+    first directory is the name of a host: a replica would be written to another place, unnoticed.
+    """
+    scheme = value.partition("//")[0]
+    if scheme in registry.schemes() and not Path(scheme).exists():
+        rest = value.removeprefix(scheme)
+        raise click.BadParameter(
+            f"{value} has no colon behind its scheme. Write {scheme}:{rest}, or ./{value} for a"
+            " local path"
+        )
+    if value.startswith("file://") and value[7:8] != "/":
+        host, _, path = value[7:].partition("/")
+        raise click.BadParameter(
+            f"{value} names the host {host} and the path /{path}. Write file:///{host}/{path}, with"
+            " three slashes, for a local path"
+        )
+    return uri.absolute(value, str(Path.cwd()))
+
+
 def location(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     """Convert an argument to a URI."""
-    return uri.absolute(value, str(Path.cwd()))
+    return absolute(value)
 
 
 def optional_location(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> str | None:
     """Convert the value of an option to a URI; None stays None."""
-    return None if value is None else uri.absolute(value, str(Path.cwd()))
+    return None if value is None else absolute(value)
 
 
 def locations(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Convert several arguments or values to URIs."""
-    return tuple(uri.absolute(value, str(Path.cwd())) for value in values)
+    return tuple(map(absolute, values))
 
 
 def _remaps(
@@ -89,6 +114,14 @@ def _spark_property(value: str) -> tuple[str, str]:
             f"{value}: expected a property of Spark such as spark.executor.cores=4"
         )
     return name.strip(), text.strip()
+
+
+def _master(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _MASTER.match(value):
+        raise click.BadParameter(
+            f"{value}: expected a master of Spark: yarn, spark://HOST:PORT, k8s://URL or local[N]"
+        )
+    return value
 
 
 def cap(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Cap | None:
@@ -275,6 +308,7 @@ runner_options = groups.all_of(
     groups.spark(
         "--master",
         metavar="URL",
+        callback=_master,
         help="Spark master. Default: that of spark-submit or of the properties, else local[*] with"
         " four attempts per batch.",
     ),

@@ -40,6 +40,11 @@ def _shard(text: str) -> Shard:
     return Shard(int(match[1]), int(match[2]))
 
 
+def _without_scheme(option: str) -> str:
+    """Return the message for a URL of a JobManager without a scheme; it may hold a password."""
+    return f"{option}: expected a URL that begins with http:// or https://, as http://HOST:8081"
+
+
 class _Line(click.types.StringParamType):
     """A text that may have blanks, also in an environment variable: there is one in each line."""
 
@@ -206,6 +211,9 @@ class FollowOptions(OptionValues):
             raise click.UsageError("give either --flink or --jobs-under")
         if self.asks_flink and not chooses:
             raise click.UsageError("--flink needs --job-name NAME, --include PATTERN or --all-jobs")
+        for url in self.flink:
+            if not url.startswith(("http://", "https://")):
+                raise click.UsageError(_without_scheme("--flink"))
         if not self.asks_flink and (chooses or self.exclude or self.header):
             raise click.UsageError(
                 "--job-name, --all-jobs, --include, --exclude and --header need --flink URL or"
@@ -224,6 +232,18 @@ class FollowOptions(OptionValues):
             ) from error
         words = (line.partition("#")[0].strip() for line in lines)
         return (*self.flink, *filter(None, words))
+
+    def refuse_no_jobs(self, template: SyncRequest) -> None:
+        """Raise for a file or a root in which no job will ever be found: waiting has no end.
+
+        Raises `NotThere` for a --flink-file that cannot be read, `NoJob` for a --jobs-under that
+        is no directory of jobs.
+        """
+        from cpreplicate.operations.discovery import refuse_no_root
+
+        self.urls()
+        if self.jobs_under is not None:
+            refuse_no_root(template)
 
     def connect(self, url: str) -> FlinkRest:
         """Return a client of one JobManager."""

@@ -13,7 +13,6 @@ from cpreplicate.cli.fleet import members_of
 from cpreplicate.cli.requests import add_storages, start_narration, storage_of
 from cpreplicate.cli.results import read_code
 from cpreplicate.cli.toml_file import TomlFile
-from cpreplicate.core import uri
 
 if TYPE_CHECKING:
     from cpreplicate.operations.status import Watched
@@ -77,7 +76,6 @@ def status(
     from cpreplicate.output import show_status
 
     start_narration(values)
-    base = str(Path.cwd())
     is_file = target.endswith(".toml") and Path(target).is_file()
     if is_file and source:
         raise click.UsageError("--source cannot be given with a TOML file, which names the sources")
@@ -88,8 +86,8 @@ def status(
     if file is not None:
         watched = _configured(file, sides)
     else:
-        sources = [uri.absolute(one, base) for one in source]
-        watched = operation.watched_below(uri.absolute(target, base), sources, sides)
+        sources = [options.absolute(one) for one in source]
+        watched = operation.watched_below(options.absolute(target), sources, sides)
     report = operation.status(watched, sides, orphans, max_lag)
     code = read_code(show_status(report, output))
     return _LAGGING if report.lagging else code

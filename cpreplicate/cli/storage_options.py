@@ -25,8 +25,8 @@ _UNITS = {
     "ti": 2**40,
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _HDFS3 = (
     "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it imports"
     " collections.MutableMapping) and needs libhdfs3, which no package registry carries. Use"

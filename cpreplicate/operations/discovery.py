@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.shard import WHOLE, Shard
-from cpreplicate.errors import CpreplicateError, NotThere
+from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError
 from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.fleet import Member, jobs_under
 from cpreplicate.operations.served_job import Checkpoint, ServedJob
@@ -23,6 +24,7 @@ Notify = Callable[[str], None]
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
 # checkpoint may have completed since it was asked.
 _LINGER = 120.0
+_SHOWN = 5  # names of jobs in a message
 _ASKED = 16  # JobManagers at the same time: those that do not answer hold up few others
 
 
@@ -58,10 +60,14 @@ class _Seen:
 
 @dataclass
 class _JobManager:
-    """A JobManager, and its jobs. `problem` is why it could not be asked the last time."""
+    """A JobManager, and its jobs. `problem` is why it could not be asked the last time.
+
+    `names` are those of all jobs that it reported then, also of those that are not followed.
+    """
 
     rest: FlinkRest
     seen: dict[str, _Seen] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
     problem: str | None = None
 
 
@@ -88,7 +94,7 @@ class FlinkJobs:
         self._sparing = Sparing(notify, clock)
         self._managers: dict[str, _JobManager] = {}
         self._urls_read: Sequence[str] = ()
-        self._missing: set[str] = set()
+        self._missing: set[tuple[str, bool]] = set()
 
     def jobs(self) -> list[ServedJob]:
         """See `Discovery`. A JobManager that cannot be asked is reported once, until it can."""
@@ -133,7 +139,9 @@ class FlinkJobs:
 
     def _ask(self, manager: _JobManager) -> None:
         now = self._clock()
-        reported = [job for job in manager.rest.jobs() if self._chosen.has(job.name)]
+        every = manager.rest.jobs()
+        manager.names = frozenset(job.name for job in every)
+        reported = [job for job in every if self._chosen.has(job.name)]
         for job in reported:
             try:
                 checkpoint = manager.rest.newest_checkpoint(job.job_id)
@@ -191,10 +199,36 @@ class FlinkJobs:
             seen.job = replace(seen.job, newest=None)
 
     def _report_missing(self, names: set[str]) -> None:
-        missing = set(self._chosen.names) - names
-        for name in sorted(missing - self._missing):
-            self._notify(f"{name}: no job of this name has completed a checkpoint yet. Waiting")
+        """Report once, until that changes, what was chosen and is followed by no job."""
+        running = frozenset[str]().union(*(each.names for each in self._managers.values()))
+        missing = {(name, name in running or not running) for name in self._chosen.names - names}
+        missing |= {
+            (f"--include {pattern}", False)
+            for pattern in self._chosen.include
+            if running and not fnmatch.filter(running, pattern)
+        }
+        is_asked = any(each.problem is None for each in self._managers.values())
+        if self._chosen.every and is_asked and not running:
+            missing.add(("--all-jobs", True))
+        for name, is_there in sorted(missing - self._missing):
+            self._notify(f"{name}: {_waiting(name, is_there, running)}")
         self._missing = missing
+
+
+def _waiting(chosen: str, is_there: bool, running: Collection[str]) -> str:
+    """Return why nothing is followed for a name or an option, and the most similar names of jobs.
+
+    `is_there`: there is a job of this name, or it is not known which jobs there are.
+    """
+    if chosen == "--all-jobs":
+        return "the JobManagers report no job yet. Waiting"
+    if is_there:
+        return "no job of this name has completed a checkpoint yet. Waiting"
+    name = chosen.removeprefix("--include ")
+    similar = difflib.get_close_matches(name, running, _SHOWN, cutoff=0.0)
+    more = f" and {len(running) - len(similar)} more" if len(running) > len(similar) else ""
+    listed = ", ".join(map(repr, similar))
+    return f"no job has such a name. Waiting. The JobManagers have the jobs {listed}{more}"
 
 
 class JobsUnder:
@@ -204,17 +238,24 @@ class JobsUnder:
         self, root: str, template: SyncRequest, notify: Notify, shard: Shard = WHOLE
     ) -> None:
         self._root, self._template, self._notify = root, template, notify
+        self._sparing = Sparing(notify)
         self._shard = shard
         self._known: set[str] = set()
 
     def jobs(self) -> list[ServedJob]:
-        """See `Discovery`. Costs one listing. A root without jobs has none yet, or is lost."""
+        """See `Discovery`. Costs one listing. A root without jobs has none yet, or is lost.
+
+        Raises `NoJob` if the root can never be one.
+        """
         try:
             sources = jobs_under(self._root, self._template.sides.source)
-        except NotThere:
+        except NoJob:
+            raise
+        except NotThere as error:
             if self._known:
                 raise
             sources = []
+            self._sparing(f"{error}. Waiting for jobs")
         found = [self._served(source) for source in sources]
         jobs = [job for job in found if job.is_in(self._shard)]
         for job in jobs:
@@ -226,6 +267,19 @@ class JobsUnder:
     def _served(self, source: str) -> ServedJob:
         request = replace(self._template, source=source)
         return ServedJob(Member(uri.name(source), request, is_discovered=True))
+
+
+def refuse_no_root(template: SyncRequest) -> None:
+    """Raise `NoJob` if the source can never be a root of jobs. Costs one listing.
+
+    A root that is not there yet, or cannot be read at the first try, passes.
+    """
+    try:
+        jobs_under(template.source, replace(template.sides.source, retry_for=0.0))
+    except (NoJob, UsageError):
+        raise
+    except (CpreplicateError, OSError):
+        return  # the discovery reports it, and waits
 
 
 class KnownRoots:

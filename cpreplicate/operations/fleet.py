@@ -13,8 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import JOB_ID
-from cpreplicate.errors import CpreplicateError, NotThere, Sealed, UsageError, exit_code_of
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
+from cpreplicate.errors import (
+    CpreplicateError,
+    NoJob,
+    NotThere,
+    Sealed,
+    UsageError,
+    exit_code_of,
+)
 from cpreplicate.operations.subject import begin_job
 from cpreplicate.operations.sync import Notify, Report, SyncCheck, check, sync
 from cpreplicate.operations.sync_plan import SyncRequest, replica_root
@@ -28,7 +35,7 @@ from cpreplicate.runners import (
     choose_runner,
     seconds_by_spark,
 )
-from cpreplicate.storage import Side, Sides
+from cpreplicate.storage import FileStatus, Side, Sides
 
 Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _SOME_FAILED = 3
@@ -103,19 +110,33 @@ class FleetReport:
 def jobs_under(root: str, side: Side) -> list[str]:
     """Return the directories under a root that have a job's id as their name, in order.
 
-    Costs one listing. Raises `NotThere` if there is none.
+    Costs one listing. Raises `NotThere` if there is none, `NoJob` if the root is a job's directory
+    itself, or a file.
     """
+    children = _children(root, side)
     directories = [
-        child
-        for child in side.storage(root).list(root)
-        if child.is_directory and JOB_ID.fullmatch(child.name)
+        child for child in children if child.is_directory and JOB_ID.fullmatch(child.name)
     ]
     if not directories:
+        if any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
+            raise NoJob(
+                f"no job's directory lies below the root {root}: it is one itself, and holds"
+                f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
+            )
         raise NotThere(
             f"no job's directory, named by 32 hexadecimal digits, lies below the root {root}. Check"
             " the path of the root"
         )
     return sorted(uri.join(root, child.name) for child in directories)
+
+
+def _children(root: str, side: Side) -> Sequence[FileStatus]:
+    try:
+        return side.storage(root).list(root)
+    except NotADirectoryError as error:
+        raise NoJob(
+            f"the root {root} is a file, or lies below one. Check the path of the root"
+        ) from error
 
 
 def replicate_fleet(

@@ -16,6 +16,7 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans
 from cpreplicate.operations.relocate import RelocateRequest, relocate_held
+from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
@@ -73,6 +74,7 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     A replica that is sealed already is verified again, and the same result is returned.
     """
     replica = Replica(request.replica, request.side)
+    refuse_no_replica(replica.root, replica.side)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         if (state := _refuse_foreign(replica, request)) is not None:

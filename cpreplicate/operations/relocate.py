@@ -20,6 +20,7 @@ from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans, unpack
 from cpreplicate.operations.deletion import refuse_links, some
+from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
 from cpreplicate.protocol import publication, seal
 from cpreplicate.protocol.digest import digest_of
@@ -134,6 +135,7 @@ def relocate(
     where it lies.
     """
     replica = Replica(request.replica, request.side)
+    refuse_no_replica(replica.root, replica.side)
     _prepare(replica, names, request)
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         return relocate_held(replica, names, request, lease, notify)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
-from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
+from cpreplicate.errors import TooManyDeletes
 from cpreplicate.operations import deletion, orphans
 from cpreplicate.operations.orphans import TRASH, Found
+from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import json_files, seal
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
@@ -72,6 +72,7 @@ def check(request: SweepRequest) -> Sweep:
     Raises `Refused` if it is not certain what is needed, and `TooManyDeletes` above the cap.
     """
     started = time.monotonic()
+    refuse_no_replica(request.replica, request.sides.target)
     report = _find(Replica(request.replica, request.sides.target), request)
     return replace(report, seconds=time.monotonic() - started)
 
@@ -79,14 +80,16 @@ def check(request: SweepRequest) -> Sweep:
 def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     """Remove the orphans of a replica under its lease.
 
-    Raises `Refused`, having removed nothing. Files that cannot be removed are a warning.
+    Raises `Refused` and `LeaseHeld`, having removed nothing. Files that cannot be removed are a
+    warning.
     """
     started = time.monotonic()
     replica = Replica(request.replica, request.sides.target)
+    refuse_no_replica(replica.root, replica.side)
     seal.refuse_sealed(replica)
     # Checked before a lease is written where there is no replica, or one that must not be changed.
     orphans.examine(replica)
-    with _alone(replica, request, notify) as lease:
+    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         report = _find(replica, request)
         done = (
             _remove(report, replica, request, lease, notify)
@@ -111,15 +114,6 @@ def _find(replica: Replica, request: SweepRequest) -> Sweep:
             report,
         )
     return report
-
-
-@contextmanager
-def _alone(replica: Replica, request: SweepRequest, notify: Notify) -> Iterator[Lease]:
-    try:
-        with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
-            yield lease
-    except LeaseHeld as error:  # a sweep is never urgent, so it is refused
-        raise Refused(f"a sweep cannot be certain which files are needed: {error}") from error
 
 
 def _remove(

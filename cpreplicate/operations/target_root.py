@@ -1,12 +1,20 @@
-"""Check what TARGET_ROOT names: the directory of replicas, not a replica."""
+"""Check what TARGET_ROOT names, the directory of replicas, and what REPLICA names, one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 from cpreplicate.core import uri
-from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
-from cpreplicate.errors import UsageError
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, OWN
+from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.protocol.marker import MARKER
-from cpreplicate.storage import Storage
+from cpreplicate.protocol.source import highest_first
+from cpreplicate.storage import FileStatus, Side, Storage
+
+_REPLICA = "REPLICA is <target root>/<job-id>"
+_LOOKED_AT = 200  # directories below a path that may be a TARGET_ROOT
+_SHOWN = 5  # names in a message
 
 
 def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None:
@@ -28,6 +36,71 @@ def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None
         f"TARGET_ROOT {target_root} is {problem}. The replica is created inside TARGET_ROOT, in"
         f" {job}/. Give {instead} instead"
     )
+
+
+def refuse_no_replica(root: str, side: Side) -> None:
+    """Raise if REPLICA names something else, with what the command needs instead.
+
+    Raises `NotThere` for a TARGET_ROOT, a path in a replica and a file, and `Refused` for a
+    directory that another program keeps. A directory that is empty or not there passes, and one
+    with symbolic links: the checks of the command report these. Costs one stat for a replica.
+    """
+    storage = side.storage(root)
+    if _is_replica(root, storage):
+        return
+    status = storage.stat(root)
+    if status is not None and not status.is_directory:
+        raise NotThere(f"{root} is a file. Nothing was done. {_inside(root, storage) or _REPLICA}")
+    if (advice := _inside(root, storage)) is not None:
+        raise NotThere(f"{root} is not a replica. Nothing was done. {advice}")
+    try:
+        children = storage.list(root)
+    except NotADirectoryError as error:
+        raise NotThere(f"{root} is not there: a file lies above it. {_REPLICA}") from error
+    if any(child.name == OWN for child in children):
+        return  # its marker is damaged, lost, or behind a link
+    _refuse_target_root(root, children, storage)
+    if children:
+        raise Refused(
+            f"{root} is not a replica of cpreplicate's making: it {_content(children)}. Nothing was"
+            f" done. {_REPLICA}. `cpreplicate inspect` shows what a checkpoint of Flink holds"
+        )
+
+
+def _inside(path: str, storage: Storage) -> str | None:
+    """Return which replica to give instead of a path in it, or None if it lies in none."""
+    above = islice(uri.upwards(path), 1, None)
+    replica = next((each for each in above if _is_replica(each, storage)), None)
+    return None if replica is None else f"It lies in the replica {replica}: give that"
+
+
+def _refuse_target_root(root: str, children: Sequence[FileStatus], storage: Storage) -> None:
+    """Raise `NotThere` if there are replicas in a directory, and name them."""
+    names = sorted(
+        child.name
+        for child in children[:_LOOKED_AT]
+        if child.is_directory and _is_replica(uri.join(root, child.name), storage)
+    )
+    if names:
+        raise NotThere(
+            f"{root} holds replicas and is none itself. Nothing was done. Give one of them, such as"
+            f" {uri.join(root, names[0])}. They are {_some(names)}"
+        )
+
+
+def _content(children: Sequence[FileStatus]) -> str:
+    """Return what a directory holds that another program keeps, most likely Flink."""
+    names = [child.name for child in children if child.is_directory]
+    if checkpoints := highest_first(names):
+        return f"holds {_some(checkpoints)}, most likely of a Flink job that writes here"
+    if jobs := sorted(filter(JOB_ID.fullmatch, names)):
+        return f"holds directories of jobs, {_some(jobs)}, and none of them is a replica"
+    return f"holds {_some(sorted(child.name for child in children))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _is_replica(directory: str, storage: Storage) -> bool:

@@ -14,7 +14,9 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_replica_pat
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans
 from cpreplicate.operations.deletion import some
+from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import seal
+from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.seal import Seal
 from cpreplicate.protocol.source import completed_names, read_metadata
@@ -37,15 +39,23 @@ def unseal(request: UnsealRequest) -> str:
     """Remove the seal, and return by whom, when and for which checkpoint it was made.
 
     Raises `NotThere` if there is none, `Refused` if a job may need the replica's files or writes
-    its own below it.
+    its own below it, and `LeaseHeld` if a `promote` is at work.
     """
     replica = Replica(request.replica, request.side)
+    refuse_no_replica(replica.root, replica.side)
+    if seal.describe(replica) is None:
+        raise NotThere(f"{replica.root} is not sealed. Nothing was done")
+    with acquire(replica.root, replica.side):
+        return _unseal(replica, request.job)
+
+
+def _unseal(replica: Replica, job: str | None) -> str:
     sealed = seal.describe(replica)
     if sealed is None:
-        raise NotThere(f"{replica.root} is not sealed. Nothing was done")
+        raise NotThere(f"{replica.root} was unsealed by another run just now")
     orphans.refuse_unrecorded_files(replica, orphans.examine(replica))
-    if request.job is not None:
-        refuse_used(replica, request.job)
+    if job is not None:
+        refuse_used(replica, job)
     replica.storage.delete(seal.seal_uri(replica), durable=True)
     return sealed
 

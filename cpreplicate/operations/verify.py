@@ -17,6 +17,7 @@ from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.deletion import refuse_links
 from cpreplicate.operations.subject import begin_checkpoint
+from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import journal, json_files, ownership, replica_state
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
 from cpreplicate.protocol.digest import Digest
@@ -87,9 +88,11 @@ def verify(
     """Return whether the newest committed checkpoint, or `checkpoint`, can be restored.
 
     The files of the `content` sample are read and compared with the CRC32C recorded when they were
-    copied. Raises `NotThere`, `MetadataError`, and `Refused` where `promote` would be refused
-    because a directory of the replica is a symbolic link.
+    copied. Raises `NotThere`, `MetadataError`, and `Refused` for what is no replica, and where
+    `promote` would be refused because a directory of the replica is a symbolic link.
     """
+    _refuse_misnamed(checkpoint)
+    refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
     committed = newest_first(replica)
     name = _asked(replica, committed, checkpoint)
@@ -154,6 +157,7 @@ def record(verification: Verification, share: float, side: Side) -> None:
 
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     """Return the committed checkpoints of a replica, newest first. Raises `NotThere` if none."""
+    refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
     names = newest_first(replica)
     _asked(replica, names, None)
@@ -169,6 +173,14 @@ def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpo
     return replica.committed_checkpoint(name, data), record
 
 
+def _refuse_misnamed(checkpoint: str | None) -> None:
+    if checkpoint is not None and not CHECKPOINT_NAME.fullmatch(checkpoint):
+        raise UsageError(
+            f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as"
+            " chk-42"
+        )
+
+
 def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -> str:
     if not committed:
         raise NotThere(
@@ -176,11 +188,6 @@ def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -
         )
     if checkpoint is None:
         return committed[0]
-    if not CHECKPOINT_NAME.fullmatch(checkpoint):
-        raise UsageError(
-            f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as"
-            " chk-42"
-        )
     if checkpoint not in committed:
         held = ", ".join(committed)
         raise NotThere(f"{replica.root} holds no committed {checkpoint}. It holds {held}")

@@ -12,9 +12,11 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.core.tables import texts, without
 from cpreplicate.errors import (
     CopyFailed,
+    CpreplicateError,
     LeaseHeld,
     MetadataError,
     Misplaced,
+    NoJob,
     NotThere,
     SourceMovedOn,
     UsageError,
@@ -33,6 +35,8 @@ Notify = Callable[[str], None]
 Show = Callable[[Report], object]
 # Failures that end no watch: the next checkpoint may succeed.
 _PASSING = (CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, OSError)
+# Failures of the first try that the next checkpoint would meet, too.
+_LASTING = (Misplaced, NoJob)
 _UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
 _SLICE = 500  # deletes between two checks of the time
 
@@ -126,6 +130,27 @@ class _NeverThere(NotThere):
     """The job's directory did not exist when the watch began."""
 
 
+def refuse_no_job(request: SyncRequest) -> None:
+    """Raise if SOURCE can never be the directory of a job: waiting for a checkpoint has no end.
+
+    Raises `UsageError` for a checkpoint, and `NoJob` for a file or the root of jobs. Costs a
+    listing. A directory that is not there, or cannot be read at the first try, passes.
+    """
+    _refuse_checkpoint(request.source)
+    try:
+        find(request.source, replace(request.sides.source, retry_for=0.0), request.allow_older)
+    except (NoJob, UsageError):
+        raise
+    except (CpreplicateError, OSError):
+        return  # the watch itself reports it, and may wait until it is mended
+
+
+def _refuse_checkpoint(source: str) -> None:
+    directory = uri.parent(source) if uri.name(source) == METADATA else source
+    if CHECKPOINT_NAME.fullmatch(uri.name(directory)):
+        raise UsageError(f"{source} is one checkpoint. watch takes the directory of its job")
+
+
 @dataclass
 class _Job:
     """The job that is watched.
@@ -149,8 +174,8 @@ class _Job:
         try:
             side = self.request.sides.source
             checkpoint = find(self.request.source, side, self.request.allow_older).checkpoint
-        except NotThere:
-            if self.had_checkpoint:
+        except NotThere as error:
+            if self.had_checkpoint or isinstance(error, NoJob):
                 raise
             self._wait()
             return None
@@ -194,13 +219,10 @@ def watch(
     Every `interval` seconds the newest checkpoint is looked for. A failure is reported, and the
     newest checkpoint is tried next. A failure that another checkpoint would meet, too, is raised:
     `Refused`, `UsageError`, and before the first success a job's directory that does not exist
-    (unless `wait_for_source`) and a missing `--remap`. `warn` reports failures; `notify` does by
-    default.
+    (unless `wait_for_source`), a SOURCE that can never be one, and a missing `--remap`. `warn`
+    reports failures; `notify` does by default.
     """
-    if CHECKPOINT_NAME.fullmatch(uri.name(request.source)):
-        raise UsageError(
-            f"{request.source} is one checkpoint. watch takes the directory of its job"
-        )
+    _refuse_checkpoint(request.source)
     notify = sparing = Sparing(notify)
     failures = Sparing(warn) if warn is not None else sparing
     job, backlog = _Job(request, wait_for_source, notify), Backlog(request)
@@ -218,7 +240,8 @@ def watch(
                 show(report)
             backlog.work_off(until, failures)
         except _PASSING as error:
-            if isinstance(error, _NeverThere) or (isinstance(error, Misplaced) and done is None):
+            is_first = done is None
+            if isinstance(error, _NeverThere) or (is_first and isinstance(error, _LASTING)):
                 raise
             failures(f"{error}. Trying the newest checkpoint again in {interval:g} s")
         time.sleep(max(0.0, until - time.monotonic()))

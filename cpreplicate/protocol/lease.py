@@ -29,6 +29,7 @@ SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
 HEARTBEAT = 20.0  # seconds between two heartbeats
 JUST_CHECKED = 1.0  # seconds for which the check before the commit counts after it
 _OWN_SECONDS = SECONDS - 30.0  # after the last heartbeat, the holder publishes and deletes no more
+_FAR = 10 * SECONDS  # a lease that expires later was written by a clock that is wrong
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds
 Notify = Callable[[str], None]
@@ -72,9 +73,9 @@ class Lease:
         while not self._try():
             left = until - time.monotonic()
             if left <= 0:
-                raise LeaseHeld(_refusal(self._uri, self._holder()))
+                raise LeaseHeld(self._held_by())
             if pause > _WAITING_IS_REPORTED_AFTER > pause / 2:
-                notify(f"waiting {left:.0f} s at most: {_refusal(self._uri, self._holder())}")
+                notify(f"waiting {left:.0f} s at most: {self._held_by()}")
             time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_PAUSE)
         self._renewer.start()
@@ -86,7 +87,11 @@ class Lease:
         """
         holder = self._holder()
         is_free = holder is None or self._is_stale(holder)
-        return None if is_free else _refusal(self._uri, holder)
+        return None if is_free else self._held_by()
+
+    def _held_by(self) -> str:
+        holder = self._holder()
+        return _refusal(self._uri, holder, self._last_heartbeat(holder or {}))
 
     def until(self) -> float:
         """Return when this run must consider the lease lost, in seconds since the epoch.
@@ -266,14 +271,44 @@ def _is_past(fields: dict[str, Any]) -> bool:
     return isinstance(expires, (int, float)) and expires < json_files.now()
 
 
-def _refusal(lease_uri: str, holder: dict[str, Any] | None) -> str:
+def _refusal(
+    lease_uri: str, holder: dict[str, Any] | None, beat: dict[str, Any] | None = None
+) -> str:
+    """Return why a lease cannot be taken, and what to do; `beat` is its last heartbeat."""
     if holder is None:
         return f"{lease_uri} is gone: another run removed it. Run again"
     if not holder:
-        return f"{lease_uri} is damaged. Remove it once you are sure that no run is at work"
+        return f"{lease_uri} is damaged: it does not show who holds it. {_removal('', lease_uri)}"
     user = f"{json_files.word(holder, 'owner')}@{json_files.word(holder, 'host')}"
-    return (
+    held = (
         f"{lease_uri} is held by {user}, process {json_files.word(holder, 'pid')}, since"
-        f" {json_files.clock(holder, 'started')}. Wait for that run to end, or let this one wait"
-        " with --lock-wait"
+        f" {json_files.clock(holder, 'started')}"
+    )
+    latest = next((each for each in (holder, beat or {}) if _is_far(each)), None)
+    if latest is None:
+        return f"{held}. Wait for that run to end, or let this one wait with --lock-wait"
+    process = (
+        f"that process {json_files.word(holder, 'pid')} on {json_files.word(holder, 'host')} has"
+        " ended, and "
+    )
+    return (
+        f"{held}. It does not expire by itself before {json_files.clock(latest, 'expires')}: a"
+        f" clock was wrong, or the file was changed. {_removal(process, lease_uri)}"
+    )
+
+
+def _is_far(fields: dict[str, Any]) -> bool:
+    """Return whether a lease or a heartbeat has no time, or one that no right clock led to."""
+    if not fields:
+        return False
+    expires = fields.get("expires")
+    # not `>`: no comparison holds for NaN
+    return not (isinstance(expires, (int, float)) and expires <= json_files.now() + _FAR)
+
+
+def _removal(process: str, lease_uri: str) -> str:
+    """Return how a lease is removed safely that no run takes over."""
+    return (
+        f"Make sure that {process}no run of cpreplicate works on the replica, on any host. Then"
+        f" delete the file {lease_uri} and nothing else, and run again"
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO, NamedTuple
@@ -12,8 +13,8 @@ from typing import BinaryIO, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.metadata import Handle, Metadata, decode
 from cpreplicate.core.metadata.segments import segments
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
-from cpreplicate.errors import MetadataError, NotThere, Refused, SourceMovedOn
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, METADATA
+from cpreplicate.errors import MetadataError, NoJob, NotThere, Refused, SourceMovedOn
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import FileStatus, Side, Storage
 from cpreplicate.storage.base import CHUNK
@@ -21,6 +22,8 @@ from cpreplicate.storage.base import CHUNK
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
 _KEPT_IN_MEMORY = 16 << 20
 _JOB_NAME = re.compile(r"(?!\.)[^/]+")
+_SOURCE = "SOURCE is a checkpoint, a job's directory or a savepoint"
+_SHOWN = 3  # ids of jobs in a message
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def _completed(checkpoint: str, side: Side) -> Source:
 def newest(job_root: str, side: Side, allow_older: bool) -> Source:
     """Return the newest completed checkpoint of a job's directory; see `find`."""
     storage = side.storage(job_root)
-    children = storage.list(job_root)
+    children = _children(job_root, storage)
     found = _newest_among(job_root, children, storage)
     if found is None and any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
         # the one that was listed may have been subsumed by the next one just then
@@ -96,13 +99,43 @@ def newest(job_root: str, side: Side, allow_older: bool) -> Source:
         _refuse_ambiguous(job_root, *found, allow_older)
         name, modified = found.last
         return Source(uri.join(job_root, name), _job_name(job_root), job_root, _dated(modified))
+    _refuse_root_of_jobs(job_root, children)
     problem = (
         "holds no completed checkpoint (no chk-N with a _metadata)"
         if children
         else "is not there or is empty"
     )
-    raise NotThere(
-        f"{job_root} {problem}. SOURCE is a checkpoint, a job's directory or a savepoint"
+    raise NotThere(f"{job_root} {problem}. {_SOURCE}")
+
+
+def _children(job_root: str, storage: Storage) -> Sequence[FileStatus]:
+    """Return what lies in a job's directory. Raise `NoJob` if it is a file."""
+    with suppress(NotADirectoryError):
+        children = storage.list(job_root)
+        # some clients list a file as if it were its own child
+        if len(children) != 1 or children[0].is_directory or _is_directory(job_root, storage):
+            return children
+    raise NoJob(f"{job_root} is a file, or lies below one. {_SOURCE}")
+
+
+def _is_directory(path: str, storage: Storage) -> bool:
+    status = storage.stat(path)
+    return status is None or status.is_directory
+
+
+def _refuse_root_of_jobs(path: str, children: Sequence[FileStatus]) -> None:
+    """Raise `NoJob` if a directory without checkpoints holds the directories of jobs."""
+    jobs = sorted(
+        each.name for each in children if each.is_directory and JOB_ID.fullmatch(each.name)
+    )
+    if not jobs:
+        return
+    more = f" and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
+    raise NoJob(
+        f"{path} holds no checkpoint but the directories of jobs: {', '.join(jobs[:_SHOWN])}{more}."
+        f" Give one of them as SOURCE, such as {uri.join(path, jobs[0])}. To replicate every job"
+        f" below it, run `cpreplicate watch --jobs-under {shlex.quote(path)} TARGET_ROOT`, or"
+        " `cpreplicate fleet` with a [[root]] table"
     )
 
 

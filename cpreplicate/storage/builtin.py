@@ -5,13 +5,20 @@ A client library is imported when its storage is first needed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.local import LocalStorage
-from cpreplicate.storage.backends.objects import PROTOCOLS, ObjectStorage
+from cpreplicate.storage.backends.objects import (
+    OPTIONS,
+    PROTOCOLS,
+    ObjectStorage,
+    constructor_options,
+)
 from cpreplicate.storage.base import Storage
+from cpreplicate.storage.option_names import declare
 from cpreplicate.storage.registry import register
 from cpreplicate.storage.sides import HDFS_SCHEMES, Side
 from cpreplicate.storage.wrappers.limits import Limited
@@ -66,9 +73,13 @@ def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
 
 
 register("file", _local)
+declare("file", ())
 for _scheme in HDFS_SCHEMES:
     register(_scheme, _hdfs)
+    declare(_scheme, ())
 for _scheme in ("webhdfs", "swebhdfs"):
     register(_scheme, _webhdfs)
-for _scheme in PROTOCOLS:
+    declare(_scheme, ("user", "password", "token", "proxy_to", "session_cert"))
+for _scheme, _protocol in PROTOCOLS.items():
     register(_scheme, _objects)
+    declare(_scheme, OPTIONS[_protocol], functools.partial(constructor_options, _protocol))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
+from cpreplicate.storage import option_names
 from cpreplicate.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class _Scheme:
         self.storage = functools.cache(self._create)
 
     def _create(self, filesystem: str, side: Side) -> Storage:
-        return self.factory(filesystem, side.options_for(filesystem), side)
+        return self.factory(filesystem, option_names.accepted(filesystem, side), side)
 
 
 _schemes: dict[str, _Scheme] = {}
@@ -54,6 +56,11 @@ def unregister(scheme: str) -> None:
     del _schemes[scheme]
 
 
+def schemes() -> tuple[str, ...]:
+    """Return the schemes that have a factory."""
+    return tuple(_schemes)
+
+
 def storage(uri: str, side: Side) -> Storage:
     """Return the storage that holds a URI, as a side reaches it.
 
@@ -62,9 +69,10 @@ def storage(uri: str, side: Side) -> Storage:
     filesystem = uris.filesystem(uri)
     scheme = filesystem.partition(":")[0]
     if scheme not in _schemes:
-        supported = ", ".join(_schemes)
+        similar = difflib.get_close_matches(scheme, _schemes, 1)
+        hint = f"Did you mean {similar[0]}:? " if similar else ""
         raise UsageError(
-            f"{filesystem}: the scheme {scheme}: is not supported. Supported schemes are"
-            f" {supported}"
+            f"{filesystem}: the scheme {scheme}: is not supported. {hint}Supported schemes are"
+            f" {', '.join(_schemes)}"
         )
     return _schemes[scheme].storage(filesystem, side)

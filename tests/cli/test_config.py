@@ -55,6 +55,26 @@ def run(directory, text, *words):
         ('[sync]\nkeep = "two"\n', "c.toml:2: 'keep' in [sync] must be a whole number, not 'two'"),
         ("[sync]\nkeep = [1]\n", "c.toml:2: 'keep' in [sync] must be a whole number, not an array"),
         ("[sync]\nkeep = true\n", "c.toml:2: 'keep' in [sync] must be a whole number, not true"),
+        (
+            '[storage."s3://b"]\nkey = "k"\nendpont_url = "x"\n',
+            "c.toml:3: unknown option 'endpont_url' of the storages of s3. Did you mean 'endpoint_",
+        ),
+        (
+            '[storage."hdfs://a"]\nconf-dri = "x"\n',
+            "c.toml:2: unknown option 'conf-dri' of the storages of hdfs. Did you mean 'conf-dir'?",
+        ),
+        (
+            '[storage.hdfs]\n"dfs.nameservices" = "a"\n',
+            "c.toml:1: unknown filesystem 'hdfs' in [storage]; did you mean 'hdfs:'?",
+        ),
+        (
+            '[storage."hfds://a"]\n"dfs.nameservices" = "a"\n',
+            "c.toml:1: unknown filesystem 'hfds://a' in [storage]; did you mean 'hdfs:'?",
+        ),
+        (
+            '[storage."s3://b/replicas"]\nkey = "k"\n',
+            "c.toml:1: 's3://b/replicas' in [storage] must be a filesystem, such as 's3://b'",
+        ),
         ("[sync]\nkeep = 0\n", "c.toml:2: 'keep' in [sync]: 0 is not in the range x>=1"),
         (
             "[sync]\nmax-delete = true\n",
@@ -96,7 +116,7 @@ def run(directory, text, *words):
         ),
         ("[sync]\nkeep = 1\nkeep = 2\n", "c.toml:3: Cannot overwrite a value"),
         ("[sync]\nkeep =\n", "c.toml:2: Invalid value"),
-        ('[sync]\nmaster = """\n', "c.toml:2: Unterminated string"),
+        ('[sync]\nproperties-file = """\n', "c.toml:2: Unterminated string"),
         (b"[sync]\r\n# \xe4\r\nkeep = 1\r\n", "c.toml:2: not UTF-8: byte 0xe4"),
         (
             "[storage]\nx = 1\n",
@@ -138,7 +158,7 @@ def test_a_mistake_is_reported_with_file_line_and_key_and_nothing_is_done(
 
 def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(directory):
     text = (
-        '[watch]\nkeep = 1\n[sync]\nmaster = """\n[sync]\nkeep = "two"\n"""\nremap = [\n '
+        '[watch]\nkeep = 1\n[sync]\nproperties-file = """\n[sync]\nkeep = "two"\n"""\nremap = [\n '
         ' "/a=/b",\n]\nkeep = "2"\n'
     )
     assert "c.toml:11: 'keep' in [sync]" in run(directory, text).stderr
@@ -173,7 +193,7 @@ content = true
 [storage."s3://bucket"]
 secret = "s"
 anon = true
-retries = 3
+max_concurrency = 3
 """
     assert run(directory, text).returncode == 0
     write_checkpoint(directory / "dcA", 2, NEXT)

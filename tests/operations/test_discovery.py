@@ -90,7 +90,7 @@ def test_a_password_in_the_url_of_a_jobmanager_is_used_and_not_reported():
         found.jobs()
     assert seen == ["Basic dXNlcjpzZWNyZXQ="]
     found.jobs()
-    assert "cannot be read" in lines[0]
+    assert "cannot be read" in str(lines)
     assert "secret" not in str(lines)
 
 
@@ -157,3 +157,50 @@ def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_rep
     monkeypatch.setattr("cpreplicate.operations.discovery.jobs_under", refuse)
     assert roots.jobs_under(root) == [f"{root}/{ONE}"]
     assert "no listing. The jobs found below" in lines[-1]
+
+
+def named(chosen, lines, answers):
+    """Ask once which jobs are followed of a JobManager that gives these answers."""
+    with answering(answers) as (place, _):
+        template = SyncRequest("", "file:/dcB")
+        found = FlinkJobs(lambda: [f"http://{place}"], FlinkRest, chosen, template, lines.append)
+        found.jobs()
+        found.jobs()
+
+
+def reporting(*names):
+    jobs = [
+        {"jid": f"{number:032x}", "name": name, "start-time": 0, "state": "RUNNING"}
+        for number, name in enumerate(names)
+    ]
+    return {"/jobs/overview": {"jobs": jobs}}
+
+
+def test_a_name_that_no_job_has_is_reported_once_with_the_names_of_jobs_nearest_first():
+    lines: list[str] = []
+    answers = reporting("payments", "orders", "clicks", "fraud", "stock", "returns")
+    named(Chosen(frozenset({"ordres"})), lines, answers)
+    assert len(lines) == 1
+    assert lines[0].startswith("ordres: no job has such a name. Waiting.")
+    assert "have the jobs 'orders', " in lines[0]
+    assert lines[0].endswith(" and 1 more")
+
+
+def test_a_name_that_a_job_without_a_checkpoint_has_is_reported_as_waited_for():
+    lines: list[str] = []
+    named(Chosen(frozenset({"orders"})), lines, reporting("orders"))
+    assert lines == ["orders: no job of this name has completed a checkpoint yet. Waiting"]
+
+
+def test_a_pattern_that_no_job_matches_is_reported_once():
+    lines: list[str] = []
+    named(Chosen(include=("ordres-*", "pay*")), lines, reporting("orders-eu", "payments"))
+    assert len(lines) == 1
+    assert lines[0].startswith("--include ordres-*: no job has such a name. Waiting.")
+    assert "'orders-eu', 'payments'" in lines[0]
+
+
+def test_jobmanagers_without_any_job_are_reported_once():
+    lines: list[str] = []
+    named(Chosen(every=True), lines, reporting())
+    assert lines == ["--all-jobs: the JobManagers report no job yet. Waiting"]

@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.core.placement import is_replica_path
 from cpreplicate.core.plan import Cap
-from cpreplicate.errors import NotThere, Refused, TooManyDeletes
+from cpreplicate.errors import LeaseHeld, NotThere, Refused, TooManyDeletes
 from cpreplicate.operations import sweep
 from cpreplicate.operations.sweep import SweepRequest
 from cpreplicate.protocol import lease, seal
@@ -201,9 +201,9 @@ def test_nothing_is_swept_through_a_link(replica, tmp_path):
     assert (tmp_path / "elsewhere" / "precious").exists()
 
 
-def test_a_lease_that_is_held_is_a_refusal(replica):
+def test_a_lease_that_is_held_ends_a_sweep(replica):
     orphan(replica, "shared/orphan")
-    with lease.acquire(f"file:{replica}", Side()), pytest.raises(Refused, match="is held by"):
+    with lease.acquire(f"file:{replica}", Side()), pytest.raises(LeaseHeld, match="is held by"):
         run(replica)
     assert (replica / "shared" / "orphan").exists()
 

@@ -335,8 +335,46 @@ def test_a_lease_is_renewed_while_it_is_held_and_leaves_nothing(replica, monkeyp
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", '{"pid": "x", "started": 1e300}'])
 def test_a_damaged_lease_is_respected_and_reported(replica, text):
     leave_behind(replica).write_text(text)
-    with pytest.raises(LeaseHeld, match="lease is"), lease.acquire(f"file:{replica}", Side()):
+    with (
+        pytest.raises(LeaseHeld, match="delete the file"),
+        lease.acquire(f"file:{replica}", Side()),
+    ):
         pass
+
+
+@pytest.mark.parametrize(
+    "facts", [{"expires": 4e9}, {"expires": "soon"}, {"expires": None}, {"expires": float("inf")}]
+)
+def test_a_lease_that_does_not_expire_shows_how_it_is_removed_safely(replica, facts):
+    path = leave_behind(replica, host="elsewhere", pid=4711, **facts)
+    with pytest.raises(LeaseHeld) as refused, lease.acquire(f"file:{replica}", Side()):
+        pass
+    advice = str(refused.value)
+    assert "It does not expire by itself before" in advice
+    assert "that process 4711 on elsewhere has ended, and no run of cpreplicate works on" in advice
+    assert f"delete the file file:{path} and nothing else" in advice
+    assert "--lock-wait" not in advice
+    path.unlink()  # as advised
+    with lease.acquire(f"file:{replica}", Side()):
+        assert holder(replica) == os.getpid()
+
+
+def test_a_heartbeat_of_the_future_shows_which_file_keeps_the_lease(replica):
+    path = leave_behind(replica, host="elsewhere", pid=4711, token="a", expires=1)
+    beat = path.with_name("lease-a.heartbeat")
+    beat.write_text(json.dumps({"heartbeat": 4e9, "expires": 4e9}))
+    with pytest.raises(LeaseHeld, match=f"delete the file file:{path} and"):
+        lease.Lease(f"file:{replica}", Side()).take(0.0, lambda _line: None)
+    path.unlink()
+    with lease.acquire(f"file:{replica}", Side()):
+        pass
+
+
+def test_the_refusal_of_a_lease_that_expires_in_time_is_to_wait(replica):
+    leave_behind(replica, host="elsewhere")
+    with pytest.raises(LeaseHeld, match="--lock-wait") as refused:
+        lease.Lease(f"file:{replica}", Side()).take(0.0, lambda _line: None)
+    assert "delete" not in str(refused.value)
 
 
 def test_a_lease_that_was_removed_meanwhile_is_reported_as_gone_and_a_damaged_one_as_damaged(
@@ -349,7 +387,7 @@ def test_a_lease_that_was_removed_meanwhile_is_reported_as_gone_and_a_damaged_on
         with pytest.raises(LeaseHeld, match=r"lease is gone: another run removed it\. Run again"):
             token.check()
         path.write_text("nonsense")
-        with pytest.raises(LeaseHeld, match=r"lease is damaged\. Remove it once you are sure"):
+        with pytest.raises(LeaseHeld, match=r"lease is damaged: it does not show who"):
             token.check()
         path.write_text(text)
 

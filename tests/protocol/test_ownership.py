@@ -140,9 +140,7 @@ class TestWhereFlinkKeepsAJobItself:
     @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
     def test_upkeep_of_a_directory_of_flinks_is_refused(self, job, upkeep):
         aged(job / "dcA")
-        refused(
-            job, "is not empty and is not a replica", lambda: maintain(upkeep, job / "dcA" / JOB)
-        )
+        refused(job, "is not a replica of cpreplicate", lambda: maintain(upkeep, job / "dcA" / JOB))
 
     @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
     def test_upkeep_of_a_replica_in_which_a_job_writes_is_refused(self, job, upkeep):

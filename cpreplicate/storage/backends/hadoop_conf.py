@@ -16,7 +16,8 @@ _DEPTH = 20  # substitutions of one value, as in org.apache.hadoop.conf.Configur
 def read(directory: Path) -> dict[str, str]:
     """The properties of `core-site.xml` and `hdfs-site.xml`, `${other}` in a value replaced.
 
-    Raises `UsageError`.
+    Names without a dot are left out: no property of Hadoop has one, and files may hold some for
+    `${other}`. Raises `UsageError`.
     """
     files = [directory / name for name in _FILES if (directory / name).is_file()]
     if not files:
@@ -27,7 +28,9 @@ def read(directory: Path) -> dict[str, str]:
     properties: dict[str, str] = {}
     for file in files:
         properties.update(_properties(file))
-    return {name: _substituted(value, properties) for name, value in properties.items()}
+    return {
+        name: _substituted(value, properties) for name, value in properties.items() if "." in name
+    }
 
 
 def _properties(file: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cpreplicate.core import uri as uris
+from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Retention, Space, refuse_unusable
 from cpreplicate.storage.settings import WriteSettings
@@ -121,8 +122,11 @@ class Usage(NamedTuple):
 
 
 def replication_of(write: WriteSettings, options: Mapping[str, str]) -> int:
-    """Return the replication factor that new files are expected to have."""
-    return write.replication or int(options.get("dfs.replication") or HdfsClientStorage.replication)
+    """Return the replication factor that new files are expected to have. Raises `UsageError`."""
+    configured = options.get("dfs.replication")
+    if configured and not configured.isdecimal():
+        raise UsageError(f"dfs.replication is {configured!r}: it must be a whole number")
+    return write.replication or int(configured or HdfsClientStorage.replication)
 
 
 def path_of(uri: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from cpreplicate.core import uri as uris
-from cpreplicate.errors import Refused
+from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends import mounts
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import (
@@ -187,13 +187,23 @@ def _make_directory(path: str) -> None:
     """Create a directory and its parents.
 
     Each new name is durable, too: otherwise a power loss could lose the directory with its files.
+    Raises `UsageError` where no directory can be, as below `/proc`.
     """
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
     _make_directory(parent)
-    with contextlib.suppress(FileExistsError):
+    try:
         os.mkdir(path)
+    except FileExistsError:
+        pass
+    except FileNotFoundError as error:
+        if not os.path.isdir(parent):
+            raise  # another program removed it just now
+        raise UsageError(
+            f"file:{path} cannot be created: the filesystem of {parent} takes no directories."
+            " Nothing was done. Give a path on another filesystem"
+        ) from error
     _sync_directory(parent)
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from itertools import chain
 from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
@@ -37,6 +39,33 @@ PROTOCOLS = {
     "oss": "oss",
 }
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
+OPTIONS = {  # that are known without the class, whose constructor has more
+    "s3": [
+        "key",
+        "secret",
+        "token",
+        "endpoint_url",
+        "region",
+        "anon",
+        "use_ssl",
+        "max_concurrency",
+    ],
+    "gs": ["token", "project", "endpoint_url"],
+    "abfs": [
+        "account_name",
+        "account_key",
+        "account_host",
+        "sas_token",
+        "connection_string",
+        "tenant_id",
+        "client_id",
+        "client_secret",
+        "anon",
+    ],
+    "oss": ["key", "secret", "token", "endpoint"],
+}
+# parameters of constructors that are no text
+_NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
 _EXCLUSIVE: dict[str, dict[str, Any]] = {  # options with which a put fails if there is an object
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
@@ -73,6 +102,8 @@ class ObjectStorage(Storage):
     has_directories = False
 
     def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
+        if "://" not in filesystem:
+            raise UsageError(f"{filesystem}/… names no bucket. Write {filesystem}//bucket/…")
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
         self._fs = _filesystem(self._protocol, options)
         self.copies_within = self._protocol == "s3"
@@ -308,24 +339,41 @@ class _TranslatingFile:
         return getattr(self._file, name)
 
 
-def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
+def _filesystem_class(protocol: str) -> Any:
     import fsspec
 
     try:
-        cls = fsspec.get_filesystem_class(protocol)
+        return fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         raise UsageError(
             f"{protocol}: needs `pip install {PACKAGES[protocol]}`, here and on every executor"
         ) from error
-    given: dict[str, Any] = {
-        key: value
-        for key, value in options.items()
-        if not key.startswith(("fs.", "dfs.", "hadoop."))
-    }
+
+
+def constructor_options(protocol: str) -> dict[str, Any]:
+    """Return the parameters of the constructor of a protocol's class that are given as text.
+
+    They are name to default. Raises `UsageError` if the package of the class is not installed.
+    """
+    own = [each for each in _filesystem_class(protocol).__mro__ if each.__module__[:7] != "fsspec."]
+    found: dict[str, Any] = {}
+    for each in reversed(own[:-1]):  # the last is `object`
+        for name, parameter in inspect.signature(each.__init__).parameters.items():
+            is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            if is_named and name not in _NO_OPTIONS and not name.endswith("_kwargs"):
+                found[name] = parameter.default
+    return found
+
+
+def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
+    cls = _filesystem_class(protocol)
+    given: dict[str, Any] = {key: value for key, value in options.items() if "." not in key}
     if protocol == "s3":
-        given = _s3_options(
-            given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
-        )
+        given = given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
+    defaults = constructor_options(protocol)
+    given = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
+    if protocol == "s3":
+        given = _s3_options(given)
     filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
     if protocol == "s3":
         # `Retrying` retries; s3fs would try five times within each of its tries
@@ -333,15 +381,35 @@ def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
     return filesystem
 
 
+def _typed(name: str, value: str, default: Any) -> Any:
+    """Return the value of an option in the type of its default. Raises `UsageError`.
+
+    "false" as text would count as true.
+    """
+    if isinstance(default, bool):
+        if value.lower() not in ("true", "false"):
+            raise UsageError(f"the option {name} of a storage must be true or false")
+        return value.lower() == "true"
+    if isinstance(default, int):
+        try:
+            return int(value)
+        except ValueError as error:
+            raise UsageError(f"the option {name} of a storage must be a whole number") from error
+    return value
+
+
 def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
     region = given.pop("region", None)
     endpoint = given.get("endpoint_url")
     if endpoint is not None and "://" not in endpoint:
         given["endpoint_url"] = f"https://{endpoint}"
+    if endpoint is not None and not _is_server(given["endpoint_url"]):
+        raise UsageError(
+            "the option endpoint_url of a storage is no URL of a server: write it as in"
+            " https://s3.example.com:9000"
+        )
     if region is not None:
         given["client_kwargs"] = {"region_name": region}
-    if "anon" in given:
-        given["anon"] = str(given["anon"]).lower() == "true"
     # `Retrying` retries
     given["config_kwargs"] = {
         "retries": {"max_attempts": 0},
@@ -349,6 +417,14 @@ def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
         "read_timeout": 60,
     }
     return given
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
+        return False
 
 
 def _path(uri: str) -> str:

@@ -256,7 +256,8 @@ def _remote_exception(response: requests.Response) -> tuple[str, str] | None:
 
 def _address(filesystem: str) -> str:
     scheme, _, authority = filesystem.partition("://")
-    if not authority.rpartition(":")[2].isdigit():
+    port = authority.rpartition(":")[2]
+    if not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise UsageError(
             f"{filesystem}: name the host and port of a NameNode's HTTP server, as in"
             " webhdfs://namenode:9870/path"

@@ -1,0 +1,84 @@
+"""Which options each storage has: a misspelled one is refused instead of being passed on.
+
+Names with a dot are properties of Hadoop, which has thousands, and are not checked. A value can be
+given as text only, so what a client library takes as an object is no option.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from cpreplicate.errors import UsageError
+
+if TYPE_CHECKING:
+    from cpreplicate.storage.sides import Side
+
+# Options that every storage has. A wrapper or a backend that reads another one adds it here.
+EVERY: set[str] = set()
+_SHOWN = 12  # names in a message
+
+Further = Callable[[], Collection[str]]
+_names: dict[str, frozenset[str]] = {}
+_further: dict[str, Further] = {}
+
+
+def declare(scheme: str, names: Iterable[str], further: Further | None = None) -> None:
+    """Declare the options of the storages of a scheme.
+
+    `further` returns those that only its client library knows. It is called for an option that is
+    not among `names`, so it may import that library. A scheme without a declaration takes any
+    option.
+    """
+    _names[scheme] = frozenset(names)
+    if further is not None:
+        _further[scheme] = further
+
+
+def accepted(filesystem: str, side: Side) -> dict[str, str]:
+    """Return the options that hold for a filesystem, without those for other storages of the side.
+
+    Raises `UsageError` for an option that no storage has, or that was given for this filesystem
+    and that its storage does not have.
+    """
+    options = side.options_for(filesystem)
+    scheme = filesystem.partition(":")[0]
+    unknown = unknown_options(scheme, options)
+    general = dict(chain.from_iterable(pairs for prefix, pairs in side.options if not prefix))
+    for name in unknown:
+        is_of_others = name in general and any(name in names for names in _names.values())
+        if not is_of_others:
+            raise UsageError(described(scheme, name))
+    return {name: value for name, value in options.items() if name not in unknown}
+
+
+def unknown_options(scheme: str, options: Iterable[str]) -> list[str]:
+    """Return the options that the storages of a scheme do not have."""
+    if scheme not in _names:
+        return []
+    known = _names[scheme] | EVERY
+    unknown = [name for name in options if "." not in name and name not in known]
+    if unknown and scheme in _further:
+        known |= frozenset(_further[scheme]())
+    return [name for name in unknown if name not in known]
+
+
+def described(scheme: str, name: str, also: Iterable[str] = ()) -> str:
+    """Return the message for an option that the storages of a scheme do not have.
+
+    `also` are other names that it may be a misspelling of.
+    """
+    valid = sorted((_names.get(scheme, frozenset()) | EVERY).union(also))
+    similar = difflib.get_close_matches(name, valid, 1)
+    of_others = difflib.get_close_matches(name, sorted(set().union(*_names.values())), 1, 0.8)
+    if similar:
+        hint = f"Did you mean {similar[0]!r}?"
+    elif of_others:
+        hint = f"Other storages have {of_others[0]!r}"
+    elif valid:
+        hint = f"It has {', '.join(valid[:_SHOWN])}, and Hadoop's properties, which have dots"
+    else:
+        hint = "It has no options but Hadoop's properties, which have dots"
+    return f"unknown option {name!r} of the storages of {scheme}. {hint}"

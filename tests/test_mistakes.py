@@ -1,0 +1,379 @@
+"""Mistakes of a new user end at once, with a documented code and a message with the remedy."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import click
+import fsspec
+import pytest
+from click.testing import CliRunner
+
+from cpreplicate.cli.commands import cli
+from cpreplicate.core.placement import METADATA
+from cpreplicate.errors import NoJob, UsageError
+from cpreplicate.operations import watch
+from cpreplicate.operations.discovery import JobsUnder
+from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.protocol import lease
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Unreachable
+from tests.support.commandline import run
+from tests.support.jobs import JOB, NEXT_JOB, write_checkpoint
+from tests.support.replicas import FILES, synced
+
+ON_REPLICAS = {
+    "promote": (),
+    "verify": (),
+    "sweep": (),
+    "sweep --dry-run": (),
+    "relocate": (),
+    "relocate --unpack": (),
+    "unseal --no-job-uses-it": (),
+}
+
+
+class Waited(BaseException):
+    """Raised where a watch begins to wait."""
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A source of one job, and its replica."""
+    synced(tmp_path, {1: FILES})
+    return tmp_path
+
+
+def watching(source, target):
+    """Watch until an error, or until it waits."""
+
+    def wait(_line):
+        raise Waited
+
+    request = SyncRequest(
+        f"file:{source}", f"file:{target}", execution=ExecutionOptions(runner="inline")
+    )
+    watch.watch(request, 0.0, wait, wait)
+
+
+# SOURCE
+
+
+@pytest.mark.parametrize("command", ["sync", "diff", "watch", "watch --metrics 0", "inspect"])
+def test_a_root_of_jobs_as_source_names_them_and_what_follows_all(data, command):
+    words = [*command.split(), data / "dcA", *([] if command == "inspect" else [data / "dcC"])]
+    ended = run(*words)
+    assert ended.code == 10
+    assert f"holds no checkpoint but the directories of jobs: {JOB}" in ended.message
+    assert f"`cpreplicate watch --jobs-under file:{data}/dcA TARGET_ROOT`" in ended.message
+    assert not (data / "dcC").exists()
+
+
+def test_a_root_of_many_jobs_names_some(tmp_path):
+    for number in range(9):
+        (tmp_path / "dcA" / f"{number:032x}").mkdir(parents=True)
+    message = run("sync", tmp_path / "dcA", tmp_path / "dcB").message
+    assert f"{2:032x} and 6 more" in message
+    assert f"{3:032x}" not in message
+
+
+@pytest.mark.parametrize("content", [(), ("shared", "taskowned"), ("chk-1", "shared")])
+def test_a_job_without_a_checkpoint_is_waited_for(tmp_path, content):
+    (tmp_path / "dcA" / JOB).mkdir(parents=True)
+    for name in content:
+        (tmp_path / "dcA" / JOB / name).mkdir()
+    with pytest.raises(Waited):
+        watching(tmp_path / "dcA" / JOB, tmp_path / "dcB")
+
+
+@pytest.mark.parametrize("command", ["sync", "diff", "watch", "watch --metrics 0", "inspect"])
+def test_a_file_as_source_is_reported_as_one(data, command):
+    words = [*command.split(), data / "dcA" / JOB / "shared" / "a"]
+    ended = run(*words, *([] if command == "inspect" else [data / "dcC"]))
+    assert (ended.code, "is a file, or lies below one. SOURCE" in ended.message) == (10, True)
+
+
+@pytest.mark.parametrize("name", ["chk-1", f"chk-1/{METADATA}"])
+@pytest.mark.parametrize("options", [(), ("--metrics", "0")])
+def test_a_watch_of_one_checkpoint_is_a_usage_error(data, name, options):
+    ended = run("watch", data / "dcA" / JOB / name, data / "dcC", *options)
+    assert (ended.code, "watch takes the directory of its job" in ended.message) == (2, True)
+
+
+def test_a_job_as_the_root_of_jobs_is_refused_at_once(data):
+    ended = run("watch", "--jobs-under", data / "dcA" / JOB, data / "dcC")
+    assert ended.code == 10
+    assert f"Give file:{data}/dcA as the root" in ended.message
+
+
+def test_a_file_as_the_root_of_jobs_is_refused_at_once(data):
+    ended = run("watch", "--jobs-under", data / "dcA" / JOB / "shared" / "a", data / "dcC")
+    assert (ended.code, "is a file" in ended.message) == (10, True)
+
+
+def test_a_root_without_jobs_is_waited_for_and_reported_once(tmp_path):
+    lines: list[str] = []
+    found = JobsUnder(f"file:{tmp_path}", SyncRequest("", "file:/dcB"), lines.append)
+    assert found.jobs() == found.jobs() == []
+    assert len(lines) == 1
+    assert lines[0].endswith("Waiting for jobs")
+    (tmp_path / JOB).mkdir()
+    assert len(found.jobs()) == 1
+
+
+def test_a_root_that_turns_out_to_be_a_job_is_an_error(data):
+    found = JobsUnder(f"file:{data}/dcA/{JOB}", SyncRequest("", "file:/dcB"), lambda _line: None)
+    with pytest.raises(NoJob):
+        found.jobs()
+
+
+def test_a_file_of_jobmanagers_that_is_not_there_ends_a_watch_at_once(tmp_path):
+    ended = run("watch", "--flink-file", tmp_path / "none", "--all-jobs", tmp_path / "dcB")
+    assert (ended.code, "No such file" in ended.message) == (10, True)
+
+
+def test_a_jobmanager_without_a_scheme_is_a_usage_error_that_hides_its_password(tmp_path):
+    with pytest.raises(click.UsageError, match="begins with http:// or https://") as refused:
+        run("watch", "--flink", "user:s3cr3t@host:8081", "--all-jobs", tmp_path / "dcB")
+    assert refused.value.exit_code == 2
+    assert "s3cr3t" not in str(refused.value)
+
+
+# TARGET_ROOT
+
+
+@pytest.mark.parametrize("command", ["sync", "doctor", "diff"])
+@pytest.mark.parametrize("scheme", ["hdfs", "s3", "webhdfs"])
+def test_a_target_without_the_colon_of_its_scheme_is_no_local_directory(
+    data, monkeypatch, command, scheme
+):
+    monkeypatch.chdir(data)
+    with pytest.raises(
+        click.UsageError, match=f"Write {scheme}://dcB/replicas, or ./{scheme}//dcB"
+    ) as it:
+        run(command, data / "dcA" / JOB, f"{scheme}//dcB/replicas")
+    assert it.value.exit_code == 2
+    assert not (data / scheme).exists()
+
+
+def test_a_local_directory_that_is_called_like_a_scheme_can_be_used(data, monkeypatch):
+    monkeypatch.chdir(data)
+    (data / "s3").mkdir()
+    assert run("sync", data / "dcA" / JOB, "s3//replicas").code == 0
+    assert (data / "s3" / "replicas" / JOB).exists()
+
+
+@pytest.mark.parametrize("command", ["sync", "status"])
+def test_a_file_uri_with_two_slashes_names_a_host_and_is_no_local_path(data, command):
+    target = str(data / "dcB")[1:]
+    words = [data / "dcA" / JOB] if command == "sync" else []
+    with pytest.raises(click.UsageError, match=f"Write file:///{target}, with three") as refused:
+        run(command, *words, f"file://{target}")
+    assert refused.value.exit_code == 2
+    assert run(command, *words, f"file:///{target}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["sync", "--config", "c.toml", "a", "b"], "cpreplicate --config … sync …"),
+        (["sync", "a", "b", "--debug"], "is given before the command"),
+        (["--keep", "2", "sync", "a", "b"], "cpreplicate COMMAND … --keep …"),
+    ],
+)
+def test_an_option_on_the_wrong_side_of_the_command_shows_the_right_one(words, hint):
+    done = CliRunner().invoke(cli, words, prog_name="cpreplicate")
+    assert (done.exit_code, hint in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("master", ["foo", "spark:/host:7077", "host:7077", "locally"])
+def test_a_master_that_spark_does_not_know_is_a_usage_error(data, master):
+    with pytest.raises(click.UsageError, match="expected a master of Spark") as refused:
+        run("sync", data / "dcA" / JOB, data / "dcB", "--master", master)
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("master", ["yarn", "local", "local[*]", "local[2,4]", "spark://h:7077"])
+def test_masters_of_spark_are_accepted(data, master):
+    assert run("sync", data / "dcA" / JOB, data / "dcB", "--master", master).code == 0
+
+
+def test_a_bucket_that_is_missing_in_a_uri_is_a_usage_error(data):
+    ended = run("sync", data / "dcA" / JOB, "s3:/bucket/replicas")
+    assert (ended.code, "Write s3://bucket/" in ended.message) == (2, True)
+
+
+def test_a_misspelled_scheme_names_the_nearest_one(data):
+    ended = run("sync", data / "dcA" / JOB, "hfds://dcB/replicas")
+    assert (ended.code, "Did you mean hdfs:?" in ended.message) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc")
+@pytest.mark.parametrize("command", ["sync", "doctor"])
+def test_a_target_where_no_directory_can_be_is_a_usage_error(data, command):
+    ended = run(command, data / "dcA" / JOB, "file:/proc/x")
+    shown = ended.message or ended.out
+    assert (ended.code, "the filesystem of /proc takes no directories" in shown) == (2, True)
+
+
+def test_the_root_directory_as_source_is_an_error_of_its_own():
+    assert run("sync", "/", "file:/proc/x").code == 10
+
+
+# REPLICA
+
+
+@pytest.mark.parametrize("command", ON_REPLICAS)
+def test_a_target_root_as_replica_names_the_replicas_in_it(data, command):
+    (data / "dcB" / "other").mkdir()
+    (data / "dcB" / NEXT_JOB).mkdir()
+    ended = run(*command.split(), data / "dcB")
+    assert ended.code == 10
+    assert f"Give one of them, such as file:{data}/dcB/{JOB}. They are {JOB}" in ended.message
+    assert NEXT_JOB not in ended.message
+    assert "--adopt" not in ended.message
+    assert not (data / "dcB" / ".cpreplicate").exists()
+
+
+@pytest.mark.parametrize("command", ON_REPLICAS)
+@pytest.mark.parametrize("inner", ["chk-1", f"chk-1/{METADATA}", "shared", ".cpreplicate"])
+def test_a_path_in_a_replica_names_the_replica(data, command, inner):
+    replica = data / "dcB" / JOB
+    ended = run(*command.split(), replica / inner)
+    assert ended.code == 10
+    assert f"It lies in the replica file:{replica}: give that" in ended.message
+    assert not list(replica.rglob("*/.cpreplicate/lease"))
+
+
+@pytest.mark.parametrize("command", ON_REPLICAS)
+def test_the_directory_of_a_flink_job_is_no_replica_and_is_left_alone(data, command):
+    job = data / "dcA" / JOB
+    before = sorted(job.rglob("*"))
+    ended = run(*command.split(), job)
+    assert ended.code == 6
+    assert "it holds chk-1, most likely of a Flink job that writes here" in ended.message
+    assert "--adopt" not in ended.message
+    assert "relocate" not in ended.message
+    assert sorted(job.rglob("*")) == before
+    assert ended.out == ""
+
+
+def test_verify_all_of_the_directory_of_a_flink_job_is_refused_alike(data):
+    assert run("verify", "--all", data / "dcA" / JOB).code == 6
+
+
+@pytest.mark.parametrize("command", ON_REPLICAS)
+def test_a_root_of_jobs_is_no_replica(data, command):
+    ended = run(*command.split(), data / "dcA")
+    assert (ended.code, f"directories of jobs, {JOB}, and none" in ended.message) == (6, True)
+
+
+@pytest.mark.parametrize("command", ON_REPLICAS)
+def test_a_file_or_nothing_as_replica_is_not_there(tmp_path, command):
+    (tmp_path / "file").write_text("x")
+    for name in ("file", "nothing", "file/x"):
+        assert run(*command.split(), tmp_path / name).code == 10
+
+
+@pytest.mark.parametrize("command", ["sweep", "relocate", "relocate --unpack", "promote"])
+def test_a_lease_that_another_run_holds_ends_with_11(data, command):
+    replica = data / "dcB" / JOB
+    with lease.acquire(f"file:{replica}", Side()):
+        ended = run(*command.split(), replica)
+    assert (ended.code, "is held by" in ended.message) == (11, True)
+
+
+def test_a_lease_that_another_run_holds_ends_unseal_with_11_and_leaves_the_seal(data):
+    replica = data / "dcB" / JOB
+    assert run("promote", replica).code == 0
+    with lease.acquire(f"file:{replica}", Side()):
+        ended = run("unseal", "--no-job-uses-it", replica)
+    assert (ended.code, "is held by" in ended.message) == (11, True)
+    assert (replica / ".cpreplicate" / "sealed").exists()
+    assert run("unseal", "--no-job-uses-it", replica).code == 0
+    assert not (replica / ".cpreplicate" / "lease").exists()
+
+
+# options of storages
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "hint"),
+    [
+        ("s3://b/replicas", "endpont_url=http://127.0.0.1:1", "Did you mean 'endpoint_url'?"),
+        ("webhdfs://127.0.0.1:1/r", "usr=me", "Did you mean 'user'?"),
+        ("hdfs://127.0.0.1:1/r", "replicaton=3", "but Hadoop's properties, which have dots"),
+        ("dcC", "endpont_url=http://127.0.0.1:1", "Other storages have 'endpoint_url'"),
+    ],
+)
+def test_an_unknown_option_of_a_storage_is_a_usage_error(data, target, option, hint):
+    place = target if ":" in target else data / target
+    ended = run("sync", data / "dcA" / JOB, place, "--target-conf", option)
+    assert ended.code == 2
+    assert f"unknown option {option.partition('=')[0]!r}" in ended.message
+    assert hint in ended.message
+    assert not (data / "dcC").exists()
+
+
+def test_an_option_of_another_storage_may_be_given_for_a_side(data):
+    words = ("--target-conf", "endpoint_url=http://127.0.0.1:1", "--target-conf", "fs.x=1")
+    assert run("sync", data / "dcA" / JOB, data / "dcC", *words).code == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "words"),
+    [
+        ("s3://b/r", "use_ssl=no", "use_ssl of a storage must be true or false"),
+        ("s3://b/r", "max_concurrency=many", "max_concurrency of a storage must be a whole"),
+        ("s3://b/r", "endpoint_url=http://h:99999", "endpoint_url of a storage is no URL"),
+        ("hdfs://127.0.0.1:1/r", "dfs.replication=x", "it must be a whole number"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_a_usage_error(data, target, option, words):
+    ended = run("sync", data / "dcA" / JOB, target, "--target-conf", option)
+    assert (ended.code, words in ended.message) == (2, True)
+
+
+class Bucket(fsspec.AbstractFileSystem):  # type: ignore[misc]  # it has no types
+    """A class of another object store, with parameters of its own."""
+
+    given: ClassVar[dict[str, object]] = {}
+
+    def __init__(self, project=None, requester_pays=False, session_kwargs=None, **others):  # noqa: ARG002
+        super().__init__(**others)
+        Bucket.given = {"project": project, "requester_pays": requester_pays}
+
+    def ls(self, *_words, **_others):
+        return []
+
+
+def test_the_parameters_of_a_client_library_are_options_in_the_type_of_their_default(monkeypatch):
+    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda _protocol: Bucket)
+    options = (("requester_pays", "false"), ("project", "p"), ("fs.gs.project.id", "q"))
+    Side((("", options),)).storage("gs://b/x")
+    assert Bucket.given == {"project": "p", "requester_pays": False}
+    for name in ("projct", "session_kwargs", "listings_expiry_time"):
+        with pytest.raises(UsageError, match=f"unknown option '{name}'"):
+            Side((("", ((name, "x"),)),)).storage("gs://b/x")
+
+
+def test_properties_of_a_hadoop_configuration_are_no_options_of_s3(tmp_path):
+    """A core-site.xml has more than what its s3a filesystem needs."""
+    names = ("io.file.buffer.size", "ipc.client.connect.timeout", "cluster", "fs.s3a.access.key")
+    entries = "".join(f"<property><name>{n}</name><value>1</value></property>" for n in names)
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{entries}</configuration>")
+    options = (tmp_path, "fs.s3a.secret.key=x", "endpoint_url=http://127.0.0.1:1")
+    words = [word for option in options for word in ("--target-conf", option)]
+    with pytest.raises(Unreachable):  # so the client was made
+        run("status", "s3://b/replicas", "--retry-for", "0s", *words)
+
+
+def test_a_table_for_another_filesystem_is_not_checked_against_this_one(data):
+    side = Side((("s3://b", (("key", "k"),)), ("", (("hadoop.user.name", "me"),))))
+    assert side.storage(f"file:{data}").list(f"file:{data}")
+
+
+def test_a_checkpoint_with_the_name_of_a_job_hides_nothing(tmp_path):
+    """A job's directory with a checkpoint is one, whatever else lies in it."""
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    (tmp_path / "dcA" / JOB / NEXT_JOB).mkdir()
+    assert run("sync", tmp_path / "dcA" / JOB, tmp_path / "dcB").code == 0
