@@ -8,7 +8,8 @@ from cpreplicate.storage.backends.hadoop_conf import read
 
 def write(path, **properties):
     rows = "".join(
-        f"<property><name>{n}</name><value> {v} </value></property>" for n, v in properties.items()
+        f"<property><name>{n.replace('_', '.')}</name><value> {v} </value></property>"
+        for n, v in properties.items()
     )
     path.write_text(
         '<?xml version="1.0"?>\n<?xml-stylesheet'
@@ -17,21 +18,21 @@ def write(path, **properties):
 
 
 def test_both_files_are_read_and_the_second_wins(tmp_path):
-    write(tmp_path / "core-site.xml", a="1", b="2")
-    write(tmp_path / "hdfs-site.xml", b="3")
-    assert read(tmp_path) == {"a": "1", "b": "3"}
+    write(tmp_path / "core-site.xml", of_a="1", of_b="2", variable="4")
+    write(tmp_path / "hdfs-site.xml", of_b="3")
+    assert read(tmp_path) == {"of.a": "1", "of.b": "3"}
 
 
 def test_variables_are_replaced_and_unknown_ones_stay(tmp_path):
     write(
         tmp_path / "core-site.xml",
         host="nn",
-        uri="hdfs://${host}:${port}",
-        other="${none}",
-        loop="${loop}",
+        of_uri="hdfs://${host}:${port}",
+        of_other="${none}",
+        of_loop="${of.loop}",
     )
-    assert read(tmp_path)["uri"] == "hdfs://nn:${port}"
-    assert read(tmp_path)["loop"] == "${loop}"
+    assert read(tmp_path)["of.uri"] == "hdfs://nn:${port}"
+    assert read(tmp_path)["of.loop"] == "${of.loop}"
 
 
 def test_a_directory_without_configuration_is_a_usage_error(tmp_path):
