@@ -49,7 +49,7 @@ check: setup ## lint, and every test that needs no server and is quick: before e
 test: lint maven promtool ## lint, and each promise once on its real server: 12 minutes on two cores
 	$(TESTS) --part main
 
-test-rest: lint maven promtool ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills
+test-rest: setup maven promtool ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills
 	$(TESTS) --part rest
 
 test-all: lint maven promtool ## every test, in one run

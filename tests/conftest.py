@@ -43,7 +43,7 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "s3": {"s3"},
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
-_SLOW = {  # modules of many seeds, and of processes that are killed
+_SLOW = {  # modules of many seeds, of services, and of processes that are killed
     "test_cluster",
     "test_cotenant",
     "test_crash_points",
@@ -54,6 +54,7 @@ _SLOW = {  # modules of many seeds, and of processes that are killed
     "test_protocol",
     "test_races",
     "test_runners",
+    "test_services",
     "test_session",
     "test_spark_lost",
     "test_spark_sync",

@@ -74,6 +74,7 @@ def test_sync_json_is_as_documented(cli):
     assert result["keep"] == result["delete"] == {"files": 0, "bytes": 0}
 
 
+@pytest.mark.slow
 def test_the_estimate_of_a_dry_run_is_as_documented(cli, tmp_path):
     words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--output", "json")
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -90,6 +91,7 @@ def test_the_estimate_of_a_dry_run_is_as_documented(cli, tmp_path):
     assert json.loads(cli("diff", *words, **cache).stdout)["estimate"]["earlier_runs"] == 1
 
 
+@pytest.mark.slow
 def test_diff_prints_how_long_the_run_will_take_and_where_that_is_from(cli, tmp_path):
     words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -144,6 +146,7 @@ def test_verify_content_finds_a_flipped_bit(cli):
     assert f"corrupt: shared/{file.name}" in done.stdout
 
 
+@pytest.mark.slow
 def test_inspect_lists_operators_in_every_form(cli):
     words = ("inspect", f"dcA/ckpt/{JOB}/chk-6", *cli.remap)
     inspection = json.loads(cli(*words, "--output", "json").stdout)
@@ -196,6 +199,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(cli):
     assert json.loads(flagged.stdout)["paths"] == "absolute"
 
 
+@pytest.mark.slow
 def test_every_option_has_its_environment_variable_and_key_in_the_file(cli):
     words = ("sync", "--dry-run", f"dcA/ckpt/{JOB}/chk-6", "dcB", "--output", "json")
     elsewhere = cli(*words, *cli.remap, CPREPLICATE_SYNC_SOURCE_ROOT="/elsewhere")

@@ -23,6 +23,7 @@ def run(directory, text, *words):
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -154,6 +155,13 @@ def test_a_mistake_is_reported_with_file_line_and_key_and_nothing_is_done(
     assert "Traceback" not in done.stderr
     assert "s3cr3t" not in done.stderr
     assert not (directory / "dcB").exists()
+
+
+def test_a_mistake_is_printed_in_one_line(directory):
+    done = run(directory, "[sync]\nmax-delte = 3\n")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("cpreplicate: error: c.toml:2: unknown key")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(directory):

@@ -1,5 +1,7 @@
 """What `diff` estimates, before and after runs between the same sites."""
 
+import itertools
+
 import pytest
 
 from cpreplicate.core.packs import Packing
@@ -7,6 +9,7 @@ from cpreplicate.operations.sync import diff, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions, rates
 from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.timed import TimedRunner
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.jobs import JOB, write_checkpoint
@@ -90,7 +93,10 @@ def test_a_limit_on_calls_does_not_hold_for_local_files(request_for):
     assert diff(request_for(sides=limited(calls=1))).estimates == free
 
 
-def test_a_run_that_the_bandwidth_slowed_down_teaches_nothing(request_for, cache):
+def test_a_run_that_the_bandwidth_slowed_down_teaches_nothing(request_for, cache, monkeypatch):
+    # the copies take 0.6 s, of which the bandwidth needs 0.5, however busy the machine is
+    ticks = itertools.count(step=0.6)
+    monkeypatch.setattr(TimedRunner.__init__, "__defaults__", (lambda: next(ticks),))
     sync(request_for(sides=limited(bandwidth=6000)), silent)
     assert not cache.exists()
 

@@ -175,6 +175,7 @@ def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoin
         assert service.observations()[0].last_exit_code == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number_of_jobs", "slots"), [(40, 10), parts.rest(200, 20)])
 def test_a_critical_job_is_never_behind_others(tmp_path, number_of_jobs, slots):
     """All slots are taken by jobs whose storage does not answer."""

@@ -241,6 +241,7 @@ def test_packed_files_beside_plain_ones_and_merged_segments_of_the_source():
     assert not [path for path in files(stage.disk.snapshot()) if "/packed/" in path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, parts.rest(1), parts.rest(2), parts.rest(3)])
 def test_a_death_between_any_two_steps_leaves_every_checkpoint_whole_and_is_resumed(seed):
     draw = Random(f"unpack {seed}")

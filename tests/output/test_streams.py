@@ -28,6 +28,19 @@ def directory(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def replicated(tmp_path_factory):
+    """Two replicas, one of them broken. The tests that use it leave it so that the next can."""
+    directory = tmp_path_factory.mktemp("replicated")
+    write_checkpoint(directory / "dcA", 1, FILES)
+    for target in ("dcB", "broken"):
+        shell(
+            directory, command("sync", f"dcA/{JOB}", target, "--runner", "inline")
+        ).check_returncode()
+    (directory / "broken" / JOB / "shared" / "a").unlink()
+    return directory
+
+
 def command(*words):
     return " ".join([sys.executable, "-m", "cpreplicate", *words])
 
@@ -67,6 +80,7 @@ def into_closed_pipe(directory, *words):
 UNWRITABLE = [">/dev/full", ">&-", "2>/dev/full", "2>&-", ">/dev/full 2>&1", "<&- >&- 2>&-"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirections", UNWRITABLE)
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_sync_that_committed_exits_with_0_whatever_its_streams_are(directory, redirections, form):
@@ -148,14 +162,9 @@ def test_no_file_of_a_replica_gets_the_number_of_a_closed_stream(directory):
     ],
 )
 def test_a_lost_result_gives_1_where_the_command_only_reads_and_no_other_code_is_more_specific(
-    directory, words, code
+    replicated, words, code
 ):
-    for target in ("dcB", "broken"):
-        shell(
-            directory, command("sync", f"dcA/{JOB}", target, "--runner", "inline")
-        ).check_returncode()
-    (directory / "broken" / JOB / "shared" / "a").unlink()
-    done = shell(directory, f"{command(*words)} >/dev/full")
+    done = shell(replicated, f"{command(*words)} >/dev/full")
     assert done.returncode == code
     assert "the result could not be written to stdout: No space left on device" in done.stderr
 
@@ -211,6 +220,7 @@ def test_no_control_character_of_a_file_name_is_printed_by_sync(directory, words
         assert "ndjson" not in words or HOSTILE in {row["target"] for row in rows}
 
 
+@pytest.mark.slow
 def test_no_control_character_of_a_file_name_is_printed_by_any_other_command(directory):
     hostile(directory)
     sync(directory, "")

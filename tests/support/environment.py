@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Mapping
 
 # Python ignores these in every process, and restores them in those that it starts.
@@ -45,6 +46,7 @@ _NAMES = frozenset(
         "MASTER",
         "NO_COLOR",
         "POSIXLY_CORRECT",
+        "PYTHONDONTWRITEBYTECODE",  # each process would compile all modules anew
         "PYTHONDEVMODE",
         "PYTHONIOENCODING",
         "PYTHONOPTIMIZE",
@@ -90,6 +92,7 @@ def reset_signals() -> None:
 
 def reset_environment() -> None:
     """Remove what changes how cpreplicate, Spark, Hadoop, an SDK or a terminal behaves."""
+    sys.dont_write_bytecode = False
     wanted = {**without_influence(os.environ), **_FIXED}
     for name in set(os.environ) - set(wanted):
         del os.environ[name]

@@ -78,6 +78,7 @@ class RunningJob:
     def __init__(self, shape: Shape, side: Side, root: str) -> None:
         self.files, self.source, self.newest = shape.files, f"{root}/{JOB}", 0
         self._shape, self._side, self._root = shape, side, root
+        self._interval = shape.interval
         self._quiet, self._over = threading.Lock(), threading.Event()
         self._pool = ThreadPoolExecutor(1, "job")
         self._running: Future[None] = Future()
@@ -104,8 +105,12 @@ class RunningJob:
         with self._quiet:
             yield self.newest
 
+    def slow_down(self) -> None:
+        """Complete checkpoints half as often: the machine is too slow to replicate one in time."""
+        self._interval *= 2
+
     def _run(self) -> None:
-        while not self._over.wait(self._shape.interval):
+        while not self._over.wait(self._interval):
             with self._quiet:
                 self._complete()
 
@@ -346,6 +351,8 @@ class Standby:
             with started(*words) as victim:
                 killed = self.kill(victim, moments[died.total() % len(moments)])
                 died.update([self.looked_at()] if killed else [])
+                if victim.code in _MOVED_ON:
+                    self._job.slow_down()
                 assert_killed_or_moved_on(victim)
                 self.converge()
                 if victim.processes():

@@ -85,6 +85,7 @@ def between(data, metadata):
     return [*kept, data[done:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(2, 7))
 def test_a_stream_through_a_small_window_reads_as_the_whole(version, monkeypatch):
     monkeypatch.setattr(window, "MARGIN", 2048)

@@ -36,6 +36,7 @@ def test_a_file_truncated_at_any_byte_is_an_error(stream):
         assert not survives(data[:length], stream)
 
 
+@pytest.mark.slow
 def test_every_four_bytes_may_claim_two_billion_without_costing_time_or_memory():
     # a loop over a count that lies would take hours, more than a test may
     data = min(CORPUS, key=len)

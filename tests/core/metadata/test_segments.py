@@ -27,6 +27,7 @@ def to_segment(handle: Handle) -> Segment | None:
     )
 
 
+@pytest.mark.slow
 @EVERY_TREE
 @given(trees())
 def test_every_file_can_be_spelled_as_a_segment_of_a_pack(tree):
@@ -46,6 +47,7 @@ def test_every_file_can_be_spelled_as_a_segment_of_a_pack(tree):
     assert [handle.state for handle in after.handles] == [handle.state for handle in before.handles]
 
 
+@pytest.mark.slow
 @EVERY_TREE
 @given(trees())
 def test_a_segment_becomes_the_whole_file_that_it_was(tree):

@@ -65,6 +65,7 @@ class OneKilobyteAtATime(io.RawIOBase):
         return self.inner.read(min(size, 1024) if size >= 0 else size)
 
 
+@pytest.mark.slow
 @EVERY_TREE
 @given(trees())
 def test_exactly_the_handles_that_were_encoded_are_found(tree):
@@ -82,6 +83,7 @@ def test_exactly_the_handles_that_were_encoded_are_found(tree):
     ]
 
 
+@pytest.mark.slow
 @EVERY_TREE
 @given(trees())
 def test_any_tree_reads_the_same_through_a_tiny_window_and_is_respelled_to_the_same_bytes(tree):
@@ -164,6 +166,7 @@ def test_what_decoding_long_paths_takes_beyond_the_input_is_their_own_bytes_and_
     assert peak < len(data) + (64 << 20)
 
 
+@pytest.mark.slow
 def test_paths_of_thousands_of_lengths_are_read_as_they_are():
     paths = ["p" * (1 + index * 7 % 4000) for index in range(8000)]
     metadata = decode(listed(*[("n", RelativeFile(path, 1)) for path in paths]), BASE)
