@@ -5,7 +5,7 @@ A command imports its operation when it runs, so that `--help` stays quick.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from cpreplicate.cli.requests import (
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.core import uri
 from cpreplicate.core.shard import WHOLE
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.sync import Report
 
 
 @click.group(
@@ -97,7 +100,7 @@ def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
     start_narration(values)
     with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
         report = operation.diff(sync_request(values))
-    code = read_code(show_report(report, output, actions))
+    code = _shown_plan(report, output, actions)
     return 20 if exit_code and not report.plan.empty else code
 
 
@@ -132,11 +135,21 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     request = sync_request(values)
     with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
         if dry_run:
-            return read_code(show_report(operation.diff(request, notify), output, actions))
+            return _shown_plan(operation.diff(request, notify), output, actions)
         with recording.sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)
     return change_code(show_report(report, output, actions))
+
+
+def _shown_plan(report: Report, output: Any, actions: bool) -> int:
+    """Show a plan that is not carried out, then end as its sync would."""
+    from cpreplicate.output import show_report
+
+    code = read_code(show_report(report, output, actions))
+    if report.refusal is not None:
+        raise report.refusal
+    return code
 
 
 @cli.command(

@@ -86,6 +86,8 @@ def report(result: Report, every_action: bool) -> str:
     if listed and (every_action or result.runner is None):
         parts.append(listed)
     parts += [printable(f"warning: {warning}") for warning in result.warnings]
+    if result.refusal is not None:  # nothing is, or will be, there to be restored
+        return "\n\n".join(parts)
     if restore.command:
         is_there = result.committed or plan.empty
         when = "restore it with" if is_there else "once synced, restore it with"
@@ -213,6 +215,8 @@ def _result(result: Report) -> str:
     checkpoint, took = result.plan.checkpoint, f"{result.seconds:.1f} s"
     if result.plan.empty:
         return f"nothing to do, the replica holds {checkpoint} ({took})"
+    if result.refusal is not None:
+        return "nothing done; a sync would be refused"
     if result.runner is None:
         return "nothing done; this is the plan"
     if result.committed:

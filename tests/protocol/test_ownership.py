@@ -135,6 +135,7 @@ class TestWhereFlinkKeepsAJobItself:
         assert len(report.plan.copies) == len(FILES)
         assert report.plan.deletes == ()
         assert "sync would be refused" in report.warnings[0]
+        assert "is not empty and is not a replica" in str(report.refusal)
         assert everything(job) == before
 
     @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
