@@ -20,9 +20,12 @@ from cpreplicate.cli.requests import (
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.core import uri
 from cpreplicate.core.shard import WHOLE
+from cpreplicate.errors import Refused
 
 if TYPE_CHECKING:
     from cpreplicate.operations.sync import Report
+
+_DAMAGED = 4
 
 
 @click.group(
@@ -264,7 +267,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     exit_codes={
         **options.READ_CODES,
         4: "the replica cannot be restored",
-        6: "not a replica: another program keeps the directory",
+        6: "promote would refuse the replica: a job writes into it, or it is not cpreplicate's",
     },
 )
 @click.argument("replica", callback=options.location)
@@ -303,7 +306,8 @@ def verify(
 ) -> int:
     """Check that a replica can be restored.
 
-    Every file of the checkpoint must exist with its length, inside the replica.
+    Every file of the checkpoint must exist with its length, inside the replica. And `promote` must
+    not refuse the replica because of checkpoints of others in it.
     """
     from cpreplicate.operations import verify as operation
     from cpreplicate.output import show_verifications
@@ -317,6 +321,9 @@ def verify(
         if record:  # the newest one, which is first with --all
             operation.record(verifications[0], sample.share, side)
         is_restorable = all(result.restorable for result in verifications)
-        measure(is_restorable)
+        refused = next((each.refused for each in verifications if each.refused is not None), None)
+        measure(is_restorable, refused)
     code = read_code(show_verifications(verifications, output))
-    return code if is_restorable else 4
+    if not is_restorable:
+        return _DAMAGED
+    return code if refused is None else Refused.exit_code

@@ -129,6 +129,10 @@ def verification(result: Verification) -> str:
             "If the replica was moved by other means than cpreplicate, repair its paths with"
             " `cpreplicate relocate`"
         )
+    if result.repair is not None:
+        faults.append(f"Repair the replica with the options of its syncs: {result.repair}")
+    if result.refused is not None:
+        faults.append(f"warning: promote would refuse the replica: {result.refused}")
     return columns(facts) + ("\n" + lines(faults) if faults else "")
 
 
