@@ -322,3 +322,58 @@ def test_every_approval_ends_with_the_exit_code_of_the_sync(tmp_path, situation)
     assert {path: facts[:2] for path, facts in tree(tmp_path).items()} == before
     found["sync"] = code_of("sync", *place.words, "--runner", "inline")
     assert set(found.values()) == {SITUATIONS[situation]}, found
+
+
+def a_file_of_the_replica_is_missing(place: Place) -> Place:
+    place.sync()
+    (place.replica / "shared" / "c").unlink()
+    return place
+
+
+def a_file_of_the_replica_is_too_short(place: Place) -> Place:
+    place.sync()
+    (place.replica / "shared" / "c").write_bytes(b"short")
+    return place
+
+
+def a_stray_file(place: Place) -> Place:
+    place.sync()
+    (place.replica / "shared" / "stray").write_text("newer than the checkpoint")
+    return place
+
+
+def a_sealed_replica_that_a_job_writes_into(place: Place) -> Place:
+    sealed(place)
+    write_checkpoint(place.root / "dcB", 12, {"shared/of-b": 5})
+    return place
+
+
+def a_replica_without_checkpoints(place: Place) -> Place:
+    place.sync()
+    (place.replica / "chk-1" / "_metadata").unlink()
+    return place
+
+
+OF_REPLICAS: dict[Situation, int] = {
+    nothing: 10,
+    replicated: 0,
+    sealed: 0,
+    a_stray_file: 0,
+    a_sealed_replica_that_a_job_writes_into: 0,
+    a_file_of_the_replica_is_missing: 4,
+    a_file_of_the_replica_is_too_short: 4,
+    a_job_writes_into_the_replica: 6,
+    flinks_own_directory: 6,
+    a_link_in_the_replica: 6,
+    a_damaged_marker: 6,
+    a_replica_without_checkpoints: 10,
+}
+
+
+@pytest.mark.parametrize("situation", OF_REPLICAS, ids=lambda each: each.__name__)
+def test_verify_ends_with_the_exit_code_of_the_promotion(tmp_path, situation):
+    place = Place(tmp_path, ())
+    place.complete(1, FILES)
+    place = situation(place.given())
+    found = {name: code_of(name, place.replica) for name in ("verify", "promote")}
+    assert set(found.values()) == {OF_REPLICAS[situation]}, found

@@ -143,6 +143,20 @@ def test_a_damaged_metadata_fails_with_its_code(source, target):
     assert examined(source, target).code == 5
 
 
+def test_the_metadata_of_a_damaged_checkpoint_names_its_job(source, target):
+    (source / "chk-1" / "_metadata").write_bytes(b"damaged")
+    found = examined(source / "chk-1" / "_metadata", target)
+    assert (found.code, found.text("places")) == (5, f"the replica is file:{target}/{JOB}. ")
+
+
+def test_a_checkpoint_of_others_in_the_replica_fails_and_is_named(source, target, tmp_path):
+    run("sync", source, target, "--runner", "inline")
+    write_checkpoint(target, 12, {"shared/of-b": 5})
+    found = examined(source, target)
+    assert (found.code, found.names("failed")) == (6, ["plan"])
+    assert f"{target}/{JOB}/chk-12/_metadata was not written by" in found.text("plan")
+
+
 def test_an_unknown_scheme_fails_with_its_code(source):
     found = examined(source, "nfs://host/replicas")
     assert found.code == 2

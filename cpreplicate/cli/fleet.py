@@ -23,6 +23,7 @@ from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
+from cpreplicate.core.placement import job_root
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _member(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Mem
 
     job = _JobOptions.from_mapping(values)
     request = SyncOptions.from_mapping(values).request(sides)
-    name = job.name or uri.name(request.source)
+    name = job.name or uri.name(job_root(request.source))
     return Member(name, request, job.priority, is_discovered)
 
 

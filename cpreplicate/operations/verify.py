@@ -145,35 +145,36 @@ def verify(
     return _as_promote(verification, replica, state)
 
 
-def _state(replica: Replica) -> State | None:
-    """Return the state of the directory, None if it cannot be read as that of a replica."""
+def _state(replica: Replica) -> State | str:
+    """Return the state of the directory, or why `promote` cannot read it as that of a replica."""
     try:
         return replica_state.examine(replica)
     except Transient:
         raise
-    except (OSError, MetadataError, Refused):
-        return None
+    except (OSError, MetadataError, Refused) as error:
+        return str(error)
 
 
-def _own_first(committed: Sequence[str], state: State | None) -> list[str]:
+def _own_first(committed: Sequence[str], state: State | str) -> list[str]:
     """Return the names of all checkpoints, those that cpreplicate published first."""
-    own = [] if state is None else [checkpoint.name for checkpoint in state.committed]
+    own = [] if isinstance(state, str) else [checkpoint.name for checkpoint in state.committed]
     return [*own, *(name for name in committed if name not in own)]
 
 
-def _as_promote(verification: Verification, replica: Replica, state: State | None) -> Verification:
+def _as_promote(verification: Verification, replica: Replica, state: State | str) -> Verification:
     """Return the result with why `promote` would refuse the replica, or how it is repaired.
 
     A sealed replica is promoted already: what a job writes there is no obstacle, and no sync
     changes it.
     """
-    if state is None or seal.NAME in state.own:
+    if seal.is_sealed(replica):
         return verification
+    if isinstance(state, str):
+        return replace(verification, refused=state)
     refused = next(ownership.foreign(state, replica), None)
     if verification.restorable or refused is not None or state.marker is None:
         return replace(verification, refused=refused)
-    is_of_content = bool(verification.corrupt)
-    options = " --check-content" if is_of_content else ""
+    options = " --check-content" if verification.corrupt else ""
     places = (state.marker.sources[-1].given, uri.parent(replica.root))
     return replace(
         verification, repair=f"cpreplicate sync{options} {' '.join(map(shlex.quote, places))}"

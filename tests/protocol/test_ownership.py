@@ -153,7 +153,7 @@ class TestWhereFlinkKeepsAJobItself:
             lambda: maintain(upkeep, job / "dcB" / JOB),
         )
 
-    @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
+    @pytest.mark.parametrize("upkeep", ["sweep", "relocate"])
     def test_upkeep_of_a_replica_into_which_a_job_uploads_is_refused(self, job, upkeep):
         sync(job)
         (job / "dcB" / JOB / "shared" / "upload").write_text("in flight")
