@@ -149,7 +149,7 @@ def test_the_metadata_of_a_damaged_checkpoint_names_its_job(source, target):
     assert (found.code, found.text("places")) == (5, f"the replica is file:{target}/{JOB}. ")
 
 
-def test_a_checkpoint_of_others_in_the_replica_fails_and_is_named(source, target, tmp_path):
+def test_a_checkpoint_of_others_in_the_replica_fails_and_is_named(source, target):
     run("sync", source, target, "--runner", "inline")
     write_checkpoint(target, 12, {"shared/of-b": 5})
     found = examined(source, target)
