@@ -172,9 +172,11 @@ def _as_promote(verification: Verification, replica: Replica, state: State | str
     if isinstance(state, str):
         return replace(verification, refused=state)
     refused = next(ownership.foreign(state, replica), None)
-    if verification.restorable or refused is not None or state.marker is None:
+    is_repairable = refused is None and state.marker is not None and not verification.outside
+    if verification.restorable or not is_repairable:
         return replace(verification, refused=refused)
     options = " --check-content" if verification.corrupt else ""
+    assert state.marker is not None
     places = (state.marker.sources[-1].given, uri.parent(replica.root))
     return replace(
         verification, repair=f"cpreplicate sync{options} {' '.join(map(shlex.quote, places))}"

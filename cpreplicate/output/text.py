@@ -217,10 +217,10 @@ def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
 
 def _result(result: Report) -> str:
     checkpoint, took = result.plan.checkpoint, f"{result.seconds:.1f} s"
-    if result.plan.empty:
-        return f"nothing to do, the replica holds {checkpoint} ({took})"
     if result.refusal is not None:
         return "nothing done; a sync would be refused"
+    if result.plan.empty:
+        return f"nothing to do, the replica holds {checkpoint} ({took})"
     if result.runner is None:
         return "nothing done; this is the plan"
     if result.committed:
