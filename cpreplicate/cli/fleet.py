@@ -23,7 +23,6 @@ from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
-from cpreplicate.core.placement import job_root
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -277,6 +276,7 @@ def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[
 
 def _member(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Member:
     """Return a job, or for a root the template of the jobs below it."""
+    from cpreplicate.core.placement import job_root
     from cpreplicate.operations.fleet import Member
 
     job = _JobOptions.from_mapping(values)
