@@ -204,10 +204,13 @@ def record(verification: Verification, share: float, side: Side) -> None:
 
 
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:
-    """Return the committed checkpoints of a replica, newest first. Raises `NotThere` if none."""
+    """Return the committed checkpoints of a replica, cpreplicate's own first, the newest first.
+
+    Raises `NotThere` if there is none.
+    """
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
-    names = newest_first(replica)
+    names = _own_first(newest_first(replica), _state(replica))
     _asked(replica, names, None)
     return tuple(names)
 

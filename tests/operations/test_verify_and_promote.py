@@ -91,6 +91,14 @@ def test_a_checkpoint_of_others_is_still_verified_by_its_name(replica, tmp_path)
     assert (code, found["restorable"], found["checkpoint_id"]) == (REFUSED, True, 12)
 
 
+def test_of_all_checkpoints_the_newest_of_our_own_is_recorded(replica, tmp_path):
+    write_checkpoint(tmp_path / "dcB", 12, {"shared/of-b": 5})
+    done = run("verify", "--all", "--record", "--output", "json", replica)
+    assert [found["checkpoint_id"] for found in json.loads(done.out)] == [1, 12]
+    recorded = json.loads((replica / ".cpreplicate" / "verified.json").read_text())
+    assert (done.code, recorded["checkpoint"]) == (REFUSED, "chk-1")
+
+
 def test_flinks_own_directory_is_not_called_a_replica_that_can_be_promoted(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     own = tmp_path / "dcA" / JOB
