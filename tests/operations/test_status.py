@@ -323,7 +323,7 @@ def test_nothing_is_recorded_in_a_directory_that_is_no_replica(root):
     before = paths(source)
     done = run("verify", source, "--record")
     assert (done.code, paths(source)) == (6, before)
-    assert "was not recorded" in done.message
+    assert "is not a replica" in done.message
 
 
 def test_a_replica_of_an_older_version_is_dated_by_its_own_metadata(root):
