@@ -89,13 +89,72 @@ def test_a_checkpoint_that_lacks_a_file_fails(source, target):
         file.unlink()
     found = examined(source, target)
     assert found.code == 10
-    assert found.names("failed")[0] == "source files"
+    assert found.names("failed") == ["plan", "source files"]
     assert found.status("target write") == "ok"
+
+
+def test_a_checkpoint_that_lacks_one_of_many_files_fails_and_the_file_is_named(source, target):
+    (source / "shared" / "b").unlink()
+    found = examined(source, target)
+    assert (found.code, found.names("failed")) == (10, ["plan"])
+    assert f"Missing: file:{source}/shared/b" in found.text("plan")
+
+
+def test_a_file_that_the_replica_holds_already_is_not_looked_for(source, target, tmp_path):
+    run("sync", source, target, "--runner", "inline")
+    write_checkpoint(tmp_path / "dcA", 2, {**FILES, "shared/new": 10})
+    for name in FILES:
+        (source / name).unlink()
+    found = examined(source, target)
+    assert (found.code, found.names("failed")) == (0, [])
+    assert found.text("source files").startswith(f"file:{source}/shared/new can be read")
+
+
+def test_a_file_that_may_not_be_read_fails_with_the_code_of_copies():
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        root.chmod(0o755)
+        write_checkpoint(root / "dcA", 1, FILES)
+        (root / "dcB").mkdir()
+        (root / "dcB").chmod(0o777)
+        (root / "dcA" / JOB / "shared" / "a").chmod(0)
+        found = _as_another_user(root / "dcA" / JOB, root / "dcB")
+    assert (found.code, found.names("failed")) == (3, ["source files"])
+
+
+def test_a_sample_of_the_files_is_a_warning_that_names_what_was_looked_at(tmp_path, target):
+    write_checkpoint(tmp_path / "dcA", 1, {f"shared/{number}/x": 1 for number in range(100)})
+    found = examined(tmp_path / "dcA" / JOB, target)
+    assert (found.code, found.names("warning")) == (0, ["plan"])
+    assert "only 64 of the 100 files to be copied were looked for" in found.text("plan")
+    assert found.status("runner") == "ok"
+
+
+def test_a_lease_that_is_held_is_no_failure_if_there_is_nothing_to_do(source, target):
+    run("sync", source, target, "--runner", "inline")
+    with acquire(f"file:{target}/{JOB}", Side()):
+        found = examined(source, target)
+        assert (found.code, found.names("failed")) == (0, [])
+        assert "not needed, since there is nothing to do" in found.text("lease")
 
 
 def test_a_damaged_metadata_fails_with_its_code(source, target):
     (source / "chk-1" / "_metadata").write_bytes(b"damaged")
     assert examined(source, target).code == 5
+
+
+def test_the_metadata_of_a_damaged_checkpoint_names_its_job(source, target):
+    (source / "chk-1" / "_metadata").write_bytes(b"damaged")
+    found = examined(source / "chk-1" / "_metadata", target)
+    assert (found.code, found.text("places")) == (5, f"the replica is file:{target}/{JOB}. ")
+
+
+def test_a_checkpoint_of_others_in_the_replica_fails_and_is_named(source, target):
+    run("sync", source, target, "--runner", "inline")
+    write_checkpoint(target, 12, {"shared/of-b": 5})
+    found = examined(source, target)
+    assert (found.code, found.names("failed")) == (6, ["plan"])
+    assert f"{target}/{JOB}/chk-12/_metadata was not written by" in found.text("plan")
 
 
 def test_an_unknown_scheme_fails_with_its_code(source):

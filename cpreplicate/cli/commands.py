@@ -5,7 +5,7 @@ A command imports its operation when it runs, so that `--help` stays quick.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,12 @@ from cpreplicate.cli.requests import (
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.core import uri
 from cpreplicate.core.shard import WHOLE
+from cpreplicate.errors import Refused
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.sync import Report
+
+_DAMAGED = 4
 
 
 @click.group(
@@ -97,7 +103,7 @@ def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
     start_narration(values)
     with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
         report = operation.diff(sync_request(values))
-    code = read_code(show_report(report, output, actions))
+    code = _shown_plan(report, output, actions)
     return 20 if exit_code and not report.plan.empty else code
 
 
@@ -132,11 +138,21 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     request = sync_request(values)
     with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
         if dry_run:
-            return read_code(show_report(operation.diff(request, notify), output, actions))
+            return _shown_plan(operation.diff(request, notify), output, actions)
         with recording.sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)
     return change_code(show_report(report, output, actions))
+
+
+def _shown_plan(report: Report, output: Any, actions: bool) -> int:
+    """Show a plan that is not carried out, then end as its sync would."""
+    from cpreplicate.output import show_report
+
+    code = read_code(show_report(report, output, actions))
+    if report.refusal is not None:
+        raise report.refusal
+    return code
 
 
 @cli.command(
@@ -251,7 +267,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     exit_codes={
         **options.READ_CODES,
         4: "the replica cannot be restored",
-        6: "not a replica: another program keeps the directory",
+        6: "promote would refuse the replica: a job writes into it, or it is not cpreplicate's",
     },
 )
 @click.argument("replica", callback=options.location)
@@ -290,7 +306,8 @@ def verify(
 ) -> int:
     """Check that a replica can be restored.
 
-    Every file of the checkpoint must exist with its length, inside the replica.
+    Every file of the checkpoint must exist with its length, inside the replica. And `promote` must
+    not refuse the replica because of checkpoints of others in it.
     """
     from cpreplicate.operations import verify as operation
     from cpreplicate.output import show_verifications
@@ -304,6 +321,9 @@ def verify(
         if record:  # the newest one, which is first with --all
             operation.record(verifications[0], sample.share, side)
         is_restorable = all(result.restorable for result in verifications)
-        measure(is_restorable)
+        refused = next((each.refused for each in verifications if each.refused is not None), None)
+        measure(is_restorable, refused)
     code = read_code(show_verifications(verifications, output))
-    return code if is_restorable else 4
+    if not is_restorable:
+        return _DAMAGED
+    return code if refused is None else Refused.exit_code

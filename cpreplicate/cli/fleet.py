@@ -276,11 +276,12 @@ def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[
 
 def _member(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Member:
     """Return a job, or for a root the template of the jobs below it."""
+    from cpreplicate.core.placement import job_root
     from cpreplicate.operations.fleet import Member
 
     job = _JobOptions.from_mapping(values)
     request = SyncOptions.from_mapping(values).request(sides)
-    name = job.name or uri.name(request.source)
+    name = job.name or uri.name(job_root(request.source))
     return Member(name, request, job.priority, is_discovered)
 
 

@@ -11,7 +11,7 @@ import click
 
 from cpreplicate.cli import groups
 from cpreplicate.core import uri
-from cpreplicate.errors import Sealed, TooManyDeletes, exit_code_of
+from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of
 
 if TYPE_CHECKING:
     from cpreplicate.operations.fleet import FleetReport, JobResult
@@ -72,10 +72,15 @@ def sweep_metrics(path: str | None, replica: str) -> Iterator[Callable[[Sweep], 
 
 
 @contextmanager
-def verify_metrics(path: str | None, replica: str) -> Iterator[Callable[[bool], None]]:
-    """Write the metrics of `verify`; yield the function that records if all can be restored."""
+def verify_metrics(path: str | None, replica: str) -> Iterator[Callable[[bool, str | None], None]]:
+    """Write the metrics of `verify`.
+
+    Yield the function that records whether all can be restored, and why `promote` would refuse it.
+    """
     with _job_metrics(path, "verify", replica) as record:
-        yield lambda is_restorable: record(lambda job: _verified(job, is_restorable))
+        yield lambda is_restorable, refused: record(
+            lambda job: _verified(job, is_restorable, refused)
+        )
 
 
 @contextmanager
@@ -124,11 +129,13 @@ def _swept(job: Observation, sweep: Sweep) -> None:
         job.bytes["deleted"] += sweep.bytes
 
 
-def _verified(job: Observation, is_restorable: bool) -> None:
-    if is_restorable:
-        job.unchanged(time.time())
-    else:
+def _verified(job: Observation, is_restorable: bool, refused: str | None) -> None:
+    if not is_restorable:
         job.failed(_DAMAGED, "the replica cannot be restored", time.time())
+    elif refused is not None:
+        job.failed(Refused.exit_code, refused, time.time())
+    else:
+        job.unchanged(time.time())
     job.is_restorable = is_restorable
 
 

@@ -276,13 +276,13 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
 
 def _job_of(arguments: Mapping[str, Any]) -> str | None:
     """Return the id of the job that a command is about, by the names of its directories."""
-    from cpreplicate.core.placement import CHECKPOINT_NAME
+    from cpreplicate.core.placement import job_root
 
-    path = arguments.get("replica") or arguments.get("source") or arguments.get("checkpoint")
-    if not isinstance(path, str):
-        return None
-    is_checkpoint = CHECKPOINT_NAME.fullmatch(uri.name(path))
-    return uri.name(uri.parent(path) if is_checkpoint else path)
+    # `watch` with one place only finds jobs by itself
+    source, *targets = arguments.get("places") or (arguments.get("source"), None)
+    source = source if targets else None
+    path = arguments.get("replica") or source or arguments.get("checkpoint")
+    return uri.name(job_root(path)) if isinstance(path, str) else None
 
 
 def storage_of(values: Mapping[str, Any]) -> StorageOptions:

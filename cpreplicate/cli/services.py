@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
+    from cpreplicate.operations.observation import Observation
     from cpreplicate.operations.served_job import Discovery, ServedJob
     from cpreplicate.operations.service import Service
     from cpreplicate.operations.sync_plan import SyncRequest
@@ -303,10 +304,11 @@ class OneJob:
     def jobs(self) -> list[ServedJob]:
         """See `Discovery`."""
         from cpreplicate.core import uri
+        from cpreplicate.core.placement import job_root
         from cpreplicate.operations.fleet import Member
         from cpreplicate.operations.served_job import ServedJob
 
-        name = uri.name(self._request.source)
+        name = uri.name(job_root(self._request.source))
         return [ServedJob(Member(name, self._request, is_discovered=self._may_come))]
 
 
@@ -356,8 +358,16 @@ def run_service(
         try:
             service.run(_leave, each_turn)
         except signals.Stopped as stopped:
-            narrate("stopped. Every committed checkpoint can be restored")
+            narrate(f"stopped. {_outcome(service.observations())}")
             raise click.exceptions.Exit(stopped.code) from None
+
+
+def _outcome(jobs: Collection[Observation]) -> str:
+    """Return how many of the jobs have a committed checkpoint, as far as this process knows."""
+    count = sum(job.replica_newest is not None for job in jobs)
+    if not count:
+        return f"This run saw no committed checkpoint in the replicas of {len(jobs)} jobs"
+    return f"{count} of {len(jobs)} replicas hold a committed checkpoint, which stays"
 
 
 def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Callable[[], None]:

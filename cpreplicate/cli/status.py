@@ -13,6 +13,7 @@ from cpreplicate.cli.fleet import members_of
 from cpreplicate.cli.requests import add_storages, start_narration, storage_of
 from cpreplicate.cli.results import read_code
 from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.errors import NotThere
 
 if TYPE_CHECKING:
     from cpreplicate.operations.status import Watched
@@ -31,7 +32,7 @@ _LAGGING = 21
         0: "done",
         2: "usage",
         7: "TARGET could not be reached within --retry-for; a source that cannot is in its row",
-        10: "no replica below TARGET",
+        10: "no replica below TARGET, or a --source is not there; what is there is shown",
         21: "--max-lag: a replica lags more, or its lag is not known and its checkpoint is older",
     },
 )
@@ -83,14 +84,33 @@ def status(
     if file is not None:
         add_storages(file)
     sides = storage_of(values).sides()
+    missing: list[str] = []
     if file is not None:
         watched = _configured(file, sides)
     else:
         sources = [options.absolute(one) for one in source]
+        missing = operation.missing_sources(sources, sides.source)
         watched = operation.watched_below(options.absolute(target), sources, sides)
     report = operation.status(watched, sides, orphans, max_lag)
-    code = read_code(show_status(report, output))
-    return _LAGGING if report.lagging else code
+    code = read_code(show_status(report, output)) if report.replicas or file is not None else 0
+    _refuse_missing(missing)
+    if report.lagging:
+        return _LAGGING
+    if file is None and not any(row.is_there for row in report.replicas):
+        raise NotThere(
+            f"{options.absolute(target)} holds no replica. TARGET is the TARGET_ROOT of `sync`, a"
+            " REPLICA in it, or the TOML file of `fleet`"
+        )
+    return code
+
+
+def _refuse_missing(sources: list[str]) -> None:
+    """Raise `NotThere` if a --source is not there. Its jobs are not in the table."""
+    if sources:
+        raise NotThere(
+            f"--source {', '.join(sources)} is not there, so the jobs below it were not looked for."
+            " Give the directory of a job, or a root of such"
+        )
 
 
 def _configured(file: TomlFile, sides: Sides) -> list[Watched]:

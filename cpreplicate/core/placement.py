@@ -33,6 +33,17 @@ _LONGEST_NAME = 200
 _MOST_DECODINGS = 8
 
 
+def job_root(source: str) -> str:
+    """Return the directory of the job that a SOURCE argument names, or that of its savepoint.
+
+    SOURCE may be a job's directory, a checkpoint, a savepoint, or the `_metadata` of either. Only
+    names are looked at. The last component is the name of the replica.
+    """
+    path = source.rstrip("/")
+    directory = uri.parent(path) if uri.name(path) == METADATA else path
+    return uri.parent(directory) if CHECKPOINT_NAME.fullmatch(uri.name(directory)) else directory
+
+
 class Layout(Protocol):
     """Where the file of each URI lies in a replica, as a path relative to the replica's root.
 

@@ -272,6 +272,23 @@ def refuse_lacking(
         _raise_incomplete(source_state, request, missing, short)
 
 
+def look_for_copies(plan: Plan, source_state: SourceState, request: SyncRequest) -> tuple[str, ...]:
+    """Look at the source for all files that are to be copied from it, for a plan that is only
+    shown: a sync finds out while it copies.
+
+    Returns a warning if only a sample was looked for. Raises as the copies would if files are
+    missing or too short.
+    """
+    from_source = [row.target for row in plan.copies if row.target not in plan.within]
+    if not from_source:
+        return ()
+    needed = source_state.needed
+    files = needed.take(rows_of(needed.paths, texts(from_source)) >= 0)
+    looked = search(source_state.source, request).look(files)
+    refuse_lacking(looked.missing, looked.short, source_state, request)
+    return (looked.warning,) if looked.warning is not None else ()
+
+
 def _raise_if_incomplete(
     tasks: Sequence[Copy],
     outcomes: Sequence[Outcome],

@@ -19,6 +19,7 @@ from cpreplicate.errors import (
     NoJob,
     NotThere,
     Sealed,
+    SourceBroken,
     UsageError,
     exit_code_of,
 )
@@ -161,7 +162,12 @@ def replicate_fleet(
     }
     with ExitStack() as runners:
         runner, checked = _check_all(
-            members, execution, sides, len(levels), runners, settings.checked_inline
+            members,
+            execution,
+            _Check(sides, dry_run),
+            len(levels),
+            runners,
+            settings.checked_inline,
         )
         changed = [
             index
@@ -186,19 +192,25 @@ def replicate_fleet(
 
 
 class _Check:
-    """Checks one job, in a task of the runner.
+    """Checks one job, in a task of the runner; see `sync.check`.
 
     Returns a failure instead of raising it, since it concerns that job only.
     """
 
-    def __init__(self, sides: Sides) -> None:
-        self._sides = sides
+    def __init__(self, sides: Sides, is_dry_run: bool) -> None:
+        self.sides, self._is_dry_run = sides, is_dry_run
+
+    def limited(self, runner: Runner) -> _Check:
+        """Return a check that observes the limits of a runner."""
+        return _Check(runner.limited(self.sides), self._is_dry_run)
 
     def __call__(self, member: Member) -> SyncCheck | JobResult:
         try:
-            if member.is_discovered and is_standby(member.request.source, self._sides.source):
+            if member.is_discovered and is_standby(member.request.source, self.sides.source):
                 return _ended(member, "skipped")
-            return check(replace(member.request, sides=self._sides))
+            return check(replace(member.request, sides=self.sides), self._is_dry_run)
+        except SourceBroken as error:  # there is a checkpoint
+            return _failed(member, error)
         except NotThere as error:
             return _ended(member, "empty") if member.is_discovered else _failed(member, error)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
@@ -225,7 +237,7 @@ def _settled(member: Member, checked: SyncCheck | JobResult) -> JobResult:
 def _check_all(
     members: Sequence[Member],
     execution: ExecutionOptions,
-    sides: Sides,
+    check_one: _Check,
     levels: int,
     runners: ExitStack,
     checked_inline: int,
@@ -238,10 +250,10 @@ def _check_all(
     first = "spark" if execution.runner == "spark" else "inline"
     show = execution.show if execution.runner == first else None  # else another runner may copy
     runner = runners.enter_context(
-        choose_runner(replace(execution, runner=first, show=show), 0, 0, sides, levels)
+        choose_runner(replace(execution, runner=first, show=show), 0, 0, check_one.sides, levels)
     )
     began = time.monotonic()
-    checked = _check(few, runner, sides)
+    checked = _check(few, runner, check_one)
     if rest := members[len(few) :]:
         inline = (time.monotonic() - began) / len(few) * len(rest)
         if (by_spark := seconds_by_spark(execution, inline)) < inline:
@@ -250,13 +262,17 @@ def _check_all(
                 f" {by_spark:.0f} s"
             )
             runner = runners.enter_context(
-                choose_runner(replace(execution, runner="spark"), 0, 0, sides, levels, reason)
+                choose_runner(
+                    replace(execution, runner="spark"), 0, 0, check_one.sides, levels, reason
+                )
             )
-        checked += _check(rest, runner, sides)
+        checked += _check(rest, runner, check_one)
     return runner, checked
 
 
-def _check(members: Sequence[Member], runner: Runner, sides: Sides) -> list[SyncCheck | JobResult]:
+def _check(
+    members: Sequence[Member], runner: Runner, check_one: _Check
+) -> list[SyncCheck | JobResult]:
     bare = [
         replace(
             member, request=replace(member.request, sides=Sides(), execution=ExecutionOptions())
@@ -266,7 +282,7 @@ def _check(members: Sequence[Member], runner: Runner, sides: Sides) -> list[Sync
     uris = [
         path for member in members for path in (member.request.source, member.request.target_root)
     ]
-    return runner.map(_Check(runner.limited(sides)), bare, uris)
+    return runner.map(check_one.limited(runner), bare, uris)
 
 
 def _copier(

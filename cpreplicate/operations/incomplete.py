@@ -11,15 +11,45 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from cpreplicate.core import uri
-from cpreplicate.core.closure import job_directory
+from cpreplicate.core.closure import FileTable, job_directory
+from cpreplicate.core.tables import Lengths, Numbers, Texts, chosen, parts_of, texts_among
 from cpreplicate.errors import Misplaced, SourceBroken
 from cpreplicate.operations.deletion import some
 from cpreplicate.protocol.source import Source
-from cpreplicate.storage import Side
+from cpreplicate.storage import FileStatus, Side
 
 # Entropy-injected paths give every file a directory of its own, and each check costs a call.
 _MOST_DIRECTORIES = 64
+_ANY_LENGTH = np.iinfo(np.int64).max
+
+
+class Looked(NamedTuple):
+    """What a look at the files of a source found.
+
+    `missing` are the URIs of files, `short` descriptions of those that are too short. `files` of
+    `all_files` were looked for, in `directories` of `all_directories`.
+    """
+
+    missing: tuple[str, ...]
+    short: tuple[str, ...]
+    files: int
+    all_files: int
+    directories: int
+    all_directories: int
+
+    @property
+    def warning(self) -> str | None:
+        """Why files that were not looked for may be missing; None if all were looked for."""
+        if self.files == self.all_files:
+            return None
+        return (
+            f"only {self.files} of the {self.all_files} files to be copied were looked for at the"
+            f" source, in {self.directories} of {self.all_directories} directories. If others are"
+            " missing or too short, only sync finds that, and ends with exit code 10"
+        )
 
 
 class Search(NamedTuple):
@@ -44,6 +74,54 @@ class Search(NamedTuple):
             for child in self.side.storage(directory).list(directory)
         }
         return [file for file in files if uri.parent(file) in incomplete and file not in present]
+
+    def look(self, files: FileTable) -> Looked:
+        """Look for all of the files, and compare their lengths with their extents.
+
+        Costs one listing for each directory. Of more than 64 directories, 64 are listed, which
+        depend on their names only. A directory that may not be listed is passed over.
+        """
+        parts = parts_of(files.sources.texts())
+        listed = looked_for = 0
+        missing: list[str] = []
+        short: list[str] = []
+        for code in _sample(parts.prefixes):
+            rows = np.flatnonzero(parts.codes == code)
+            prefix, names = parts.prefixes[code], chosen(parts.names, rows)
+            lengths = self._lengths(prefix, names)
+            if lengths is None:
+                continue
+            listed, looked_for = listed + 1, looked_for + len(rows)
+            missing += [prefix + name for name in chosen(names, lengths < 0).to_pylist()]
+            short += _too_short(prefix, names, lengths, files.extents[rows])
+        sums = (looked_for, len(files), listed, len(parts.prefixes))
+        return Looked(tuple(missing), tuple(short), *sums)
+
+    def _lengths(self, prefix: str, names: Texts) -> Numbers | None:
+        """Return the length of each file in a directory, -1 if it is missing.
+
+        Returns None if the directory may not be listed: its files may be read all the same.
+        """
+        try:
+            listed = self.side.storage(prefix).listing(prefix[:-1])
+        except PermissionError:
+            return None
+        present, is_text = texts_among(listed.names)
+        plain = Lengths(present, np.array(listed.lengths, np.int64)[is_text]).at(names)
+        others = {child.name: child for child in listed.others}
+        asked = others.keys() & set(names.to_pylist()) if others else ()
+        lengths = Lengths.of({name: self._length(others[name]) for name in asked})
+        return np.maximum(plain, lengths.at(names))
+
+    def _length(self, other: FileStatus) -> int:
+        """Return the length of what a link leads to, -1 if that is nothing.
+
+        What is a directory, only a copy can judge.
+        """
+        if other.is_link:
+            status = self.side.storage(other.uri).stat(other.uri)
+            return -1 if status is None else status.length
+        return _ANY_LENGTH
 
     def suggest(self, missing: Iterable[str]) -> list[uri.Remap]:
         """Return the remaps under which missing files exist.
@@ -148,6 +226,28 @@ def _count(files: int) -> str:
 
 def _spelled(prefix: str) -> str:
     return f"{prefix}/" if prefix.endswith(":") else prefix
+
+
+def _sample(prefixes: Sequence[str]) -> list[int]:
+    """Return the indexes of the directories to be listed: of many, evenly chosen ones by name."""
+    in_order = sorted(range(len(prefixes)), key=prefixes.__getitem__)
+    count = min(len(in_order), _MOST_DIRECTORIES)
+    return [in_order[number * len(in_order) // count] for number in range(count)]
+
+
+def _too_short(prefix: str, names: Texts, lengths: Numbers, extents: Numbers) -> list[str]:
+    """Return descriptions of the files that are present and shorter than their extents."""
+    is_short = (lengths >= 0) & (lengths < extents)
+    rows = zip(
+        chosen(names, is_short).to_pylist(),
+        lengths[is_short].tolist(),
+        extents[is_short].tolist(),
+        strict=True,
+    )
+    return [
+        f"{prefix}{name} has {length} bytes, the checkpoint needs {extent}"
+        for name, length, extent in rows
+    ]
 
 
 def _one_of_each_directory(files: Iterable[str]) -> list[str]:

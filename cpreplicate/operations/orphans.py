@@ -149,17 +149,21 @@ def refuse_newer_files(replica: Replica, state: State) -> None:
 
 
 def refuse_unrecorded_files(replica: Replica, state: State) -> None:
-    """Raise `Refused` if there is any file that cpreplicate did not record.
+    """Raise `Refused` if there is any file of `strays`."""
+    if found := strays(replica, state):
+        raise Refused(_of_others(replica, found))
 
-    In an adopted directory, only files newer than the newest checkpoint are refused.
+
+def strays(replica: Replica, state: State) -> list[str]:
+    """Return the files that cpreplicate did not record: a job may write its checkpoints here.
+
+    In an adopted directory, these are only files newer than the newest checkpoint.
     """
-    if state.marker is not None and state.marker.adopted:
-        refuse_newer_files(replica, state)
-        return
     tree, written = _tree(replica, _referenced(state)), Vouched(replica, state).written
     unrecorded = _unrecorded(tree, written)
-    if unrecorded:
-        raise Refused(_of_others(replica, unrecorded))
+    if state.marker is not None and state.marker.adopted:
+        return _newer(state, unrecorded, tree)
+    return unrecorded
 
 
 def _unrecorded(tree: _Tree, written: Container[str]) -> list[str]:
@@ -175,11 +179,16 @@ def _unrecorded(tree: _Tree, written: Container[str]) -> list[str]:
 
 def refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _Tree) -> None:
     """Raise `Refused` if one of the unrecorded files is newer than the newest checkpoint."""
+    if newer := _newer(state, unrecorded, tree):
+        raise Refused(_of_others(replica, newer))
+
+
+def _newer(state: State, unrecorded: list[str], tree: _Tree) -> list[str]:
+    """Return the unrecorded files that are newer than the newest checkpoint."""
     names = [checkpoint.name for checkpoint in state.committed]
     published = [tree.files.get(f"{name}/{METADATA}") for name in names]
     since = max((status.modified for status in published if status is not None), default=0.0)
-    if newer := [path for path in unrecorded if tree.files[path].modified > since]:
-        raise Refused(_of_others(replica, newer))
+    return [path for path in unrecorded if tree.files[path].modified > since]
 
 
 def _of_others(replica: Replica, paths: list[str]) -> str:

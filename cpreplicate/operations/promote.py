@@ -5,7 +5,7 @@ It is verified, rewritten to absolute paths, and sealed against further syncs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpreplicate.core import restore
@@ -15,6 +15,7 @@ from cpreplicate.core.placement import PACKED
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations import orphans
+from cpreplicate.operations.deletion import some
 from cpreplicate.operations.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
@@ -58,7 +59,7 @@ class Promotion:
     """A sealed replica and how a job is started from it.
 
     `starting` is None if the replica cannot be restored; then it was left as it was. `warnings` are
-    about its packs.
+    about its packs, and files of others in it.
     """
 
     verification: Verification
@@ -77,14 +78,15 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     refuse_no_replica(replica.root, replica.side)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
-        if (state := _refuse_foreign(replica, request)) is not None:
-            orphans.refuse_newer_files(replica, state)
+        state = _refuse_foreign(replica, request)
+        strays = orphans.strays(replica, state) if state is not None else []
         verification = verify(
             request.replica, request.checkpoint, request.content, notify, request.side
         )
         name = f"chk-{verification.checkpoint_id}"
         if not verification.restorable:
-            return Promotion(verification, name, None, seal.describe(replica))
+            sealed = seal.describe(replica)
+            return Promotion(verification, name, None, sealed, _of_strays(replica, strays))
         if seal.describe(replica) is None:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
             lease.check()
@@ -94,11 +96,26 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             )
     metadata = read_metadata(replica.uri_of(name), replica.side).metadata
     starting = _starting(metadata, replica.uri_of(name))
-    sealed, warnings = seal.describe(replica), _warnings(replica, metadata)
-    return Promotion(verification, name, starting, sealed, warnings)
+    warnings = _of_strays(replica, strays) + _of_packs(replica, metadata)
+    return Promotion(verification, name, starting, seal.describe(replica), warnings)
 
 
-def _warnings(replica: Replica, metadata: Metadata) -> tuple[str, ...]:
+def _of_strays(replica: Replica, strays: Sequence[str]) -> tuple[str, ...]:
+    """Return a warning of files that cpreplicate did not write.
+
+    They do not stop a promotion, which deletes nothing but its own way back.
+    """
+    if not strays:
+        return ()
+    return (
+        f"{replica.root} holds {len(strays)} files that cpreplicate did not write, which were left"
+        f" as they are: {some(strays)}. If a job writes its checkpoints here, stop it before you"
+        " start another one. If none does, remove them: sweep and unseal refuse while they are"
+        " there",
+    )
+
+
+def _of_packs(replica: Replica, metadata: Metadata) -> tuple[str, ...]:
     """Return what the operator must know about the packs that the checkpoint references."""
     packs = replica.uri_of(f"{PACKED}/")
     if not any(file_uri.startswith(packs) for file_uri in closure(metadata).files):

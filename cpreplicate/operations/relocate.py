@@ -138,6 +138,8 @@ def relocate(
     refuse_no_replica(replica.root, replica.side)
     _prepare(replica, names, request)
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+        # under the lease: before, another run may be writing
+        orphans.refuse_newer_files(replica, orphans.examine(replica, is_alone=True))
         return relocate_held(replica, names, request, lease, notify)
 
 
@@ -148,7 +150,10 @@ def relocate_held(
     lease: Lease,
     notify: Notify = lambda _line: None,
 ) -> Relocation:
-    """Rewrite checkpoints as `relocate` does, under a lease that the caller holds."""
+    """Rewrite checkpoints as `relocate` does, under a lease that the caller holds.
+
+    Files that cpreplicate did not record do not stop it: it deletes none of them.
+    """
     work, unpacking = _prepare(replica, names, request, is_alone=True)
     unpacker = Unpacker(unpacking, replica, lease) if unpacking is not None else None
     if unpacker is not None:
@@ -236,8 +241,6 @@ def _prepare(
     """Return what is to be rewritten, and what is to be unpacked if that was asked for."""
     seal.refuse_sealed(replica)
     state = orphans.examine(replica, is_alone)
-    if is_alone:  # else another run may be writing
-        orphans.refuse_newer_files(replica, state)
     committed = [checkpoint.name for checkpoint in state.committed]
     if not committed:
         raise NotThere(

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations import orphans
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync_plan import SyncRequest, replica_root
 from cpreplicate.protocol import journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
@@ -28,7 +28,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
-from cpreplicate.storage import FileStatus, Side, Sides
+from cpreplicate.storage import FileStatus, Side, Sides, Storage
 from cpreplicate.storage.base import Transient
 
 
@@ -64,8 +64,10 @@ class ReplicaStatus:
     configuration. `checkpoint` is None without a committed one. `source_error` is why the source
     has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
     the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
-    `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
-    since the epoch. What was not looked for, or is not there, is None.
+    `warnings` name checkpoints of others in the replica: `sync` and `promote` refuse it because of
+    them. `unfinished` is when a run left its journal that did not complete, or is at work, in
+    seconds since the epoch. `is_there`: there is a replica. What was not looked for, or is not
+    there, is None.
     """
 
     job: str
@@ -81,6 +83,8 @@ class ReplicaStatus:
     holder: lease.Holder | None = None
     unfinished: float | None = None
     is_source_known: bool = True
+    is_there: bool = True
+    warnings: tuple[str, ...] = ()
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed."""
@@ -140,16 +144,35 @@ def watched_below(root: str, sources: Sequence[str], sides: Sides) -> list[Watch
     return [Watched(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
 
 
+def missing_sources(sources: Sequence[str], side: Side) -> list[str]:
+    """Return the sources that are not there, although the directory above them answers.
+
+    If that is not there either, it may not be mounted. Raises `OSError` for what cannot be reached.
+    """
+    return [source for source in sources if _is_missing(source, side.storage(source))]
+
+
+def _is_missing(source: str, storage: Storage) -> bool:
+    if storage.stat(source) is not None or storage.list(source):
+        return False
+    above = uri.parent(source)
+    is_top = not uri.local_path(above)
+    return is_top or not storage.has_directories or storage.stat(above) is not None
+
+
 def watched_of(request: SyncRequest, name: str, priority: int, is_found: bool) -> Watched:
     """Return the replica of a job that is configured."""
     source = request.source.rstrip("/")
-    job = uri.parent(source) if CHECKPOINT_NAME.fullmatch(uri.name(source)) else source
-    replica = uri.join(request.target_root, uri.name(job))
+    replica = replica_root(source, request.target_root)
     return Watched(replica, source, name, priority, is_found, request.allow_older)
 
 
 def _jobs(source: str, side: Side) -> Iterator[tuple[str, str]]:
     """Yield the id and the directory of each job at or below a source. Costs one listing."""
+    root = job_root(source)
+    if root != source:  # a checkpoint of the job
+        yield uri.name(root), source
+        return
     children = [child for child in side.storage(source).list(source) if child.is_directory]
     if not children or any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
         yield uri.name(source), source
@@ -215,7 +238,9 @@ class _Examination:
             return None
         look = self._look(observed, watched.allow_older)
         observed.source_newest = look.newest
-        return replace(row, source_error=look.error, is_source_known=look.is_known)
+        return replace(
+            row, source_error=look.error, is_source_known=look.is_known, is_there=is_there
+        )
 
     def _is_replicable(self, watched: Watched) -> bool:
         """Return whether a replica that is not there could be: of a job with a checkpoint."""
@@ -240,7 +265,8 @@ class _Examination:
         try:
             source = find(observed.source, self.sides.source, allow_older)
         except NotThere as error:
-            return _SourceLook(None, str(error), _has_siblings(observed.source, self.sides.source))
+            job = job_root(observed.source)
+            return _SourceLook(None, str(error), _has_siblings(job, self.sides.source))
         except Transient as error:
             return _SourceLook(None, self.unreachable.setdefault(filesystem, str(error)), False)
         except (CpreplicateError, OSError) as error:
@@ -267,7 +293,12 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
     observed.source = observed.source or _source_of(marker)
     names = replica.committed_names()
     records = {name: read_record(replica, name) for name in names}
-    ours = {name: record for name, record in records.items() if not _is_adopted(record)}
+    foreign = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
+    ours = {
+        name: record
+        for name, record in records.items()
+        if name not in foreign and not _is_adopted(record)
+    }
     newest = next(iter(last_published_first(ours)), None)
     observed.is_sealed = seal.NAME in own
     holder = lease.holder(replica.root, replica.side) if lease.NAME in own else None
@@ -278,6 +309,8 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         verified=last_verification(replica) if NAME in own else None,
         holder=holder,
         unfinished=_unfinished(own),
+        # a job may write its checkpoints into a replica that was promoted for it
+        warnings=() if observed.is_sealed else tuple(_of_others(replica, foreign)),
     )
     if newest is None:
         return row
@@ -315,6 +348,15 @@ def _with_checkpoint(
         and verified.checkpoint == name
         and verified.metadata in digests,
     )
+
+
+def _of_others(replica: Replica, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        yield (
+            f"{replica.uri_of(name)}/{METADATA} was not written by cpreplicate: a job writes its"
+            " checkpoints here, or the record of it was lost. sync, sweep and promote refuse the"
+            " replica. `cpreplicate verify` shows what to do"
+        )
 
 
 def _source_of(marker: Marker | None) -> str:

@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
-from cpreplicate.errors import TooManyDeletes
+from cpreplicate.errors import LeaseHeld, TooManyDeletes
 from cpreplicate.operations import deletion, orphans
 from cpreplicate.operations.orphans import TRASH, Found
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import json_files, seal
-from cpreplicate.protocol.lease import Lease, acquire
+from cpreplicate.protocol.lease import NAME, Lease, acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import Sides
@@ -69,12 +69,24 @@ class Sweep:
 def check(request: SweepRequest) -> Sweep:
     """Return what a sweep would remove, and change nothing.
 
-    Raises `Refused` if it is not certain what is needed, and `TooManyDeletes` above the cap.
+    Raises what a sweep would raise: `Refused` if it is not certain what is needed, `LeaseHeld`, and
+    `TooManyDeletes` above the cap.
     """
     started = time.monotonic()
     refuse_no_replica(request.replica, request.sides.target)
-    report = _find(Replica(request.replica, request.sides.target), request)
+    report = _find(_held_by_no_other(request), request)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _held_by_no_other(request: SweepRequest) -> Replica:
+    """Return the replica. Raise as a sweep that could not take the lease, having looked at it."""
+    replica = Replica(request.replica, request.sides.target)
+    seal.refuse_sealed(replica)
+    own = orphans.examine(replica).own
+    held = Lease(replica.root, replica.side).refusal() if NAME in own else None
+    if held is not None and not request.lock_wait:
+        raise LeaseHeld(held)
+    return replica
 
 
 def sweep(request: SweepRequest, notify: Notify) -> Sweep:

@@ -22,12 +22,13 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.core.recorded import MemberTable, Vouch, VouchTable
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.tables import Lengths, Texts, rows_of, texts, without
-from cpreplicate.errors import LeaseHeld, Refused, TooManyDeletes
+from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.operations import content_check, deletion, estimating
 from cpreplicate.operations.copying import (
     Run,
     Written,
     copy_missing,
+    look_for_copies,
     refuse_incomplete,
     refuse_lacking,
 )
@@ -47,10 +48,11 @@ from cpreplicate.operations.sync_plan import (
     warnings_of_strangers,
 )
 from cpreplicate.operations.target_root import refuse_replica_as_root
-from cpreplicate.protocol import manifest, publication, replica_state, same_place
+from cpreplicate.protocol import manifest, publication, replica_state, same_place, seal
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalWriter
-from cpreplicate.protocol.lease import JUST_CHECKED, acquire
+from cpreplicate.protocol.lease import JUST_CHECKED, Lease, acquire
+from cpreplicate.protocol.lease import NAME as LEASE
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.publication import Publication
@@ -70,7 +72,8 @@ class Report:
     """The result of a sync: its plan, and how far that was carried out.
 
     `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
-    plan that is only shown. `completed` is when the checkpoint was completed at the source, in
+    plan that is only shown, and so is `refusal`: the error with which a sync would end before it
+    carries out the plan. `completed` is when the checkpoint was completed at the source, in
     seconds since the epoch, None if that is not known. `phases` are parts of `seconds`: `read`
     until the plan was made, `copy` and `delete` in the runner, and `other`, such as the commit.
     """
@@ -83,6 +86,7 @@ class Report:
     warnings: tuple[str, ...] = ()
     undeleted: tuple[str, ...] = ()
     estimates: Estimates | None = None
+    refusal: CpreplicateError | None = None
     completed: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -90,7 +94,8 @@ class Report:
 class SyncCheck(NamedTuple):
     """The result of `check`: whether the replica holds `checkpoint` already.
 
-    Otherwise, `files` and `bytes` are to be copied or deleted. `completed` is as in `Report`.
+    Otherwise, `files` and `bytes` are to be copied or deleted. `completed` and `warnings` are as in
+    `Report`.
     """
 
     checkpoint: str
@@ -98,13 +103,16 @@ class SyncCheck(NamedTuple):
     files: int
     bytes: int
     completed: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     """Return the plan of a sync, and change nothing.
 
-    Reads the source's `_metadata` and lists the replica's directories. If `sync` would be refused
-    because of who owns the replica's directory, the reason is among the warnings.
+    Reads the source's `_metadata`, and lists the replica's directories and those from which files
+    would be copied. If `sync` would be refused because of who owns the replica's directory, or
+    because another run holds its lease, that is the `refusal` of the report. Raises what else
+    `sync` would raise.
     """
     started = time.monotonic()
     source_state = read_source(request)
@@ -112,39 +120,75 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     state = replica_state.examine(replica)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
-    plan = make_plan(source_state, replica, state, Vouched(replica, state), request)
+    vouched = Vouched(replica, state)
+    plan = make_plan(source_state, replica, state, vouched, request)
     plan = with_earlier_replicas(plan, source_state, request, notify)
-    reasons = tuple(
-        f"sync would be refused: {reason}"
-        for reason in reasons_against(source_state, replica, state, request)
-    )
-    reasons += tuple(warnings_of_strangers(plan))
-    refuse_incomplete(plan, source_state, request)
+    is_done = _is_done(plan, state, vouched, request, source_state)
+    reasons = tuple(reasons_against(source_state, replica, state, request))
+    refusal = _refusal(reasons, replica, state, request, is_done)
+    warnings = tuple(f"sync would be refused: {reason}" for reason in reasons)
+    if refusal is None:
+        warnings = _refuse_to_copy(plan, source_state, state, request)
+    warnings += tuple(warnings_of_strangers(plan))
     if request.execution.explain:
         _runner(plan, request, notify)
     estimates = estimating.estimates(plan, source_state, request)
     report = _report(plan, source_state, started)
-    shown = replace(report, warnings=report.warnings + reasons, estimates=estimates)
-    return _capped(shown, state, request)
+    return replace(
+        report, warnings=report.warnings + warnings, estimates=estimates, refusal=refusal
+    )
 
 
-def check(request: SyncRequest) -> SyncCheck:
+def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
     """Return whether a sync has anything to do, and how much. Change nothing.
 
-    Raises what `sync` would raise.
+    Raises what `sync` would raise before it takes the lease. `is_dry_run`: no sync follows, so what
+    it would raise later is raised, too, as by `diff`.
     """
     source_state = read_source(request)
     replica = target_replica(source_state, request)
     state = _examine(source_state, replica, request)
     vouched = Vouched(replica, state)
     plan = make_plan(source_state, replica, state, vouched, request)
+    is_current = _is_done(plan, state, vouched, request, source_state)
+    warnings: tuple[str, ...] = ()
+    if is_dry_run and not is_current:
+        if (refusal := _refusal((), replica, state, request, is_current)) is not None:
+            raise refusal
+        plan = with_earlier_replicas(plan, source_state, request, lambda _line: None)
+        warnings = _refuse_to_copy(plan, source_state, state, request)
     return SyncCheck(
         checkpoint=plan.checkpoint,
-        is_current=_is_done(plan, state, vouched, request, source_state),
+        is_current=is_current,
         files=len(plan.copies) + len(plan.deletes),
         bytes=total(plan.copies),
         completed=source_state.source.completed,
+        warnings=warnings,
     )
+
+
+def _refusal(
+    reasons: Sequence[str], replica: Replica, state: State, request: SyncRequest, is_done: bool
+) -> CpreplicateError | None:
+    """Return the error with which a sync would end that may not change the replica's directory.
+
+    `reasons` are about the directory. A sync with nothing to do takes no lease, and may wait for
+    one.
+    """
+    if reasons:
+        return Refused(reasons[0])
+    if is_done or request.lock_wait or LEASE not in state.own:
+        return None
+    held = Lease(replica.root, replica.side).refusal()
+    return None if held is None else LeaseHeld(held)
+
+
+def _refuse_to_copy(
+    plan: Plan, source_state: SourceState, state: State, request: SyncRequest
+) -> tuple[str, ...]:
+    """Raise what a sync would raise that carries out a plan. Return warnings of what is unknown."""
+    _capped(_report(plan, source_state, time.monotonic()), state, request)
+    return look_for_copies(plan, source_state, request)
 
 
 def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> Report:
@@ -221,6 +265,8 @@ def _examine(
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     for reason in reasons_against(source_state, replica, state, request):
         raise Refused(reason)
+    if seal.NAME in state.own:  # else a lease would be written first
+        seal.refuse_sealed(replica)
     return state
 
 

@@ -14,7 +14,7 @@ from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.packs import Packing
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, Placement
+from cpreplicate.core.placement import METADATA, Placement, job_root
 from cpreplicate.core.plan import Action, Cap, Committed, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
 from cpreplicate.core.restore import PathsMode
@@ -64,10 +64,7 @@ class SyncRequest:
 
 def replica_root(source: str, target_root: str) -> str:
     """Return where the replica of a SOURCE argument lies, from the arguments alone."""
-    directory = uri.parent(source) if uri.name(source) == METADATA else source.rstrip("/")
-    is_checkpoint = CHECKPOINT_NAME.fullmatch(uri.name(directory))
-    job = uri.parent(directory) if is_checkpoint else directory
-    return uri.join(target_root, uri.name(job))
+    return uri.join(target_root, uri.name(job_root(source)))
 
 
 @dataclass(frozen=True)

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
+from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
 from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
-from cpreplicate.errors import NotThere, Refused, UsageError
+from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.deletion import refuse_links
 from cpreplicate.operations.subject import begin_checkpoint
 from cpreplicate.operations.target_root import refuse_no_replica
-from cpreplicate.protocol import journal, json_files, ownership, replica_state
+from cpreplicate.protocol import journal, json_files, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import Copied
 from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.verification_record import Verified, record_verification
-from cpreplicate.storage import Side, checksum, checksums_of_parts
+from cpreplicate.storage import Side, Transient, checksum, checksums_of_parts
 
 _STREAMS = 8  # files that are read at the same time
 Notify = Callable[[str], None]
@@ -39,7 +42,8 @@ class Verification:
     The content of `compared` files was compared. That of `uncompared` ones should have been, but
     their CRC32C is not known. `completed` is when the checkpoint was completed at its source, in
     seconds since the epoch, None if that is not recorded. `metadata` is the digest of its
-    `_metadata`.
+    `_metadata`. `refused` is why `promote` would refuse the replica, even if the checkpoint can be
+    restored. `repair` is the command that repairs a replica that is not restorable, if one does.
     """
 
     replica: str
@@ -56,6 +60,8 @@ class Verification:
     completed: float | None = None
     # another spelling of its paths does not make it another result
     metadata: Digest = field(default=_NO_METADATA, compare=False)
+    refused: str | None = None
+    repair: str | None = None
 
     @property
     def restorable(self) -> bool:
@@ -95,7 +101,8 @@ def verify(
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
     committed = newest_first(replica)
-    name = _asked(replica, committed, checkpoint)
+    state = _state(replica)
+    name = _asked(replica, _own_first(committed, state), checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
     _refuse_links(replica, referenced)
@@ -108,13 +115,15 @@ def verify(
     is_there = lengths >= 0
     is_short = is_there & (lengths < _least(files, recorded))
     short = tuple(chosen(files.paths, is_short).to_pylist())
+    longer = _extended(referenced, present, recorded, manifests.values()) if recorded else []
     compared: dict[str, bool] = {}
     uncompared: tuple[str, ...] = ()
     if content.share:
         compared, uncompared = _compare_content(
             replica, referenced, present, content, manifests.values(), notify
         )
-    return Verification(
+    known = {*short, *longer}  # their length is what is wrong: no CRC32C is recorded for it
+    verification = Verification(
         replica=replica.root,
         checkpoint_id=referenced.checkpoint_id,
         files=referenced.logical_files,
@@ -123,15 +132,54 @@ def verify(
         short=short,
         corrupt=(
             *((f"{name}/{METADATA}",) if is_torn else ()),
-            *(_extended(referenced, present, recorded, manifests.values()) if recorded else ()),
-            *(path for path, equal in compared.items() if not equal and path not in short),
+            *longer,
+            *(path for path, equal in compared.items() if not equal and path not in known),
         ),
         outside=referenced.outside,
         content=content.share > 0,
         compared=len(compared),
-        uncompared=uncompared,
+        uncompared=tuple(path for path in uncompared if path not in known),
         completed=None if published is None else published.completed,
         metadata=referenced.metadata,
+    )
+    return _as_promote(verification, replica, state)
+
+
+def _state(replica: Replica) -> State | str:
+    """Return the state of the directory, or why `promote` cannot read it as that of a replica."""
+    try:
+        return replica_state.examine(replica)
+    except Transient:
+        raise
+    except (OSError, MetadataError, Refused) as error:
+        return str(error)
+
+
+def _own_first(committed: Sequence[str], state: State | str) -> list[str]:
+    """Return the names of all checkpoints, those that cpreplicate published first."""
+    own = [] if isinstance(state, str) else [checkpoint.name for checkpoint in state.committed]
+    return [*own, *(name for name in committed if name not in own)]
+
+
+def _as_promote(verification: Verification, replica: Replica, state: State | str) -> Verification:
+    """Return the result with why `promote` would refuse the replica, or how it is repaired.
+
+    A sealed replica is promoted already: what a job writes there is no obstacle, and no sync
+    changes it.
+    """
+    if seal.is_sealed(replica):
+        return verification
+    if isinstance(state, str):
+        return replace(verification, refused=state)
+    refused = next(ownership.foreign(state, replica), None)
+    is_repairable = refused is None and state.marker is not None and not verification.outside
+    if verification.restorable or not is_repairable:
+        return replace(verification, refused=refused)
+    options = " --check-content" if verification.corrupt else ""
+    assert state.marker is not None
+    places = (state.marker.sources[-1].given, uri.parent(replica.root))
+    return replace(
+        verification, repair=f"cpreplicate sync{options} {' '.join(map(shlex.quote, places))}"
     )
 
 
@@ -156,10 +204,13 @@ def record(verification: Verification, share: float, side: Side) -> None:
 
 
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:
-    """Return the committed checkpoints of a replica, newest first. Raises `NotThere` if none."""
+    """Return the committed checkpoints of a replica, cpreplicate's own first, the newest first.
+
+    Raises `NotThere` if there is none.
+    """
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
-    names = newest_first(replica)
+    names = _own_first(newest_first(replica), _state(replica))
     _asked(replica, names, None)
     return tuple(names)
 

@@ -54,11 +54,12 @@ def _counts(report: FleetReport) -> dict[str, int]:
 
 
 def _warnings(report: FleetReport) -> list[str]:
+    results = [(job.name, job.report or job.check) for job in report.jobs]
     return [
-        f"warning: {job.name}: {warning}"
-        for job in report.jobs
-        if job.report
-        for warning in job.report.warnings
+        f"warning: {name}: {warning}"
+        for name, result in results
+        if result is not None
+        for warning in result.warnings
     ]
 
 

@@ -84,6 +84,7 @@ def report_object(report: Report, actions: bool) -> dict[str, Any]:
         "paths": plan.paths_reported,
         "restore": {"claim_mode": report.restore.claim_mode, "command": report.restore.command},
         "warnings": list(report.warnings),
+        "refused": None if report.refusal is None else str(report.refusal),
         "estimate": _estimates(report.estimates),
     }
     if actions:

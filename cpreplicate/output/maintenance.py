@@ -125,8 +125,10 @@ def promotion_text(promotion: Promotion) -> str:
     """Return how to start the job, or what is wrong with the replica."""
     verification = text.verification(promotion.verification)
     start = promotion.starting
+    warnings = [printable(f"warning: {warning}") for warning in promotion.warnings]
     if start is None:
-        return f"{verification}\n\nnot promoted: the replica was left unchanged"
+        unchanged = "not promoted: the replica was left unchanged"
+        return "\n\n".join([verification, *warnings, unchanged])
     how = text.lines(
         [
             f"sealed {promotion.sealed}; start the job from it in one of these ways",
@@ -137,7 +139,6 @@ def promotion_text(promotion: Promotion) -> str:
             *(f"        {line}" for line in _deployment(start)),
         ]
     )
-    warnings = [printable(f"warning: {warning}") for warning in promotion.warnings]
     return "\n\n".join([verification, *warnings, how])
 
 

@@ -98,6 +98,8 @@ def _state(row: ReplicaStatus) -> str:
         states.append("lease is stale" if row.holder.is_stale else f"held by {row.holder.host}")
     elif row.unfinished is not None:
         states.append("unfinished run")
+    if row.warnings:
+        states.append("checkpoints of others")
     return ", ".join(states)
 
 
@@ -109,7 +111,8 @@ def _orphans(row: ReplicaStatus) -> str:
 
 def _problems(row: ReplicaStatus) -> list[str]:
     problems = [row.observed.last_error, row.source_error]
-    return [problem for problem in problems if problem is not None]
+    warnings = [f"warning: {warning}" for warning in row.warnings]
+    return [*(problem for problem in problems if problem is not None), *warnings]
 
 
 def _summary(status: FleetStatus) -> str:
@@ -150,6 +153,7 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
         "lease": _lease_object(row),
         "unfinished_since": timestamp(row.unfinished),
         "error": observed.last_error,
+        "warnings": list(row.warnings),
     }
 
 

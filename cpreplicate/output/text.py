@@ -86,6 +86,8 @@ def report(result: Report, every_action: bool) -> str:
     if listed and (every_action or result.runner is None):
         parts.append(listed)
     parts += [printable(f"warning: {warning}") for warning in result.warnings]
+    if result.refusal is not None:  # nothing is, or will be, there to be restored
+        return "\n\n".join(parts)
     if restore.command:
         is_there = result.committed or plan.empty
         when = "restore it with" if is_there else "once synced, restore it with"
@@ -127,6 +129,10 @@ def verification(result: Verification) -> str:
             "If the replica was moved by other means than cpreplicate, repair its paths with"
             " `cpreplicate relocate`"
         )
+    if result.repair is not None:
+        faults.append(f"Repair the replica with the options of its syncs: {result.repair}")
+    if result.refused is not None:
+        faults.append(f"warning: promote would refuse the replica: {result.refused}")
     return columns(facts) + ("\n" + lines(faults) if faults else "")
 
 
@@ -211,6 +217,8 @@ def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
 
 def _result(result: Report) -> str:
     checkpoint, took = result.plan.checkpoint, f"{result.seconds:.1f} s"
+    if result.refusal is not None:
+        return "nothing done; a sync would be refused"
     if result.plan.empty:
         return f"nothing to do, the replica holds {checkpoint} ({took})"
     if result.runner is None:

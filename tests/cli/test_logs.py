@@ -68,6 +68,13 @@ def test_every_line_of_a_json_log_is_an_object_with_run_job_and_checkpoint(direc
     assert [line for line in in_file if line in on_stderr] == on_stderr
 
 
+@pytest.mark.parametrize("command", ["sync", "diff", "watch"])
+def test_the_metadata_of_a_checkpoint_names_its_job_in_every_line(directory, command):
+    places = (f"dcA/{JOB}/chk-1/_metadata", "dcB")
+    run(directory, command, *places, "--log-file", "run.log", "--log-format", "json")
+    assert {line["job"] for line in objects((directory / "run.log").read_text())} == {JOB}
+
+
 def test_an_error_is_a_line_of_the_log(directory):
     done = run(directory, "sync", "dcA/nothing", "dcB", "--log-format", "json", "-q")
     (line,) = objects(done.stderr)

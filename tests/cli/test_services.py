@@ -298,3 +298,24 @@ def test_options_that_do_not_fit_together_are_usage_errors(tmp_path, words, mess
         check=False,
     )
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
+
+
+def test_a_service_that_stops_before_any_checkpoint_claims_none(tmp_path):
+    (tmp_path / "dcA" / JOBS[0]).mkdir(parents=True)
+    words = ("--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s")
+    with running(tmp_path, "watch", *words, "--metrics", "0") as service:
+        url = service.url()
+        wait_until(lambda: read(f"{url}/readyz")[0] == 200)
+        assert service.end() == 143
+        assert "stopped. This run saw no committed checkpoint in the replicas of" in service.stderr
+        assert "can be restored" not in service.stderr
+
+
+def test_a_service_that_stops_counts_the_replicas_with_a_checkpoint(tmp_path):
+    write(tmp_path / "dcA", JOBS[0], 1)
+    (tmp_path / "dcA" / JOBS[1]).mkdir()
+    words = ("--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s")
+    with running(tmp_path, "watch", *words, "--metrics", "0", "--output", "json") as service:
+        wait_until(lambda: service.stdout.endswith("\n"))
+        assert service.end() == 143
+        assert re.search("stopped. 1 of [12] replicas hold a committed", service.stderr)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import File, FileTable
-from cpreplicate.core.placement import Placement, is_replica_path
+from cpreplicate.core.placement import Placement, is_replica_path, job_root
 from cpreplicate.errors import Refused
 
 JOB = "hdfs://dcA/ckpt/job2"
@@ -24,6 +24,11 @@ PLAIN = st.from_regex(PATTERN, fullmatch=True) | st.sampled_from(
 
 def files_at(sources):
     return FileTable.of({source: File(source, 1) for source in sources})
+
+
+@pytest.mark.parametrize("given", ["", "/", "/chk-7", "/chk-7/", "/chk-7/_metadata", "/_metadata"])
+def test_every_spelling_of_a_source_names_the_same_job(given):
+    assert job_root(JOB + given) == JOB
 
 
 @pytest.mark.parametrize(

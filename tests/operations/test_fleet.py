@@ -185,8 +185,17 @@ def test_dry_run_reports_what_has_changed_and_does_nothing(place):
     assert set(statuses(done).values()) == {"planned"}
     looked = summary(done)["jobs"][0]["looked"]
     assert looked.pop("checkpoint_completed").endswith("Z")
+    assert looked.pop("warnings") == []
     assert looked == {"checkpoint": "chk-1", "is_current": False, "files": 3, "bytes": 3000}
     assert not (place / "dcB").exists()
+
+
+def test_dry_run_looks_for_the_files_of_each_job(place):
+    (place / "dcA" / IDS[3] / "shared" / "1").unlink()
+    done = run(place, root_of(place), "--dry-run", "--output", "json")
+    codes = {job["name"]: job["exit_code"] for job in summary(done)["jobs"]}
+    assert codes == {**dict.fromkeys(IDS, 0), IDS[3]: 10}
+    assert done.returncode == 10
 
 
 def test_important_jobs_are_begun_first(place):

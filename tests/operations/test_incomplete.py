@@ -4,6 +4,7 @@ find out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
+from tests.support.commandline import run
 from tests.support.jobs import JOB, metadata, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
@@ -113,15 +115,22 @@ def test_files_that_lie_nowhere_make_the_source_incomplete_and_suggest_nothing(t
     assert "Run again" not in str(raised.value)
 
 
-def test_a_file_that_the_first_look_passed_over_is_named_by_sync_too(tmp_path):
+def refused(verb: str, root: Path) -> str:
+    """The message of `diff` or `sync`, which ends because the source is incomplete."""
+    with pytest.raises(SourceBroken) as raised:
+        diff(request(root)) if verb == "diff" else sync(request(root), silent)
+    assert raised.value.exit_code == 10
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("verb", ["diff", "sync"])
+def test_one_missing_file_among_many_is_named(tmp_path, verb):
     write_checkpoint(tmp_path, 1, FILES)
-    (tmp_path / JOB / "shared" / "e").unlink()
-    # it looks at one file of each directory
-    assert len(diff(request(tmp_path)).plan.copies) == len(FILES)
-    with pytest.raises(
-        SourceBroken, match=r"is incomplete at the source: 1 referenced file is missing.*shared/e"
-    ):
-        sync(request(tmp_path), silent)
+    missing = tmp_path / JOB / "shared" / "e"
+    missing.unlink()
+    message = refused(verb, tmp_path)
+    assert "is incomplete at the source: 1 referenced file is missing" in message
+    assert f"Missing: file:{missing}" in message
 
 
 def test_a_checkpoint_subsumed_meanwhile_has_moved_on_although_its_files_are_missing(tmp_path):
@@ -130,11 +139,11 @@ def test_a_checkpoint_subsumed_meanwhile_has_moved_on_although_its_files_are_mis
     class Subsumed(Tracing):
         """Has the checkpoint deleted once its `_metadata` was read."""
 
-        def stat(self, uri):
-            if "/shared/" in uri:
+        def listing(self, uri):
+            if uri.endswith(f"/{JOB}/shared"):
                 (checkpoint / "_metadata").unlink(missing_ok=True)
                 (tmp_path / JOB / "shared" / "a").unlink(missing_ok=True)
-            return super().stat(uri)
+            return super().listing(uri)
 
     with (
         serving("file", Subsumed(Side().storage("file:/"))),
@@ -143,17 +152,73 @@ def test_a_checkpoint_subsumed_meanwhile_has_moved_on_although_its_files_are_mis
         diff(request(tmp_path))
 
 
-@pytest.mark.parametrize(("directories", "stats"), [(3, 3), (64, 64), (1000, 63)])
-def test_the_look_costs_one_stat_for_each_directory_and_64_at_most(tmp_path, directories, stats):
+def spread(root: Path, directories: int) -> Tracing:
+    """A checkpoint of 1000 files in so many directories, and a record of the calls.
+
+    The replica is not new: of a new one, it is checked that its source is another directory.
+    """
+    write_checkpoint(root, 1, {"taskowned/t": 5})
+    sync(request(root), silent)
     files = {f"shared/{number % directories}/{number}": 1 for number in range(1000)}
-    write_checkpoint(tmp_path, 1, files)
-    storage = Tracing(Side().storage("file:/"))
+    write_checkpoint(root, 2, files)
+    return Tracing(Side().storage("file:/"))
+
+
+def spread_request(root: Path) -> SyncRequest:
+    return replace(request(root), source=f"file:{root}/{JOB}")
+
+
+def calls_at_source(storage: Tracing, verb: str, root: Path) -> list[str]:
+    shared = f"file:{root}/{JOB}/shared/"
+    return [uri for name, uri in storage.calls if name == verb and uri.startswith(shared)]
+
+
+@pytest.mark.parametrize(("directories", "listed"), [(3, 3), (64, 64), (65, 64), (1000, 64)])
+def test_diff_lists_each_directory_once_and_64_at_most(tmp_path, directories, listed):
+    storage = spread(tmp_path, directories)
     with serving("file", storage):
-        diff(request(tmp_path))
-    looked = [
-        place for verb, place in storage.calls if verb == "stat" and f"/{JOB}/shared/" in place
-    ]
-    assert len(looked) == len({place.rpartition("/")[0] for place in looked}) == stats
+        report = diff(spread_request(tmp_path))
+    places = calls_at_source(storage, "list", tmp_path)
+    assert len(places) == len(set(places)) == listed
+    assert calls_at_source(storage, "stat", tmp_path) == []
+    assert bool(report.warnings) is (listed < directories)
+
+
+def test_a_sample_is_said_and_is_the_same_each_time(tmp_path):
+    storage = spread(tmp_path, 1000)
+    with serving("file", storage):
+        first = diff(spread_request(tmp_path))
+        places = calls_at_source(storage, "list", tmp_path)
+        assert diff(spread_request(tmp_path)).warnings == first.warnings
+    assert calls_at_source(storage, "list", tmp_path) == 2 * places
+    (warning,) = first.warnings
+    assert "only 64 of the 1000 files to be copied were looked for" in warning
+    assert "in 64 of 1000 directories" in warning
+    words = (f"file:{tmp_path}/{JOB}", f"file:{tmp_path}/dcB")
+    assert run("diff", *words, "--output", "json").json()["warnings"] == [warning]
+    assert f"warning: {warning}" in run("sync", "--dry-run", *words).out
+
+
+def test_sync_pays_no_listing_of_the_source_for_the_look(tmp_path):
+    storage = spread(tmp_path, 1000)
+    with serving("file", storage):
+        sync(spread_request(tmp_path), silent)
+    assert calls_at_source(storage, "list", tmp_path) == []
+    assert len(calls_at_source(storage, "stat", tmp_path)) == 63
+
+
+def test_a_directory_that_may_be_read_but_not_listed_is_said(tmp_path):
+    class Unlistable(Tracing):
+        def listing(self, uri):
+            if uri == f"file:{tmp_path}/{JOB}/shared":
+                raise PermissionError(13, "Permission denied", uri)
+            return super().listing(uri)
+
+    write_checkpoint(tmp_path, 1, FILES)
+    with serving("file", Unlistable(Side().storage("file:/"))):
+        (warning,) = diff(request(tmp_path)).warnings
+        assert "only 2 of the 10 files to be copied were looked for" in warning
+        assert sync(request(tmp_path), silent).committed
 
 
 def test_files_that_the_replica_holds_are_not_looked_for(tmp_path):
@@ -191,33 +256,31 @@ def test_a_suggestion_is_never_looked_for_outside_the_source_roots(tmp_path):
     assert [place for _, place in storage.calls if OTHER in place] == []
 
 
-def test_a_source_file_shorter_than_its_extent_is_incomplete_at_the_source(tmp_path):
+@pytest.mark.parametrize("verb", ["diff", "sync"])
+def test_a_source_file_shorter_than_its_extent_is_incomplete_at_the_source(tmp_path, verb):
     write_checkpoint(tmp_path, 1, FILES)
     short = tmp_path / JOB / "shared" / "c"
     short.write_bytes(b"1234")
-    with pytest.raises(SourceBroken) as raised:
-        sync(request(tmp_path), silent)
+    message = refused(verb, tmp_path)
     assert (
         "is incomplete at the source: 1 referenced file is shorter than the checkpoint needs"
-        in str(raised.value)
+        in message
     )
-    assert f"Too short: file:{short} has 4 bytes, the checkpoint needs 10" in str(raised.value)
-    assert raised.value.exit_code == 10
+    assert f"Too short: file:{short} has 4 bytes, the checkpoint needs 10" in message
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
 
 
-def test_files_that_are_missing_and_files_that_are_too_short_are_named_apart(tmp_path):
+@pytest.mark.parametrize("verb", ["diff", "sync"])
+def test_files_that_are_missing_and_files_that_are_too_short_are_named_apart(tmp_path, verb):
     write_checkpoint(tmp_path, 1, FILES)
     (tmp_path / JOB / "shared" / "c").write_bytes(b"1234")
     (tmp_path / JOB / "shared" / "d").unlink()
-    with pytest.raises(SourceBroken) as raised:
-        sync(request(tmp_path), silent)
-    shared = f"file:{tmp_path}/{JOB}/shared"
+    message, shared = refused(verb, tmp_path), f"file:{tmp_path}/{JOB}/shared"
     assert (
         "1 referenced file is missing and 1 referenced file is shorter than the checkpoint needs"
-        in str(raised.value)
+        in message
     )
-    assert f" Missing: {shared}/d. Too short: {shared}/c has 4 bytes" in str(raised.value)
+    assert f" Missing: {shared}/d. Too short: {shared}/c has 4 bytes" in message
 
 
 def test_a_source_file_that_is_too_short_is_copied_once_only(tmp_path):

@@ -1,6 +1,8 @@
 """A promoted replica is complete, absolute and sealed: a sync into it is refused."""
 
 import json
+import os
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +12,7 @@ from cpreplicate.core.packs import Packing
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations import promote, sync
 from cpreplicate.operations.promote import PromoteRequest
+from cpreplicate.operations.relocate import RelocateRequest, relocate
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol.lease import acquire
@@ -110,6 +113,33 @@ def test_a_replica_found_wanting_is_left_as_it_was(replica):
     assert found["verification"]["missing"] == ["shared/a"]
     assert (replica / "chk-1" / "_metadata").read_bytes() == before
     assert not (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_a_stray_file_that_is_newer_does_not_stop_a_promotion_and_is_reported(replica):
+    stray = replica / "shared" / "stray"
+    stray.write_text("of a job that has not completed a checkpoint yet")
+    os.utime(stray, (time.time() + 60,) * 2)
+    printed = CliRunner().invoke(cli, ["promote", str(replica)], standalone_mode=False)
+    assert printed.return_value == 0
+    assert f"warning: file:{replica} holds 1 files that cpreplicate did not write" in printed.stdout
+    assert "shared/stray. If a job writes" in printed.stdout
+    assert stray.read_text() == "of a job that has not completed a checkpoint yet"
+    assert (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_a_stray_file_is_in_the_json_of_a_promotion(replica):
+    (replica / "shared" / "stray").write_text("stray")
+    done = CliRunner().invoke(cli, ["promote", "--output", "json", str(replica)])
+    (warning,) = json.loads(done.stdout)["warnings"]
+    assert "shared/stray" in warning
+
+
+def test_relocate_still_refuses_a_stray_file_that_is_newer(replica):
+    stray = replica / "shared" / "stray"
+    stray.write_text("stray")
+    os.utime(stray, (time.time() + 60,) * 2)
+    with pytest.raises(Refused, match="did not write"):
+        relocate(RelocateRequest(f"file:{replica}", "absolute"), lambda _line: None)
 
 
 def test_a_replica_that_another_run_writes_to_is_not_promoted(replica):

@@ -19,7 +19,7 @@ from tests.support.replicas import FILES, NEXT, aged, paths, recorded
 from tests.support.waiting import PATIENCE
 
 ORDERS, CLICKS = "a" * 32, "b" * 32
-LAGGING, NOT_THERE = 21, 10
+LAGGING, NOT_THERE, REFUSED = 21, 10, 6
 AGE = 2 * PATIENCE  # seconds ago a checkpoint was completed
 
 
@@ -153,6 +153,83 @@ def test_a_directory_without_replicas_is_not_there(root):
     assert code(root, target="nowhere") == NOT_THERE
 
 
+def test_a_directory_without_replicas_is_not_there_although_it_exists(root):
+    (root / "empty").mkdir()
+    (root / "logs" / "today").mkdir(parents=True)
+    assert code(root, target="empty") == code(root, target="logs") == NOT_THERE
+
+
+def test_flinks_own_directory_holds_no_replica(root):
+    assert code(root, target="dcA") == code(root, target=f"dcA/{ORDERS}") == NOT_THERE
+    done = run("status", root / "dcA", "--output", "json")
+    assert (done.out, "holds no replica" in done.message) == ("", True)
+
+
+def test_without_any_replica_the_jobs_of_the_source_are_shown_then_exit_10(root):
+    shutil.rmtree(root / "dcB")
+    (root / "dcB").mkdir()
+    assert rows(root, "--source", root / "dcA").keys() == {ORDERS, CLICKS}
+    assert code(root, "--source", root / "dcA") == NOT_THERE
+    assert code(root, "--source", root / "dcA", "--max-lag", "1h") == LAGGING
+
+
+def test_a_source_that_is_not_there_is_named_after_the_table(root):
+    assert rows(root, "--source", root / "dcA" / "typo").keys() == {ORDERS, CLICKS}
+    done = run("status", root / "dcB", "--source", root / "dcA" / "typo")
+    assert done.code == NOT_THERE
+    assert f"--source file:{root}/dcA/typo is not there" in done.message
+    assert code(root, "--source", root / "dcA", "--source", root / "typo") == NOT_THERE
+
+
+def test_a_source_whose_parent_is_not_there_may_not_be_mounted(root):
+    assert code(root, "--source", root / "mnt" / "flink") == 0
+
+
+def test_a_source_is_a_checkpoint_or_its_metadata_too(root):
+    complete(root, ORDERS, 2, NEXT)
+    for place in (f"{ORDERS}/chk-2", f"{ORDERS}/chk-2/_metadata"):
+        found = rows(root, "--source", root / "dcA" / place)
+        assert found.keys() == {ORDERS, CLICKS}
+        assert found[ORDERS]["source_checkpoint_id"] == 2
+
+
+def test_the_metadata_of_a_checkpoint_names_its_job_in_the_file_of_a_fleet(root):
+    (root / "fleet.toml").write_text(
+        f'[[job]]\nsource = "{root}/dcA/{ORDERS}/chk-1/_metadata"\ntarget = "{root}/dcB"\n'
+    )
+    row = rows(root, target="fleet.toml")[ORDERS]
+    assert (row["name"], row["checkpoint"], row["lag_seconds"]) == (ORDERS, "chk-1", 0)
+
+
+def test_a_checkpoint_of_another_program_is_a_warning_beside_our_newest(root):
+    other = root / "dcB" / ORDERS / "chk-12"
+    shutil.copytree(root / "dcB" / ORDERS / "chk-1", other)
+    row = rows(root)[ORDERS]
+    assert (row["checkpoint"], row["source_checkpoint_id"], row["lag_seconds"]) == ("chk-1", 1, 0)
+    (warning,) = row["warnings"]
+    assert f"file:{other}/_metadata was not written by cpreplicate" in warning
+    assert rows(root)[CLICKS]["warnings"] == []
+    printed = run("status", root / "dcB").out
+    assert f"{ORDERS}: warning: file:{other}/_metadata" in printed
+    assert "checkpoints of others" in printed
+    complete(root, ORDERS, 2, NEXT)
+    assert run("sync", root / "dcA" / ORDERS, root / "dcB").code == REFUSED
+    assert run("promote", root / "dcB" / ORDERS).code == REFUSED
+
+
+def test_a_checkpoint_whose_record_was_lost_is_ours_if_a_manifest_names_it(root):
+    (root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.json").unlink()
+    row = rows(root)[ORDERS]
+    assert (row["checkpoint"], row["warnings"]) == ("chk-1", [])
+
+
+def test_a_job_may_write_into_a_replica_that_was_promoted_for_it(root):
+    run("promote", root / "dcB" / ORDERS)
+    shutil.copytree(root / "dcB" / ORDERS / "chk-1", root / "dcB" / ORDERS / "chk-12")
+    row = rows(root)[ORDERS]
+    assert (row["checkpoint"], row["warnings"]) == ("chk-1", [])
+
+
 def test_other_directories_in_the_target_root_have_no_row(root):
     (root / "dcB" / "logs").mkdir()
     (root / "dcB" / ".hidden").mkdir()
@@ -246,7 +323,7 @@ def test_nothing_is_recorded_in_a_directory_that_is_no_replica(root):
     before = paths(source)
     done = run("verify", source, "--record")
     assert (done.code, paths(source)) == (6, before)
-    assert "was not recorded" in done.message
+    assert "is not a replica" in done.message
 
 
 def test_a_replica_of_an_older_version_is_dated_by_its_own_metadata(root):

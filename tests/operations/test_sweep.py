@@ -17,7 +17,7 @@ from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.wrappers.base import StorageWrapper
-from tests.support import checker
+from tests.support import checker, commandline
 from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint
 from tests.support.registry import serving
@@ -113,6 +113,12 @@ def test_what_is_young_unrecorded_or_a_link_is_left_with_a_reason(replica, tmp_p
         "linked": "a symbolic link",
     }
     assert outside.read_text() == "an orphan"
+
+
+def test_a_dry_run_ends_as_a_sweep_that_another_run_keeps_from_the_replica(replica):
+    with lease.acquire(f"file:{replica}", Side()):
+        assert commandline.run("sweep", "--dry-run", replica).code == LeaseHeld.exit_code
+        assert commandline.run("sweep", "--dry-run", "--lock-wait", "1m", replica).code == 0
 
 
 def test_a_newer_file_that_cpreplicate_did_not_write_is_refused(replica):

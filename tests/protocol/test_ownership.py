@@ -135,6 +135,7 @@ class TestWhereFlinkKeepsAJobItself:
         assert len(report.plan.copies) == len(FILES)
         assert report.plan.deletes == ()
         assert "sync would be refused" in report.warnings[0]
+        assert "is not empty and is not a replica" in str(report.refusal)
         assert everything(job) == before
 
     @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
@@ -152,7 +153,7 @@ class TestWhereFlinkKeepsAJobItself:
             lambda: maintain(upkeep, job / "dcB" / JOB),
         )
 
-    @pytest.mark.parametrize("upkeep", ["sweep", "relocate", "promote"])
+    @pytest.mark.parametrize("upkeep", ["sweep", "relocate"])
     def test_upkeep_of_a_replica_into_which_a_job_uploads_is_refused(self, job, upkeep):
         sync(job)
         (job / "dcB" / JOB / "shared" / "upload").write_text("in flight")

@@ -841,7 +841,12 @@ class World:
         )
 
     def _why_not_alone(self, kind: str, replica: str, there: Mapping[str, bytes]) -> str:
-        """Flink's files that are newer than the newest checkpoint, or for `unseal`, any."""
+        """Flink's files that are newer than the newest checkpoint, or for `unseal`, any.
+
+        `promote` deletes nothing, so that none of them stops it.
+        """
+        if kind == "promote":
+            return ""
         published = [f"{replica}/{path}" for path in there if COMMITTED.fullmatch(f"/{path}")]
         since = max(
             (self.disk.modified(each) for each in published if each not in self.flink.owned),

@@ -10,10 +10,12 @@ from cpreplicate.core.placement import METADATA
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
 from cpreplicate.operations.doctor.subject import Subject, source_of
 from cpreplicate.operations.sync_plan import SourceState, read_source
-from cpreplicate.storage import Storage
+from cpreplicate.storage import Storage, Transient
 
 CLOCKS_DIFFER = 5.0  # seconds after which a difference of clocks is a warning
+_COPIES_FAIL = 3
 _INCOMPLETE = 10
+_READABLE = "Grant the user of this run, and of the executors, the right to read the source's files"
 
 
 def check_checkpoint(subject: Subject) -> Result:
@@ -25,13 +27,10 @@ def check_checkpoint(subject: Subject) -> Result:
 
 
 def check_files(subject: Subject) -> Result:
-    """Check that a file of the checkpoint beside its `_metadata` can be read."""
-    state = subject.source_state
-    assert state is not None
-    file = next(iter(state.closure.files.values()), None)
-    if file is None:
-        return Result("the checkpoint needs no files but its _metadata")
-    path = file.uri
+    """Check that one of the files that a sync would copy can be read."""
+    path = _one_to_be_read(subject)
+    if path is None:
+        return Result("no file is to be copied from the source")
     storage = subject.request.sides.source.storage(path)
     try:
         with storage.open(path) as stream:
@@ -39,7 +38,21 @@ def check_files(subject: Subject) -> Result:
     except FileNotFoundError:
         remedy = "Sync a complete checkpoint, or give --remap if its files are elsewhere"
         return failure(f"{path} is not there", remedy, _INCOMPLETE)
+    except Transient:
+        raise
+    except OSError as error:
+        return failure(f"{path} cannot be read: {error.strerror or error}", _READABLE, _COPIES_FAIL)
     return Result(f"{path} can be read")
+
+
+def _one_to_be_read(subject: Subject) -> str | None:
+    """Return a file that the plan copies from the source, or, without a plan, of the checkpoint."""
+    state, plan = subject.source_state, subject.plan
+    assert state is not None
+    if plan is not None:
+        copies = (row for row in plan.copies if row.target not in plan.within)
+        return next((row.source for row in copies), None)
+    return next((file.uri for file in state.closure.files.values()), None)
 
 
 def check_clock(subject: Subject) -> Result:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import CHECKPOINT_NAME
+from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Plan
 from cpreplicate.operations.sync_plan import SourceState, SyncRequest
 from cpreplicate.protocol.replica import Replica
@@ -58,8 +58,7 @@ class Subject:
         """The directory of the job, as far as SOURCE alone shows it."""
         if self.source_state is not None:
             return self.source_state.source.root
-        source = self.request.source
-        return uri.parent(source) if CHECKPOINT_NAME.fullmatch(uri.name(source)) else source
+        return job_root(self.request.source)
 
     def replica(self) -> Replica:
         """Return the replica into which the sync would write."""

@@ -15,7 +15,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
-from cpreplicate.errors import Refused, UsageError, exit_code_of
+from cpreplicate.errors import LeaseHeld, Refused, UsageError, exit_code_of
 from cpreplicate.operations import sync
 from cpreplicate.operations.doctor.findings import (
     Result,
@@ -38,6 +38,7 @@ from cpreplicate.storage.base import Space
 PROBE = ".cpreplicate-doctor-"
 _FREED = "the space of deleted files is free at once"
 _CONTENT = b"written by cpreplicate doctor, which removes it again\n"
+_LATER = "Nothing need be done: sync names them, and changes nothing before the copies are complete"
 _REFUSED = 6
 _NO_SPACE = 3  # copies would fail
 _HELD = 11
@@ -85,13 +86,17 @@ def check_plan(subject: Subject) -> Result:
     """Check what `sync` would refuse, and keep its plan."""
     request = replace(subject.request, execution=replace(subject.request.execution, explain=False))
     report = sync.diff(request)
-    if report.warnings:  # the reasons against a sync are among them
-        sync.check(request)  # raises the first of these
+    if report.refusal is not None and not isinstance(report.refusal, LeaseHeld):
+        raise report.refusal
     subject.plan = plan = report.plan
     if plan.empty:
         return Result(f"nothing to do: the replica holds {plan.checkpoint}")
     copies = f"copies {len(plan.copies)} files, {size(total(plan.copies))}"
-    return Result(f"a sync of {plan.checkpoint} {copies}, and deletes {len(plan.deletes)}")
+    planned = f"a sync of {plan.checkpoint} {copies}, and deletes {len(plan.deletes)}"
+    unknown = report.warnings[len(plan.warnings) :]
+    if unknown:
+        return warning(f"{planned}; {'; '.join(unknown)}", _LATER)
+    return Result(planned)
 
 
 def check_write(subject: Subject) -> Result:
@@ -331,6 +336,8 @@ def check_lease(subject: Subject) -> Result:
     if refusal is None:
         return Result("no run holds it")
     message, remedy = in_two(refusal)
+    if subject.plan is not None and subject.plan.empty:
+        return Result(f"not needed, since there is nothing to do; {message}")
     if wait:
         return warning(message, f"A sync would wait {wait:g} s for it, as --lock-wait allows")
     return failure(message, remedy or "Wait for that run to end", _HELD)
