@@ -26,6 +26,17 @@ class Streamed(io.BufferedReader):
         """Yield all bytes from the position of the stream; nothing may have been read before."""
 
 
+def read_up_to(stream: BinaryIO, count: int | None = None) -> bytes:
+    """Return `count` bytes of a stream, or all that are left. A stream may return few at a time."""
+    if count is None:
+        return stream.read()
+    pieces, left = list[bytes](), count
+    while left > 0 and (piece := stream.read(left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
 class Transient(OSError):
     """A failure that may pass by itself.
 
@@ -163,6 +174,17 @@ class Storage(ABC):
 
         Raises `FileNotFoundError`. Only regular files are opened, because others may have no end.
         """
+
+    def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
+        """Return the bytes of a file from an offset on: `count` of them, or all.
+
+        There are fewer only if the file ends before. Raises `FileNotFoundError`. It is one call,
+        which a wrapper tries again as a whole: what was read before a failure is not used.
+        """
+        with self.open(uri) as stream:
+            if offset:
+                stream.seek(offset)
+            return read_up_to(stream, count)
 
     @abstractmethod
     def stat(self, uri: str) -> FileStatus | None:

@@ -22,9 +22,7 @@ NOISE = {
 @contextlib.contextmanager
 def served(handshake=NEVER):
     """Serve `add`; yields the address."""
-    with serve(
-        {"add": lambda *numbers: sum(numbers)}, "127.0.0.1", handshake=handshake
-    ) as address:
+    with serve({"add": lambda *numbers: sum(numbers)}, "127.0.0.1", handshake=handshake) as address:
         yield address
 
 
@@ -135,5 +133,5 @@ def test_a_driver_that_is_silent_is_one_that_cannot_be_reached(monkeypatch):
     monkeypatch.setattr("cpreplicate.storage.rpc.HANDSHAKE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = RpcClient(Address(silent.getsockname(), b"key"))
-        with pytest.raises(Transient, match="the driver, .* cannot be reached: it ended"):
+        with pytest.raises(Transient, match=r"the driver, .* cannot be reached: it ended"):
             client.call("add", 1)

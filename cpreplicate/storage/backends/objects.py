@@ -327,7 +327,14 @@ class _TranslatingFile:
 
     def read(self, size: int = -1) -> bytes:
         with _translated_errors(self._uri):
-            return bytes(self._file.read(size))
+            left = max(0, self._file.size - self._file.tell())
+            expected = left if size < 0 else min(size, left)
+            data = bytes(self._file.read(size))
+            if len(data) < expected:  # cut, or the object was replaced after its length was read
+                raise Transient(
+                    errno.EIO, f"the answer ended after {len(data)} of {expected} bytes", self._uri
+                )
+            return data
 
     def __enter__(self) -> _TranslatingFile:
         return self

@@ -9,7 +9,7 @@ from cpreplicate.storage.base import Attributes, Content, FileStatus, Listing, S
 
 T = TypeVar("T")
 # the verbs that change nothing
-READING = frozenset({"open", "copy", "stat", "list", "known_crc32c"})
+READING = frozenset({"open", "read", "copy", "stat", "list", "known_crc32c"})
 
 
 class StorageWrapper(Storage):
@@ -35,6 +35,9 @@ class StorageWrapper(Storage):
 
     def open(self, uri: str) -> BinaryIO:
         return self.around("open", uri, lambda: self.unwrapped.open(uri))
+
+    def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
+        return self.around("open", uri, lambda: self.unwrapped.read(uri, offset, count))
 
     def stat(self, uri: str) -> FileStatus | None:
         return self.around("stat", uri, lambda: self.unwrapped.stat(uri))

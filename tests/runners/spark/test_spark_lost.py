@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.runners import Copy, ExecutionOptions
+from cpreplicate.runners import Copy, ExecutionOptions, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers.limits import new_limits
@@ -125,7 +125,7 @@ def free_port():
         return free.getsockname()[1]
 
 
-def test_silent_clients_at_the_port_of_the_driver_do_not_stop_a_run(copies, tmp_path):
+def test_silent_clients_at_the_port_of_the_driver_do_not_stop_a_run(copies):
     """As a port scanner, or an executor that froze: they connect and never show the key."""
     port = free_port()
     options = ExecutionOptions(master="local[2]", conf=(("spark.cpreplicate.port", str(port)),))
@@ -133,7 +133,7 @@ def test_silent_clients_at_the_port_of_the_driver_do_not_stop_a_run(copies, tmp_
         assert runner.map(str, [1]) == ["1"]  # the session has started, and listens
         for _ in range(3):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), 30))
-        reported = []
+        reported: list[Outcome] = []
         outcomes = runner.run(copies, done=reported.append)
     assert [outcome.error for outcome in outcomes] == [None] * 4
     assert reported  # reports of tasks got through
