@@ -159,7 +159,7 @@ def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf
         if not is_elsewhere(execution):
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         else:
-            conf.setAll(_FAULTS)
+            conf.setAll(fault_settings(execution))
     if pools:
         conf.set("spark.scheduler.mode", "FAIR").set(
             "spark.scheduler.allocation.file", _pools(directory, pools)
@@ -168,8 +168,24 @@ def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf
     return conf.setMaster(execution.master) if execution.master else conf
 
 
-_FAULTS = [
-    ("spark.task.maxFailures", str(TRIES)),
+def fault_settings(execution: ExecutionOptions) -> list[tuple[str, str]]:
+    """Return the properties for machines that fail.
+
+    With exclusion, Spark must try a task on a node less often than in all
+    (`HealthTracker.validateExcludeOnFailureConfs`): else it runs no job. With fewer tries, there is
+    nothing to exclude for.
+    """
+    tries = execution.property(_MAX_FAILURES) or str(TRIES)
+    tries_on_node = execution.property(_TRIES_ON_NODE) or str(_DEFAULT_TRIES_ON_NODE)
+    are_numbers = tries.isdecimal() and tries_on_node.isdecimal()  # else Spark names the mistake
+    can_exclude = are_numbers and int(tries_on_node) < int(tries)
+    return [(_MAX_FAILURES, str(TRIES)), *(_EXCLUSION if can_exclude else [])]
+
+
+_MAX_FAILURES = "spark.task.maxFailures"
+_TRIES_ON_NODE = "spark.excludeOnFailure.task.maxTaskAttemptsPerNode"
+_DEFAULT_TRIES_ON_NODE = 2
+_EXCLUSION = [
     # otherwise a machine on which each batch fails quickly would get most of them
     (
         "spark.excludeOnFailure.enabled",

@@ -48,6 +48,10 @@ ABORTED = Exception(
     "x\n: org.apache.spark.SparkException: Job aborted due to stage failure: \nno executor"
     " came\n\tat y"
 )
+REFUSED = Exception(
+    f"{CALL}: java.lang.IllegalArgumentException: spark.excludeOnFailure.task.maxTaskAttemptsPerNode"
+    " ( = 2) was >= spark.task.maxFailures ( = 1 ). Though excludeOnFailure is enabled\n\tat x\n"
+)
 GONE = Exception("Answer from Java side is empty")
 HINT = "; executors do not run what the driver runs, see docs/clusters.md"
 
@@ -100,6 +104,12 @@ def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
         ),
         (LOST_TASK, 'java.io.IOException: Cannot run program "./environment/bin/python"'),
         (ABORTED, "no executor came"),
+        (
+            REFUSED,
+            "java.lang.IllegalArgumentException:"
+            " spark.excludeOnFailure.task.maxTaskAttemptsPerNode ( = 2) was >="
+            " spark.task.maxFailures ( = 1 ). Though excludeOnFailure is enabled",
+        ),
         (GONE, "Answer from Java side is empty"),
         (Exception(), "Exception"),
     ],
