@@ -317,16 +317,3 @@ def test_a_cluster_that_tries_a_task_once_excludes_no_machine_and_runs_a_sync(cl
     with started("sync", *places, "--conf", "spark.task.maxFailures=1") as sync:
         assert sync.ended() == 0, sync.messages()
     assert_replicated(tmp_path, FILES)
-
-
-def test_the_reason_why_spark_runs_no_job_is_reported(cluster, tmp_path):
-    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 10})
-    places = (checkpoint, tmp_path / "dcB", "--runner", "spark", "--master", cluster.master)
-    settings = ("spark.task.maxFailures=1", "spark.excludeOnFailure.enabled=true")
-    words = [word for setting in settings for word in ("--conf", setting)]
-    with started("sync", *places, *words) as sync:
-        assert sync.ended() == 3
-        messages = sync.messages()
-    assert "spark.excludeOnFailure.task.maxTaskAttemptsPerNode" in messages
-    assert "was >= spark.task.maxFailures" in messages
-    assert "An error occurred while calling" not in messages

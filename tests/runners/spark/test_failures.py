@@ -49,8 +49,9 @@ ABORTED = Exception(
     " came\n\tat y"
 )
 REFUSED = Exception(
-    f"{CALL}: java.lang.IllegalArgumentException: spark.excludeOnFailure.task.maxTaskAttemptsPerNode"
-    " ( = 2) was >= spark.task.maxFailures ( = 1 ). Though excludeOnFailure is enabled\n\tat x\n"
+    f"{CALL}: java.lang.IllegalArgumentException:"
+    " spark.excludeOnFailure.task.maxTaskAttemptsPerNode ( = 2) was >= spark.task.maxFailures ( ="
+    " 1 ). Though excludeOnFailure is enabled\n\tat x\n"
 )
 GONE = Exception("Answer from Java side is empty")
 HINT = "; executors do not run what the driver runs, see docs/clusters.md"
