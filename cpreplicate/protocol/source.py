@@ -18,7 +18,7 @@ from cpreplicate.errors import MetadataError, NoJob, NotThere, Refused, SourceMo
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import FileStatus, Side, Storage
 from cpreplicate.storage.base import CHUNK
-from cpreplicate.storage.resuming import Resuming, resuming
+from cpreplicate.storage.resuming import Resuming, read_or_resume
 
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
 _KEPT_IN_MEMORY = 16 << 20
@@ -274,13 +274,11 @@ def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
 
 
 def _read(storage: Storage, checkpoint: str, metadata_uri: str, side: Side) -> MetadataFile:
-    head = storage.read(metadata_uri, 0, _KEPT_IN_MEMORY + 1)
-    if len(head) <= _KEPT_IN_MEMORY:
-        metadata = decoded(head, checkpoint, metadata_uri)
-        return MetadataFile(metadata_uri, metadata, head, side)
-    with resuming(storage, metadata_uri) as stream:
-        metadata = decoded(stream, checkpoint, metadata_uri)
-        return MetadataFile(metadata_uri, metadata, None, side)
+    data = read_or_resume(storage, metadata_uri, _KEPT_IN_MEMORY)
+    if isinstance(data, bytes):
+        return MetadataFile(metadata_uri, decoded(data, checkpoint, metadata_uri), data, side)
+    with data:
+        return MetadataFile(metadata_uri, decoded(data, checkpoint, metadata_uri), None, side)
 
 
 class MetadataBytes(NamedTuple):
@@ -306,10 +304,10 @@ def read_bytes(checkpoint: str, side: Side) -> MetadataBytes | None:
 
 
 def _digested(storage: Storage, metadata_uri: str) -> MetadataBytes:
-    head = storage.read(metadata_uri, 0, _KEPT_IN_MEMORY + 1)
-    if len(head) <= _KEPT_IN_MEMORY:
-        return MetadataBytes(digest_of([head]), head)
-    with resuming(storage, metadata_uri) as stream:
+    data = read_or_resume(storage, metadata_uri, _KEPT_IN_MEMORY)
+    if isinstance(data, bytes):
+        return MetadataBytes(digest_of([data]), data)
+    with data as stream:
         pieces = iter(lambda: stream.read(CHUNK), b"")
         return MetadataBytes(digest_of(pieces), None)
 

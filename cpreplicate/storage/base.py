@@ -143,7 +143,7 @@ class Storage(ABC):
 
     Every failure, except those that a verb names, is an `OSError` with the path, and `Transient` if
     it may pass. Every verb raises `Refused` for a URI whose path no filesystem could hold (a NUL, a
-    lone surrogate).
+    lone surrogate), or that contains what is `unusable`.
     """
 
     closes_slowly = False  # whether the close of a file waits for more than its bytes
@@ -152,6 +152,8 @@ class Storage(ABC):
     copies_its_own = False  # whether `copy_from` works between two storages of this class
     copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
+    # A text with a `?` that no path may contain: the client would take another path instead.
+    unusable: str | None = None
     put_calls = 1  # metadata operations that a `put` costs; every other verb counts as one
 
     @property

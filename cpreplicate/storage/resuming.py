@@ -16,11 +16,10 @@ class Resuming(io.RawIOBase):
     while it is read: the file was deleted, and then a read failed.
     """
 
-    def __init__(self, storage: Storage, uri: str) -> None:
-        self._storage, self._uri = storage, uri
-        self._stream: BinaryIO | None = None
+    def __init__(self, storage: Storage, uri: str, opened: BinaryIO | None = None) -> None:
+        self._storage, self._uri, self._stream = storage, uri, opened
         self._offset = 0
-        self._length = storage.around("open", uri, self._open)
+        self._length = storage.around("open", uri, self._open) if opened is None else _end(opened)
 
     def readable(self) -> bool:
         return True
@@ -49,7 +48,7 @@ class Resuming(io.RawIOBase):
 
     def _open(self) -> int:
         self._stream = self._storage.unwrapped.open(self._uri)
-        return self._stream.seek(0, io.SEEK_END)
+        return _end(self._stream)
 
     def _read(self, count: int) -> bytes:
         try:
@@ -69,6 +68,32 @@ class Resuming(io.RawIOBase):
                 stream.close()
 
 
-def resuming(storage: Storage, uri: str) -> BinaryIO:
-    """Open a buffered stream of a file whose reads are tried again, each from its offset."""
-    return cast(BinaryIO, io.BufferedReader(Resuming(storage, uri), CHUNK))
+def _end(stream: BinaryIO) -> int:
+    return stream.seek(0, io.SEEK_END)
+
+
+def resuming(storage: Storage, uri: str, opened: BinaryIO | None = None) -> BinaryIO:
+    """Return a buffered stream of a file whose reads are tried again, each from its offset.
+
+    `opened` is a stream of the file that is used as long as its reads succeed.
+    """
+    return cast(BinaryIO, io.BufferedReader(Resuming(storage, uri, opened), CHUNK))
+
+
+def read_or_resume(storage: Storage, uri: str, most: int) -> bytes | BinaryIO:
+    """Return the bytes of a file, or a stream of them if they are more than `most`.
+
+    The file is opened once. Raises `FileNotFoundError`.
+    """
+
+    def begin() -> bytes | BinaryIO:
+        with contextlib.ExitStack() as stack:
+            stream = stack.enter_context(storage.unwrapped.open(uri))
+            head = read_up_to(stream, most + 1)
+            if len(head) <= most:
+                return head
+            stack.pop_all()
+            return stream
+
+    begun = storage.around("open", uri, begin)
+    return begun if isinstance(begun, bytes) else resuming(storage, uri, begun)

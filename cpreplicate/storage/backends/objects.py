@@ -66,6 +66,8 @@ OPTIONS = {  # that are known without the class, whose constructor has more
 }
 # parameters of constructors that are no text
 _NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
+# s3fs and adlfs take what follows for the version of an object, also where versions are off
+_UNUSABLE = {"s3": "?versionId=", "abfs": "?versionid="}
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
 _EXCLUSIVE: dict[str, dict[str, Any]] = {  # options with which a put fails if there is an object
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
@@ -107,6 +109,7 @@ class ObjectStorage(Storage):
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
         self._fs = _filesystem(self._protocol, options)
         self.copies_within = self._protocol == "s3"
+        self.unusable = _UNUSABLE.get(self._protocol)
 
     def open(self, uri: str) -> BinaryIO:
         with _translated_errors(uri):
@@ -437,7 +440,14 @@ def _is_server(url: str) -> bool:
 def _path(uri: str) -> str:
     """Return `bucket/key`. It stays literal: no fsspec class decodes a path without a scheme."""
     refuse_unusable(uri)
-    authority, _, path = uri.partition("://")[2].partition("/")
+    scheme, _, rest = uri.partition("://")
+    authority, _, path = rest.partition("/")
+    unusable = _UNUSABLE.get(PROTOCOLS.get(scheme, scheme))
+    if unusable is not None and unusable in path:
+        raise Refused(
+            f"{uri}: the client of {scheme}: cannot use this name, because it takes what follows"
+            f" {unusable} for the version of an object. Use another name, or another storage"
+        )
     return f"{authority.partition('@')[0]}/{path}".rstrip("/")
 
 

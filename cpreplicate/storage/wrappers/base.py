@@ -20,6 +20,7 @@ class StorageWrapper(Storage):
         self.streams, self.closers = inner.streams, inner.closers
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
+        self.unusable = inner.unusable
 
     @property
     def unwrapped(self) -> Storage:
