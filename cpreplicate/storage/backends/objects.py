@@ -265,7 +265,7 @@ class ObjectStorage(Storage):
         return True
 
     def rmdir(self, uri: str) -> bool:
-        refuse_unusable(uri)
+        _path(uri)  # raises for one that cannot be used
         return False  # a prefix goes with its last object
 
     def reach(self, uri: str) -> None:
