@@ -49,6 +49,11 @@ def is_mistake(error: Exception) -> bool:
     return "PythonException" in text and not is_expected
 
 
+def mistake(error: Exception) -> RuntimeError:
+    """Return the error for a mistake in this program: what the worker raised, in one line."""
+    return RuntimeError(f"PythonException in a task of Spark: {reason(error)}")
+
+
 def reason(error: Exception | None) -> str:
     """Return the most specific line of an exception of Spark.
 

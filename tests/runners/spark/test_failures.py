@@ -88,6 +88,12 @@ def test_an_unexpected_exception_of_a_worker_is_a_mistake_in_the_program():
     assert failures.is_mistake(MISTAKE)
 
 
+def test_a_mistake_in_the_program_is_reported_with_the_exception_of_the_worker():
+    assert str(failures.mistake(MISTAKE)) == (
+        "PythonException in a task of Spark: TypeError: 'int' object is not iterable"
+    )
+
+
 @pytest.mark.parametrize("error", [BATCH_FAILED, LOST_TASK, ABORTED, GONE])
 def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
     assert not failures.is_mistake(error)
