@@ -19,6 +19,7 @@ from cpreplicate.storage import TEMPORARY, Side, Sides
 from cpreplicate.storage.wrappers import retry
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.parts import rest
 from tests.support.s3 import FaultyProxy
 
 pytestmark = pytest.mark.xdist_group("hdfs")
@@ -41,7 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "PAUSES", retry.Pauses(first=0.05, longest=0.1))
 
 
-@pytest.mark.parametrize("client", ["native", "hadoop"])
+@pytest.mark.parametrize("client", ["native", rest("hadoop")])
 def test_a_sync_that_lost_answers_leaves_nothing_that_stays(
     cluster: HdfsCluster, tmp_path: Path, client: str
 ) -> None:

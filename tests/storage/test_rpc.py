@@ -8,8 +8,8 @@ import pytest
 
 from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import MOST_UNKNOWN, Address, RpcClient, serve
+from tests.support.waiting import PATIENCE
 
-HANG = 300  # seconds; only a hang takes so long
 NEVER = 1e6  # seconds
 NOISE = {
     "http": b"GET / HTTP/1.1\r\nHost: driver\r\n\r\n",
@@ -30,7 +30,7 @@ def served(handshake=NEVER):
 def connected(address, count):
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(socket.create_connection(address.socket, HANG))
+            stack.enter_context(socket.create_connection(address.socket, PATIENCE))
             for _ in range(count)
         ]
 
@@ -42,7 +42,7 @@ def answer(address):
         target=lambda: answers.append(RpcClient(address).call("add", 1, 2)), daemon=True
     )
     thread.start()
-    thread.join(HANG)
+    thread.join(PATIENCE)
     assert answers, "the server did not answer"
     return answers[0]
 
@@ -97,7 +97,7 @@ def test_a_client_that_does_not_show_the_key_in_time_is_disconnected_however_it_
         dripping.start()
         assert drained(client)
         ended.set()
-        dripping.join(HANG)
+        dripping.join(PATIENCE)
 
 
 def test_a_client_with_the_key_is_no_longer_timed():
@@ -105,7 +105,7 @@ def test_a_client_with_the_key_is_no_longer_timed():
         client = RpcClient(address)
         assert client.call("add", 1) == 1
         for timer in (each for each in threading.enumerate() if isinstance(each, threading.Timer)):
-            timer.join(HANG)
+            timer.join(PATIENCE)
             assert not timer.is_alive()
         assert client.call("add", 2) == 2
 
@@ -126,7 +126,7 @@ def test_a_server_ends_while_silent_clients_are_connected():
             assert answer(address) == 3
         assert all(map(drained, clients))
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(address.socket, HANG)
+            socket.create_connection(address.socket, PATIENCE)
 
 
 def test_a_driver_that_is_silent_is_one_that_cannot_be_reached(monkeypatch):

@@ -132,7 +132,7 @@ def test_silent_clients_at_the_port_of_the_driver_do_not_stop_a_run(copies):
     with SparkRunner(Sides(), options) as runner, contextlib.ExitStack() as stack:
         assert runner.map(str, [1]) == ["1"]  # the session has started, and listens
         for _ in range(3):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), 30))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
         reported: list[Outcome] = []
         outcomes = runner.run(copies, done=reported.append)
     assert [outcome.error for outcome in outcomes] == [None] * 4
