@@ -309,3 +309,11 @@ def assert_replicated(tmp_path, files):
     assert [
         name for name in files if (replica / name).read_bytes() != (source / name).read_bytes()
     ] == []
+
+
+def test_a_cluster_that_tries_a_task_once_excludes_no_machine_and_runs_a_sync(cluster, tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    places = (checkpoint, tmp_path / "dcB", "--runner", "spark", "--master", cluster.master)
+    with started("sync", *places, "--conf", "spark.task.maxFailures=1") as sync:
+        assert sync.ended() == 0, sync.messages()
+    assert_replicated(tmp_path, FILES)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from pathlib import Path
+from subprocess import CompletedProcess
 from urllib.request import Request, urlopen
 
 import pytest
@@ -11,7 +14,7 @@ import s3fs
 
 from cpreplicate.storage import Side
 from tests.support.doctor import Examined, examined
-from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
+from tests.support.jobs import JOB, metadata, put_checkpoint, write_checkpoint
 from tests.support.s3 import S3Server, side_options
 
 pytestmark = pytest.mark.s3
@@ -122,3 +125,46 @@ def test_wrong_credentials(source: Path) -> None:
     assert found.code == 1
     assert found.names("failed") == ["target reach"]
     assert "credentials" in found.text("target reach")
+
+
+VERSIONED = {"shared/a": 1000, "shared/abc?versionId=1": 10}
+
+
+@pytest.mark.parametrize("command", ["sync", "diff", "doctor"])
+def test_a_target_file_whose_name_s3fs_would_cut_is_refused_before_anything_is_copied(
+    s3: S3Server, bucket: str, tmp_path: Path, command: str
+) -> None:
+    write_checkpoint(tmp_path, 1, VERSIONED)
+    target = f"s3://{bucket}/replicas"
+    ended = run(command, s3, tmp_path / JOB, target)
+    assert ended.returncode == 6, ended
+    assert f"{target}/{JOB}/shared/abc?versionId=1: the client of this storage" in ended.stdout
+    assert client(s3).find(bucket) == []
+
+
+@pytest.mark.parametrize("command", ["sync", "diff", "doctor"])
+def test_a_source_file_whose_name_s3fs_would_cut_is_refused_before_anything_is_copied(
+    s3: S3Server, bucket: str, tmp_path: Path, command: str
+) -> None:
+    side = Side((("s3:", tuple(side_options(s3.endpoint).items())),))
+    source = f"s3://{bucket}/flink"
+    put_checkpoint(side, source, 1, {"shared/a": 1000})
+    data = metadata(source, 2, VERSIONED)
+    side.storage(source).put(f"{source}/{JOB}/chk-2/_metadata", lambda: [data])
+    ended = run(command, s3, f"{source}/{JOB}", tmp_path / "dcB")
+    assert ended.returncode == 6, ended
+    assert f"{source}/{JOB}/shared/abc?versionId=1: the client of this storage" in ended.stdout
+    assert not (tmp_path / "dcB").exists()
+
+
+def run(command: str, server: S3Server, source: object, target: object) -> CompletedProcess[str]:
+    """Run a command, with its messages in stdout."""
+    words = [f"{name}={value}" for name, value in side_options(server.endpoint).items()]
+    conf = [f"--{side}-conf={word}" for side in ("source", "target") for word in words]
+    return subprocess.run(
+        [sys.executable, "-m", "cpreplicate", command, str(source), str(target), *conf],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )

@@ -5,13 +5,18 @@ before a real server.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import s3fs
 
 from cpreplicate.errors import CopyFailed, SourceBroken, SourceMovedOn
+from cpreplicate.operations.status import status, watched_below
+from cpreplicate.protocol import source
+from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers import retry
 from tests.support.jobs import JOB
@@ -68,10 +73,16 @@ def from_s3(proxy: FaultyProxy, place: str, tmp_path: Path) -> Job:
     return synced(place, f"file:{tmp_path}/target", Sides(side_of(proxy.endpoint), Side()))
 
 
-def run(job: Job, proxy: FaultyProxy) -> Ended:
+def run(job: Job, proxy: FaultyProxy, *options: str) -> Ended:
     """`cpreplicate sync` to S3."""
     words = [f"{name}={value}" for name, value in side_options(proxy.endpoint).items()]
-    return run_sync(job, *(each for word in words for each in ("--target-conf", word)))
+    settings = [each for word in words for each in ("--target-conf", word)]
+    return run_sync(job, *settings, *options)
+
+
+def below(place: str) -> str:
+    """Return the key of a URI in the bucket of these tests."""
+    return place.removeprefix("s3://faults/")
 
 
 class TestWhatPassesCostsTimeOnly:
@@ -121,6 +132,96 @@ class TestWhatPassesCostsTimeOnly:
         proxy.slow_down(1, "POST /")
         assert_completes(job)
         assert proxy.pending == 0
+
+
+RECORDS = ["replica.json", "chk-1.json", "chk-1.parquet"]
+
+
+class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
+    """Opening a small object asks for its length, and reading it is a second request."""
+
+    @pytest.fixture(params=["busy", "cut"])
+    def disturb(self, request: pytest.FixtureRequest, proxy: FaultyProxy) -> Callable[[str], None]:
+        """Make the next three requests for the bytes of an object fail."""
+        if request.param == "busy":
+            return lambda path: proxy.slow_down(3, f"GET /faults/{path}")
+        return lambda path: proxy.cut_response(3, 10, f"GET /faults/{path}")
+
+    def test_of_the_records_in_the_replica(
+        self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
+    ) -> None:
+        for record in (*RECORDS, "lease"):
+            disturb(f"{below(to_s3.replica)}/.cpreplicate/{record} ")
+        assert_completes(to_s3)
+        assert proxy.pending == 0
+
+    def test_of_the_metadata_in_the_replica(
+        self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
+    ) -> None:
+        disturb(f"{below(to_s3.replica)}/chk-1/_metadata ")
+        assert_completes(to_s3)
+        assert proxy.pending == 0
+
+    def test_of_the_metadata_at_the_source(
+        self, from_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
+    ) -> None:
+        disturb(f"{below(from_s3.source)}/{JOB}/chk-2/_metadata ")
+        assert_completes(from_s3)
+        assert proxy.pending == 0
+
+    def test_of_the_journal_of_a_run_that_died(
+        self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
+    ) -> None:
+        own = to_s3.sides.target.storage(to_s3.replica)
+        journal = JournalWriter(own, to_s3.replica)
+        journal.plan(["shared/new-000"])
+        disturb(f"{below(to_s3.replica)}/.cpreplicate/copied-")
+        assert_completes(to_s3)
+        assert proxy.pending == 0
+
+    def test_of_the_records_that_verify_and_status_need(
+        self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
+    ) -> None:
+        for record in RECORDS:
+            disturb(f"{below(to_s3.replica)}/.cpreplicate/{record} ")
+        to_s3.assert_restorable(1)
+        [job] = watched_below(to_s3.target, (), to_s3.sides)
+        [row] = status([job], to_s3.sides).replicas
+        assert (row.checkpoint, row.source_error) == ("chk-1", None)
+        assert row.totals is not None
+        assert proxy.pending == 0
+
+    def test_of_a_metadata_that_is_read_through_a_window(
+        self,
+        from_s3: Job,
+        proxy: FaultyProxy,
+        disturb: Callable[[str], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(source, "_KEPT_IN_MEMORY", 64)
+        checkpoint = f"{from_s3.source}/{JOB}/chk-2"
+        decoded = source.read_metadata(checkpoint, from_s3.sides.source)
+        assert decoded.in_memory is None
+        with ExitStack() as stack:
+            stream = decoded.open(stack)
+            assert not isinstance(stream, bytes)
+            disturb(f"{below(checkpoint)}/_metadata ")
+            data = stream.read()
+        assert digest_of([data]) == source.read_bytes(checkpoint, from_s3.sides.source).digest
+        assert proxy.pending == 0
+
+    @pytest.mark.parametrize("record", ["chk-1.json", "chk-1.parquet"])
+    def test_and_ends_with_one_line_if_it_goes_on_failing(
+        self, to_s3: Job, proxy: FaultyProxy, record: str
+    ) -> None:
+        path = f"{to_s3.replica}/.cpreplicate/{record}"
+        proxy.cut_response(EVER, 10, f"GET /faults/{below(path)} ")
+        ended = run(to_s3, proxy, "--retry-for", "1s")
+        assert ended.code == 7
+        assert_clear(ended.line, path, "longer than --retry-for allows (1 s)")
+        proxy.heal()
+        to_s3.assert_restorable(1)
+        assert_completes(to_s3)
 
 
 class TestWhatLastsIsToldInOneLine:

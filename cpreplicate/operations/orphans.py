@@ -293,10 +293,10 @@ def _add_files(listed: Listing, prefix: str, tree: _Tree, needed: Texts) -> None
 def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -> str | None:
     """Return why an unreferenced file may be removed, or None if no sweep removes it."""
     directory, _, name = path.rpartition("/")
-    if directory.startswith(TRASH):
-        return None
     if name.startswith(TEMPORARY):
         return "half-written, left by a run that died"
+    if directory.startswith(TRASH):
+        return None
     if is_replica_path(path):
         return "no committed checkpoint references it" if is_written(path, written) else None
     if directory == BEFORE_RELOCATE:

@@ -30,6 +30,7 @@ from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import Content
+from cpreplicate.storage.resuming import resuming
 
 Notify = Callable[[str], None]
 _PIECE = 4 << 20  # bytes
@@ -357,7 +358,7 @@ def _keep_way_back(replica: Replica, name: str) -> None:
 
 
 def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
-    with replica.storage.open(replica.uri_of(path)) as stream:
+    with resuming(replica.storage, replica.uri_of(path)) as stream:
         while piece := stream.read(_PIECE):
             yield piece
 

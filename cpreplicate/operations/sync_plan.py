@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+import pyarrow.compute as pc
+
 from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.metadata import rewrite
@@ -254,6 +256,7 @@ def read_source(request: SyncRequest) -> SourceState:
     file = read_metadata(source.checkpoint, side)
     files = closure(file.metadata, request.remaps)
     _refuse_other_roots(files, source, request)
+    _refuse_unusable_sources(files, side)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
     return SourceState(
         source=source,
@@ -285,7 +288,48 @@ def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
                 )
     replica = Replica(root, sides.target)
     same_place.refuse_nested(replica, sides.source, source.root)
+    _refuse_unusable_targets(source_state.needed.paths, replica)
     return replica
+
+
+def _refuse_unusable_sources(files: Closure, side: Side) -> None:
+    """Raise `Refused` if the client of a source's storage would read another file instead."""
+
+    def is_unusable(path: str) -> bool:
+        unusable = side.storage(path).unusable
+        return unusable is not None and unusable in path
+
+    found = list(filter(is_unusable, _with_text(files.files.paths, "?")))
+    if found:
+        raise Refused(
+            f"{_named(found)}: the client of this storage would read another file, because it takes"
+            f" what follows {side.storage(found[0]).unusable} in a name for the version of an"
+            " object. Nothing was copied. Copy the files to another storage with another tool, and"
+            " read them there with --remap FROM=TO"
+        )
+
+
+def _refuse_unusable_targets(paths: Texts, replica: Replica) -> None:
+    """Raise `Refused` if the client of the target's storage would write another file instead."""
+    unusable = replica.storage.unusable
+    found = _with_text(paths, unusable) if unusable is not None else []
+    if found:
+        raise Refused(
+            f"{_named([replica.uri_of(path) for path in found])}: the client of this storage would"
+            f" write another file, because it takes what follows {unusable} in a name for the"
+            " version of an object. Nothing was copied. Give a TARGET_ROOT on another storage"
+        )
+
+
+def _with_text(paths: Texts, text: str) -> list[str]:
+    """Return the paths that contain a text."""
+    found: list[str] = paths.filter(pc.match_substring(paths, text)).to_pylist()
+    return found
+
+
+def _named(found: Sequence[str]) -> str:
+    """Return the first of some files, and how many there are."""
+    return found[0] if len(found) == 1 else f"{len(found)} files, such as {found[0]}"
 
 
 def _overlap(path: str, other: str) -> bool:

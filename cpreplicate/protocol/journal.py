@@ -193,8 +193,7 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
     written by cpreplicate and counts as damaged.
     """
     try:
-        with storage.open(uri.join(replica, f"{OWN}/{name}")) as stream:
-            rows = _rows(stream.read())
+        rows = _rows(storage.read(uri.join(replica, f"{OWN}/{name}")))
     except FileNotFoundError:
         rows = []
     copied = {

@@ -35,8 +35,7 @@ def encoded(fields: dict[str, Any]) -> bytes:
 def read(storage: Storage, path: str) -> bytes | None:
     """Return the first bytes of a file, or None if it does not exist."""
     try:
-        with storage.open(path) as stream:
-            return stream.read(_LONGEST)
+        return storage.read(path, 0, _LONGEST)
     except FileNotFoundError:
         return None
 

@@ -129,8 +129,7 @@ def writing(storage: Storage, replica: str, checkpoint: str, manifest: Manifest)
 def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
     """Return the manifest of a checkpoint, or None if it does not exist or is damaged."""
     try:
-        with storage.open(manifest_uri(replica, checkpoint)) as stream:
-            data = stream.read()
+        data = storage.read(manifest_uri(replica, checkpoint))
     except FileNotFoundError:
         return None
     try:
@@ -145,9 +144,8 @@ def read_totals(storage: Storage, replica: str, checkpoint: str, length: int) ->
     Only its end is read, unless version 0.2.0 or earlier wrote it.
     """
     try:
-        with storage.open(manifest_uri(replica, checkpoint)) as stream:
-            stream.seek(max(0, length - _FOOTER))
-            fields = parquet_files.description(stream.read())
+        tail = storage.read(manifest_uri(replica, checkpoint), max(0, length - _FOOTER))
+        fields = parquet_files.description(tail)
         return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
     except FileNotFoundError:
         return None

@@ -65,7 +65,8 @@ class State:
 def examine(replica: Replica, is_alone: bool = False, earlier: State | None = None) -> State:
     """Return the state of a replica's directory. Change nothing, unless this run `is_alone`.
 
-    `is_alone`: this run holds the lease, so it removes unfinished files of other runs first. It
+    `is_alone`: this run holds the lease, so it removes unfinished files of other runs first, those
+    in `.cpreplicate/` only if they are older than a lease can be. It
     examines the directory again if one of them was published just before. What has not changed
     since `earlier`, an examination before the lease, is not read again. Raises `Refused` if a file
     lies where a replica has a directory, or the other way round.
@@ -78,8 +79,24 @@ def examine(replica: Replica, is_alone: bool = False, earlier: State | None = No
                 f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
                 " the other way round. Nothing was done. Sync into another TARGET_ROOT"
             ) from error
-        if not is_alone or state.marker is None or replica.without_unfinished():
+        if not is_alone or state.marker is None:
             return state
+        _remove_unfinished_own(replica, state.own)
+        if replica.without_unfinished():
+            return state
+
+
+def _remove_unfinished_own(replica: Replica, own: Mapping[str, FileStatus]) -> None:
+    """Remove the temporary files in `.cpreplicate/` that no run can still be writing.
+
+    Who looks at the lease, or records a verification, writes there without the lease, but not for
+    longer than a lease lasts. The storage dated both files.
+    """
+    taken = own.get(lease.NAME)
+    before = taken.modified - lease.SECONDS if taken is not None else -math.inf
+    for name, status in own.items():
+        if _is_temporary(status) and 0 < status.modified < before:
+            replica.storage.delete(replica.uri_of(f"{OWN}/{name}"))
 
 
 def _examine(replica: Replica, earlier: State | None) -> State:

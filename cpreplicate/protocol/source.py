@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import chain
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from cpreplicate.core import uri
 from cpreplicate.core.metadata import Handle, Metadata, decode
@@ -18,6 +18,7 @@ from cpreplicate.errors import MetadataError, NoJob, NotThere, Refused, SourceMo
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import FileStatus, Side, Storage
 from cpreplicate.storage.base import CHUNK
+from cpreplicate.storage.resuming import Resuming, read_or_resume
 
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
 _KEPT_IN_MEMORY = 16 << 20
@@ -221,12 +222,28 @@ class MetadataFile:
         """
         if self.in_memory is not None:
             return self.in_memory
+        storage = self.side.storage(self.uri)
         try:
-            return stack.enter_context(self.side.storage(self.uri).open(self.uri))
+            raw = stack.enter_context(_Subsumable(storage, self.uri))
         except FileNotFoundError as error:
-            raise SourceMovedOn(
-                f"{self.uri} was subsumed meanwhile. Run again to take the newest checkpoint"
-            ) from error
+            raise _moved_on(self.uri) from error
+        return cast(BinaryIO, stack.enter_context(io.BufferedReader(raw, CHUNK)))
+
+
+class _Subsumable(Resuming):
+    """A stream of a `_metadata`; raises `SourceMovedOn` if the file is gone while it is read."""
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer)
+        except FileNotFoundError as error:
+            raise _moved_on(str(error.filename)) from error
+
+
+def _moved_on(metadata_uri: str) -> SourceMovedOn:
+    return SourceMovedOn(
+        f"{metadata_uri} was subsumed meanwhile. Run again to take the newest checkpoint"
+    )
 
 
 def segments_of(file: MetadataFile) -> Iterator[tuple[Handle, str]]:
@@ -247,12 +264,8 @@ def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
     """
     metadata_uri = uri.join(checkpoint, METADATA)
     storage = side.storage(metadata_uri)
-
-    def read() -> MetadataFile:
-        return _read(storage.unwrapped.open(metadata_uri), checkpoint, metadata_uri, side)
-
     try:
-        return storage.around("open", metadata_uri, read)
+        return _read(storage, checkpoint, metadata_uri, side)
     except FileNotFoundError as error:
         raise NotThere(
             f"{metadata_uri} is not there: the checkpoint was subsumed or has never completed. Give"
@@ -260,15 +273,12 @@ def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
         ) from error
 
 
-def _read(stream: BinaryIO, checkpoint: str, metadata_uri: str, side: Side) -> MetadataFile:
-    with stream:
-        head = stream.read(_KEPT_IN_MEMORY + 1)
-        if len(head) <= _KEPT_IN_MEMORY:
-            metadata = decoded(head, checkpoint, metadata_uri)
-            return MetadataFile(metadata_uri, metadata, head, side)
-        stream.seek(0)
-        metadata = decoded(stream, checkpoint, metadata_uri)
-        return MetadataFile(metadata_uri, metadata, None, side)
+def _read(storage: Storage, checkpoint: str, metadata_uri: str, side: Side) -> MetadataFile:
+    data = read_or_resume(storage, metadata_uri, _KEPT_IN_MEMORY)
+    if isinstance(data, bytes):
+        return MetadataFile(metadata_uri, decoded(data, checkpoint, metadata_uri), data, side)
+    with data:
+        return MetadataFile(metadata_uri, decoded(data, checkpoint, metadata_uri), None, side)
 
 
 class MetadataBytes(NamedTuple):
@@ -287,22 +297,19 @@ def read_bytes(checkpoint: str, side: Side) -> MetadataBytes | None:
     It is not decoded.
     """
     metadata_uri = uri.join(checkpoint, METADATA)
-    storage = side.storage(metadata_uri)
     try:
-        return storage.around(
-            "open", metadata_uri, lambda: _digested(storage.unwrapped.open(metadata_uri))
-        )
+        return _digested(side.storage(metadata_uri), metadata_uri)
     except FileNotFoundError:
         return None
 
 
-def _digested(stream: BinaryIO) -> MetadataBytes:
-    with stream:
-        head = stream.read(_KEPT_IN_MEMORY + 1)
-        if len(head) <= _KEPT_IN_MEMORY:
-            return MetadataBytes(digest_of([head]), head)
-        rest = iter(lambda: stream.read(CHUNK), b"")
-        return MetadataBytes(digest_of(chain([head], rest)), None)
+def _digested(storage: Storage, metadata_uri: str) -> MetadataBytes:
+    data = read_or_resume(storage, metadata_uri, _KEPT_IN_MEMORY)
+    if isinstance(data, bytes):
+        return MetadataBytes(digest_of([data]), data)
+    with data as stream:
+        pieces = iter(lambda: stream.read(CHUNK), b"")
+        return MetadataBytes(digest_of(pieces), None)
 
 
 def decoded(data: bytes | BinaryIO, checkpoint: str, metadata_uri: str) -> Metadata:

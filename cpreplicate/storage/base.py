@@ -26,6 +26,17 @@ class Streamed(io.BufferedReader):
         """Yield all bytes from the position of the stream; nothing may have been read before."""
 
 
+def read_up_to(stream: BinaryIO, count: int | None = None) -> bytes:
+    """Return `count` bytes of a stream, or all that are left. A stream may return few at a time."""
+    if count is None:
+        return stream.read()
+    pieces, left = list[bytes](), count
+    while left > 0 and (piece := stream.read(left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
 class Transient(OSError):
     """A failure that may pass by itself.
 
@@ -132,7 +143,7 @@ class Storage(ABC):
 
     Every failure, except those that a verb names, is an `OSError` with the path, and `Transient` if
     it may pass. Every verb raises `Refused` for a URI whose path no filesystem could hold (a NUL, a
-    lone surrogate).
+    lone surrogate), or that contains what is `unusable`.
     """
 
     closes_slowly = False  # whether the close of a file waits for more than its bytes
@@ -141,6 +152,8 @@ class Storage(ABC):
     copies_its_own = False  # whether `copy_from` works between two storages of this class
     copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
+    # A text with a `?` that no path may contain: the client would take another path instead.
+    unusable: str | None = None
     put_calls = 1  # metadata operations that a `put` costs; every other verb counts as one
 
     @property
@@ -163,6 +176,17 @@ class Storage(ABC):
 
         Raises `FileNotFoundError`. Only regular files are opened, because others may have no end.
         """
+
+    def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
+        """Return the bytes of a file from an offset on: `count` of them, or all.
+
+        There are fewer only if the file ends before. Raises `FileNotFoundError`. It is one call,
+        which a wrapper tries again as a whole: what was read before a failure is not used.
+        """
+        with self.open(uri) as stream:
+            if offset:
+                stream.seek(offset)
+            return read_up_to(stream, count)
 
     @abstractmethod
     def stat(self, uri: str) -> FileStatus | None:

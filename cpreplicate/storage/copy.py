@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed
+from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed, read_up_to
 from cpreplicate.storage.sides import Side, Sides
 from cpreplicate.storage.wrappers import limits
 
@@ -184,13 +184,11 @@ def _parts(
 ) -> Iterator[Whole]:
     from google_crc32c import value
 
-    from cpreplicate.core.metadata.window import read_fully  # its package imports numpy
-
     with stream:
         for offset, length in parts:
             limits.wait(side.limits, "bytes", length, lambda: moved(0))
             stream.seek(offset)
-            data = read_fully(stream, length)
+            data = read_up_to(stream, length)
             moved(len(data))
             yield Whole(data, value(data))
 

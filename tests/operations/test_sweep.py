@@ -60,6 +60,7 @@ LITTER = [
     "shared/.cpreplicate-tmp-1",
     "chk-1/.cpreplicate-tmp-2",
     ".cpreplicate/.cpreplicate-tmp-3",
+    ".cpreplicate/trash/20250101T000000Z/.cpreplicate-tmp-4",
     ".cpreplicate/chk-7.parquet",
     ".cpreplicate/chk-7.json",
     ".cpreplicate/lease-0123",

@@ -568,6 +568,26 @@ def test_a_directory_named_like_a_temporary_file_is_left_alone(job, where):
     equals_its_source(job, NEXT)
 
 
+def test_the_next_sync_removes_the_temporary_files_where_it_writes(job):
+    sync(job)
+    replica = job / "dcB" / JOB
+    left = [
+        replica / f"{where}/.cpreplicate-tmp-0123" for where in ("shared", "chk-1", ".cpreplicate")
+    ]
+    for file in left:
+        file.write_text("half")
+        aged(file)
+    young = (
+        replica / ".cpreplicate" / ".cpreplicate-tmp-4567"
+    )  # perhaps of `verify --record`, at this moment
+    young.write_text("half")
+    write_checkpoint(job / "dcA", 2, NEXT)
+    assert sync(job).committed
+    assert not any(file.exists() for file in left)
+    assert young.exists()
+    equals_its_source(job, NEXT)
+
+
 def test_a_marker_of_another_version_is_refused(job):
     sync(job)
     marker = job / "dcB" / JOB / ".cpreplicate" / "replica.json"

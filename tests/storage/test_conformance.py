@@ -151,6 +151,21 @@ def test_what_is_put_is_read_listed_and_deleted_under_its_literal_name(storage, 
     assert storage.stat(uri) is None
 
 
+@pytest.mark.parametrize("name", ["a?versionId=1", "a?versionid=1", "a?generation=1#1"])
+def test_a_name_like_that_of_a_version_is_literal_or_refused_by_every_verb(storage, root, name):
+    uri = f"{root}/new/{name}"
+    put(storage, f"{root}/new/a", b"another file")
+    if storage.unusable is None or storage.unusable not in name:
+        put(storage, uri, b"abc")
+        assert (read(storage, uri), storage.stat(uri).length) == (b"abc", 3)
+        assert sorted(s.name for s in storage.list(f"{root}/new")) == ["a", name]
+        assert storage.delete(uri)
+    else:
+        refused_by_every_verb(storage, uri, "takes what follows .* for the version of an object")
+    assert [s.name for s in storage.list(f"{root}/new")] == ["a"]
+    assert read(storage, f"{root}/new/a") == b"another file"
+
+
 def test_a_listing_has_what_a_list_has(storage, root):
     for name in ("a", "b c", "sub/d"):
         put(storage, f"{root}/new/{name}", name.encode())
@@ -461,7 +476,10 @@ def test_attributes_are_set_where_there_are_any(storage, root):
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
 def test_a_name_that_no_filesystem_could_hold_is_refused_by_every_verb(storage, root, name):
-    bad = f"{root}/{name}"
+    refused_by_every_verb(storage, f"{root}/{name}", "no file that a filesystem could hold")
+
+
+def refused_by_every_verb(storage, bad, reason):
     verbs = [
         lambda: storage.open(bad),
         lambda: storage.stat(bad),
@@ -473,7 +491,7 @@ def test_a_name_that_no_filesystem_could_hold_is_refused_by_every_verb(storage, 
         lambda: storage.rmdir(bad),
     ]
     for verb in verbs:
-        with pytest.raises(Refused, match="no file that a filesystem could hold"):
+        with pytest.raises(Refused, match=reason):
             verb()
 
 

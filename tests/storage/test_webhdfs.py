@@ -19,6 +19,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
 from cpreplicate.storage.base import Transient
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 
 FILE = {"FileStatus": {"length": 3, "type": "FILE", "modificationTime": 1000, "permission": "640"}}
 SECRET = "SECRET-of-a-token"
@@ -31,6 +32,8 @@ class NameNode:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.headers: list[dict[str, str]] = []
         self.status, self.body, self.location = 200, json.dumps(FILE).encode(), ""
+        self.content = b"abc"  # of every file
+        self.cuts: list[int] = []  # bytes that the next answers with content lack at their end
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.filesystem = f"webhdfs://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -62,9 +65,13 @@ class NameNode:
                 self.send_response(namenode.status)
                 if namenode.location:
                     self.send_header("Location", namenode.location)
-                self.send_header("Content-Length", str(len(namenode.body)))
+                is_content = namenode.parameters.get("op") == "OPEN"
+                body = namenode.content if is_content else namenode.body
+                cut = namenode.cuts.pop() if is_content and namenode.cuts else 0
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(namenode.body)
+                self.wfile.write(body[: len(body) - cut])
+                self.close_connection = self.close_connection or cut > 0
 
             do_GET = do_PUT = do_DELETE = answer  # noqa: N815  # the names that http.server calls
 
@@ -180,3 +187,18 @@ def test_the_exception_of_a_namenode_names_the_uri_as_given(namenode: NameNode) 
     with pytest.raises(PermissionError, match="permission denied: user=ann") as raised:
         namenode.storage(token=SECRET).list(uri)
     assert (raised.value.errno, raised.value.filename) == (errno.EACCES, uri)
+
+
+def test_a_cut_answer_is_read_again(namenode: NameNode) -> None:
+    storage = Retrying(namenode.storage(), 60.0, Pauses(0.0, 0.0))
+    namenode.cuts = [1, 3, 2]
+    assert storage.read(f"{namenode.filesystem}/f") == b"abc"
+    assert namenode.cuts == []
+
+
+def test_a_file_that_is_shorter_than_its_length_is_a_failure_that_may_pass(
+    namenode: NameNode,
+) -> None:
+    namenode.content = b""
+    with pytest.raises(Transient, match="the file ended before byte 1"):
+        namenode.storage().read(f"{namenode.filesystem}/f")

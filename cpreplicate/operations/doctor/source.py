@@ -33,8 +33,7 @@ def check_files(subject: Subject) -> Result:
         return Result("no file is to be copied from the source")
     storage = subject.request.sides.source.storage(path)
     try:
-        with storage.open(path) as stream:
-            stream.read(1)
+        storage.read(path, 0, 1)
     except FileNotFoundError:
         remedy = "Sync a complete checkpoint, or give --remap if its files are elsewhere"
         return failure(f"{path} is not there", remedy, _INCOMPLETE)

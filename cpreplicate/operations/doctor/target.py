@@ -164,11 +164,8 @@ class _Probe:
         self.offset = ahead(status.modified, started, ended)
 
     def _read(self) -> None:
-        with self._storage.open(self._file) as stream:
-            if stream.read() != _CONTENT:
-                raise OSError(
-                    errno.EIO, "the file has not the content that was written", self._file
-                )
+        if self._storage.read(self._file) != _CONTENT:
+            raise OSError(errno.EIO, "the file has not the content that was written", self._file)
 
     def _create_exclusively(self) -> None:
         """Fail if two runs could hold a lease, as with a service without conditional puts."""

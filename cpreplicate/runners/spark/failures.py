@@ -10,10 +10,12 @@ import re
 _DIFFERENT = re.compile(
     r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+"
 )
-# The most specific pattern comes first. The first line of py4j's message only names the call.
+# The most specific pattern comes first. The first line of py4j's message only names the call, and
+# the second begins with the exception of the JVM.
 _REASONS = [
     re.compile(r"Lost task [^\n]*?\): ([^\n]+)"),
     re.compile(r"Job aborted due to stage failure:\s*([^\n]+)"),
+    re.compile(r"An error occurred while calling [^\n]*\n: ([^\n]+)"),
     re.compile(r"([^\n]+)"),
 ]
 # A traceback of Python, in which Spark 4.1 and later wrap the exception of a worker: its frames are
@@ -45,6 +47,11 @@ def is_mistake(error: Exception) -> bool:
     text = str(error)
     is_expected = BatchFailed.__name__ in text or difference(error) is not None
     return "PythonException" in text and not is_expected
+
+
+def mistake(error: Exception) -> RuntimeError:
+    """Return the error for a mistake in this program: what the worker raised, in one line."""
+    return RuntimeError(f"PythonException in a task of Spark: {reason(error)}")
 
 
 def reason(error: Exception | None) -> str:

@@ -98,7 +98,7 @@ class SparkRunner:
         left = [action for action in actions if action.target not in outcomes]
         if error is not None and left:
             if failures.is_mistake(error):
-                raise error
+                raise failures.mistake(error) from error
             if _is_running(started.context) and failures.difference(error) is None:
                 self._progress.retry()
                 retried, error = self._stage(left, started, level, _LAST, done)
@@ -121,7 +121,7 @@ class SparkRunner:
             if self._is_cancelled:
                 raise Stopped from error
             if failures.is_mistake(error):
-                raise
+                raise failures.mistake(error) from error
             raise CpreplicateError(failures.why_given_up(error)) from error
 
     def _needs(self, places: Iterable[str]) -> executors.Needs:

@@ -16,14 +16,14 @@ import threading
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 
 import cpreplicate
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions
@@ -83,6 +83,7 @@ def session(execution: ExecutionOptions, pools: int = 0) -> Iterator[SparkContex
             resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
         )
         context = existing or resources.enter_context(_own(execution, directory, pools))
+        refuse_unrunnable(context.getConf().get)
         context.addPyFile(_shipped(directory))
         yield context
 
@@ -159,7 +160,7 @@ def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf
         if not is_elsewhere(execution):
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         else:
-            conf.setAll(_FAULTS)
+            conf.setAll(fault_settings(execution))
     if pools:
         conf.set("spark.scheduler.mode", "FAIR").set(
             "spark.scheduler.allocation.file", _pools(directory, pools)
@@ -168,13 +169,50 @@ def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf
     return conf.setMaster(execution.master) if execution.master else conf
 
 
-_FAULTS = [
-    ("spark.task.maxFailures", str(TRIES)),
+def fault_settings(execution: ExecutionOptions) -> list[tuple[str, str]]:
+    """Return the properties for machines that fail.
+
+    With few tries, exclusion is left out: see `_can_exclude`.
+    """
+    exclusion = _EXCLUSION if _can_exclude(execution.property) else []
+    return [(_MAX_FAILURES, str(TRIES)), *exclusion]
+
+
+def refuse_unrunnable(conf: _Properties) -> None:
+    """Raise `UsageError` if Spark would run no job with these properties.
+
+    Spark's own message of that is in its log only.
+    """
+    if str(conf(_EXCLUDES)).lower() == "true" and not _can_exclude(conf):
+        raise UsageError(
+            f"Spark runs no job with {_EXCLUDES}=true unless {_MAX_FAILURES}"
+            f" ({conf(_MAX_FAILURES) or TRIES}) is above {_TRIES_ON_NODE}"
+            f" ({conf(_TRIES_ON_NODE) or _TRIES_ON_NODE_BY_DEFAULT}). Change one of them, or give"
+            f" --conf {_EXCLUDES}=false. Nothing was copied"
+        )
+
+
+def _can_exclude(conf: _Properties) -> bool:
+    """Return whether Spark tries a task less often on one machine than in all.
+
+    `HealthTracker.validateExcludeOnFailureConfs` requires that with exclusion. It is raised where
+    the first job starts, and ends Spark.
+    """
+    tries = str(conf(_MAX_FAILURES) or TRIES)
+    on_node = str(conf(_TRIES_ON_NODE) or _TRIES_ON_NODE_BY_DEFAULT)
+    if not (tries.isdecimal() and on_node.isdecimal()):
+        return False  # Spark names the mistake
+    return int(on_node) < int(tries)
+
+
+_Properties = Callable[[str], str | None]
+_MAX_FAILURES = "spark.task.maxFailures"
+_EXCLUDES = "spark.excludeOnFailure.enabled"
+_TRIES_ON_NODE = "spark.excludeOnFailure.task.maxTaskAttemptsPerNode"
+_TRIES_ON_NODE_BY_DEFAULT = 2
+_EXCLUSION = [
     # otherwise a machine on which each batch fails quickly would get most of them
-    (
-        "spark.excludeOnFailure.enabled",
-        "true",
-    ),
+    (_EXCLUDES, "true"),
     ("spark.excludeOnFailure.timeout", "10m"),
     # after that, each batch is tried once more on any machine
     (

@@ -66,6 +66,8 @@ OPTIONS = {  # that are known without the class, whose constructor has more
 }
 # parameters of constructors that are no text
 _NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
+# s3fs and adlfs take what follows for the version of an object, also where versions are off
+_UNUSABLE = {"s3": "?versionId=", "abfs": "?versionid="}
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
 _EXCLUSIVE: dict[str, dict[str, Any]] = {  # options with which a put fails if there is an object
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
@@ -107,6 +109,7 @@ class ObjectStorage(Storage):
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
         self._fs = _filesystem(self._protocol, options)
         self.copies_within = self._protocol == "s3"
+        self.unusable = _UNUSABLE.get(self._protocol)
 
     def open(self, uri: str) -> BinaryIO:
         with _translated_errors(uri):
@@ -262,7 +265,7 @@ class ObjectStorage(Storage):
         return True
 
     def rmdir(self, uri: str) -> bool:
-        refuse_unusable(uri)
+        _path(uri)  # raises for one that cannot be used
         return False  # a prefix goes with its last object
 
     def reach(self, uri: str) -> None:
@@ -327,7 +330,14 @@ class _TranslatingFile:
 
     def read(self, size: int = -1) -> bytes:
         with _translated_errors(self._uri):
-            return bytes(self._file.read(size))
+            left = max(0, self._file.size - self._file.tell())
+            expected = left if size < 0 else min(size, left)
+            data = bytes(self._file.read(size))
+            if len(data) < expected:  # cut, or the object was replaced after its length was read
+                raise Transient(
+                    errno.EIO, f"the answer ended after {len(data)} of {expected} bytes", self._uri
+                )
+            return data
 
     def __enter__(self) -> _TranslatingFile:
         return self
@@ -430,7 +440,14 @@ def _is_server(url: str) -> bool:
 def _path(uri: str) -> str:
     """Return `bucket/key`. It stays literal: no fsspec class decodes a path without a scheme."""
     refuse_unusable(uri)
-    authority, _, path = uri.partition("://")[2].partition("/")
+    scheme, _, rest = uri.partition("://")
+    authority, _, path = rest.partition("/")
+    unusable = _UNUSABLE.get(PROTOCOLS.get(scheme, scheme))
+    if unusable is not None and unusable in path:
+        raise Refused(
+            f"{uri}: the client of {scheme}: cannot use this name, because it takes what follows"
+            f" {unusable} for the version of an object. Use another name, or another storage"
+        )
     return f"{authority.partition('@')[0]}/{path}".rstrip("/")
 
 

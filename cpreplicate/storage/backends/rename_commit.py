@@ -6,13 +6,17 @@ A file is written under a temporary name, then renamed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import uuid
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from cpreplicate.core import uri as uris
 from cpreplicate.storage.base import TEMPORARY, Attributes, Content, Storage
+
+_REMOVED_AT_ONCE = 8  # temporary files that one write removes behind others
 
 
 class RenamingStorage(Storage):
@@ -91,13 +95,26 @@ class RenamingStorage(Storage):
     def temporary(self, uri: str) -> Iterator[str]:
         """Provide a name beside `uri` for a file that is not complete yet.
 
-        If the block raises, a file with this name is deleted.
+        If the block raises, a file with this name is deleted. If that fails, too, as where the
+        connection broke, it is tried again after a later block has ended well.
         """
         temporary = uris.join(uris.parent(uri), TEMPORARY + uuid.uuid4().hex)
         try:
             yield temporary
         except BaseException:
-            # The failure itself matters more. A sweep removes the file.
-            with contextlib.suppress(OSError):
-                self.delete(temporary)
+            self._remove(temporary)
             raise
+        for _ in range(min(_REMOVED_AT_ONCE, len(self._left))):
+            with contextlib.suppress(IndexError):  # another thread was faster
+                self._remove(self._left.popleft())
+
+    def _remove(self, temporary: str) -> None:
+        try:
+            self.delete(temporary)
+        except OSError:  # what failed before matters more
+            self._left.append(temporary)
+
+    @functools.cached_property
+    def _left(self) -> deque[str]:
+        """The temporary files that this process could not delete. What stays is left to others."""
+        return deque()

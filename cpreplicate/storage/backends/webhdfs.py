@@ -154,6 +154,10 @@ class _Reader(io.RawIOBase):
         data = self._client.call(
             "GET", "OPEN", self._uri, offset=self._position, length=size
         ).content
+        if not data:
+            raise Transient(
+                errno.EIO, f"the file ended before byte {self._position + 1}", self._uri
+            )
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)

@@ -9,7 +9,7 @@ from cpreplicate.storage.base import Attributes, Content, FileStatus, Listing, S
 
 T = TypeVar("T")
 # the verbs that change nothing
-READING = frozenset({"open", "copy", "stat", "list", "known_crc32c"})
+READING = frozenset({"open", "read", "copy", "stat", "list", "known_crc32c"})
 
 
 class StorageWrapper(Storage):
@@ -20,6 +20,7 @@ class StorageWrapper(Storage):
         self.streams, self.closers = inner.streams, inner.closers
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
+        self.unusable = inner.unusable
 
     @property
     def unwrapped(self) -> Storage:
@@ -35,6 +36,9 @@ class StorageWrapper(Storage):
 
     def open(self, uri: str) -> BinaryIO:
         return self.around("open", uri, lambda: self.unwrapped.open(uri))
+
+    def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
+        return self.around("open", uri, lambda: self.unwrapped.read(uri, offset, count))
 
     def stat(self, uri: str) -> FileStatus | None:
         return self.around("stat", uri, lambda: self.unwrapped.stat(uri))

@@ -154,6 +154,8 @@ class Limited(StorageWrapper):
         self._limits, self._what = limits, f"calls {cluster}"
 
     def before(self, verb: str, uri: str) -> None:  # noqa: ARG002  # a call costs the same everywhere
+        if verb == "read":
+            return  # of a file that is open: it asks for no metadata
         wait(
             self._limits, self._what, self.put_calls if verb in _WRITING else 1, cancellation.go_on
         )

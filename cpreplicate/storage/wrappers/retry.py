@@ -100,8 +100,7 @@ class Retrying(StorageWrapper):
 
     def _holds(self, uri: str, data: bytes) -> bool:
         try:
-            with self.open(uri) as stream:
-                return stream.read(len(data) + 1) == data
+            return self.read(uri, 0, len(data) + 1) == data
         except FileNotFoundError:
             return False
 

@@ -48,6 +48,11 @@ ABORTED = Exception(
     "x\n: org.apache.spark.SparkException: Job aborted due to stage failure: \nno executor"
     " came\n\tat y"
 )
+REFUSED = Exception(
+    f"{CALL}: java.lang.IllegalArgumentException:"
+    " spark.excludeOnFailure.task.maxTaskAttemptsPerNode ( = 2) was >= spark.task.maxFailures ( ="
+    " 1 ). Though excludeOnFailure is enabled\n\tat x\n"
+)
 GONE = Exception("Answer from Java side is empty")
 HINT = "; executors do not run what the driver runs, see docs/clusters.md"
 
@@ -83,6 +88,12 @@ def test_an_unexpected_exception_of_a_worker_is_a_mistake_in_the_program():
     assert failures.is_mistake(MISTAKE)
 
 
+def test_a_mistake_in_the_program_is_reported_with_the_exception_of_the_worker():
+    assert str(failures.mistake(MISTAKE)) == (
+        "PythonException in a task of Spark: TypeError: 'int' object is not iterable"
+    )
+
+
 @pytest.mark.parametrize("error", [BATCH_FAILED, LOST_TASK, ABORTED, GONE])
 def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
     assert not failures.is_mistake(error)
@@ -100,6 +111,12 @@ def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
         ),
         (LOST_TASK, 'java.io.IOException: Cannot run program "./environment/bin/python"'),
         (ABORTED, "no executor came"),
+        (
+            REFUSED,
+            "java.lang.IllegalArgumentException:"
+            " spark.excludeOnFailure.task.maxTaskAttemptsPerNode ( = 2) was >="
+            " spark.task.maxFailures ( = 1 ). Though excludeOnFailure is enabled",
+        ),
         (GONE, "Answer from Java side is empty"),
         (Exception(), "Exception"),
     ],

@@ -10,10 +10,11 @@ import pytest
 from pyspark import SparkConf, SparkContext
 
 from cpreplicate.cli.config import spark_properties
+from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.executors import Differs
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.runners.spark.session import session
+from cpreplicate.runners.spark.session import fault_settings, session
 from cpreplicate.storage import Sides
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.waiting import PATIENCE
@@ -110,3 +111,40 @@ def test_an_executor_that_differs_is_reported_as_the_reason_of_each_file_in_one_
     assert "\n" not in outcome.error
     assert Differs.__name__ not in outcome.error
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_excluding"),
+    [
+        ({}, True),
+        ({"spark.task.maxFailures": "3"}, True),
+        ({"spark.task.maxFailures": "2"}, False),
+        ({"spark.task.maxFailures": "1"}, False),
+        (
+            {
+                "spark.task.maxFailures": "2",
+                "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "1",
+            },
+            True,
+        ),
+        ({"spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "4"}, False),
+        ({"spark.task.maxFailures": "often"}, False),
+    ],
+)
+def test_machines_are_excluded_only_where_spark_tries_a_task_often_enough(settings, is_excluding):
+    """Spark runs no job with exclusion and too few tries."""
+    given = ExecutionOptions(master="spark://elsewhere:7077", conf=tuple(settings.items()))
+    assert ("spark.excludeOnFailure.enabled" in dict(fault_settings(given))) == is_excluding
+
+
+def test_settings_with_which_spark_runs_no_job_are_refused_with_their_names(tmp_path):
+    """Spark itself logs the reason, and reports each job as cancelled."""
+    conf = (("spark.task.maxFailures", "1"), ("spark.excludeOnFailure.enabled", "true"))
+    copy = Copy(f"file:{tmp_path}/a", f"file:{tmp_path}/b", 5)
+    options = ExecutionOptions(master="local[1]", conf=conf)
+    with SparkRunner(Sides(), options) as runner, pytest.raises(UsageError) as raised:
+        runner.run([copy])
+    assert str(raised.value).startswith(
+        "Spark runs no job with spark.excludeOnFailure.enabled=true unless spark.task.maxFailures"
+        " (1) is above spark.excludeOnFailure.task.maxTaskAttemptsPerNode (2)."
+    )

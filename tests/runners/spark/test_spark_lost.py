@@ -3,15 +3,17 @@
 Each action still has an outcome with one line, and no partial file is visible.
 """
 
+import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from cpreplicate.runners import Copy, ExecutionOptions
+from cpreplicate.runners import Copy, ExecutionOptions, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers.limits import new_limits
@@ -116,3 +118,22 @@ def test_a_mistake_in_the_program_is_raised_and_not_reported_as_failed_files(cop
         pytest.raises(Exception, match="PythonException"),
     ):
         runner.run(copies[:1])
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def test_silent_clients_at_the_port_of_the_driver_do_not_stop_a_run(copies):
+    """As a port scanner, or an executor that froze: they connect and never show the key."""
+    port = free_port()
+    options = ExecutionOptions(master="local[2]", conf=(("spark.cpreplicate.port", str(port)),))
+    with SparkRunner(Sides(), options) as runner, contextlib.ExitStack() as stack:
+        assert runner.map(str, [1]) == ["1"]  # the session has started, and listens
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+        reported: list[Outcome] = []
+        outcomes = runner.run(copies, done=reported.append)
+    assert [outcome.error for outcome in outcomes] == [None] * 4
+    assert reported  # reports of tasks got through
