@@ -127,14 +127,18 @@ def writing(storage: Storage, replica: str, checkpoint: str, manifest: Manifest)
 
 
 def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
-    """Return the manifest of a checkpoint, or None if it does not exist or is damaged."""
+    """Return the manifest of a checkpoint, or None if it does not exist or is damaged.
+
+    Raises `Refused` if it is larger than any that cpreplicate writes.
+    """
+    place = manifest_uri(replica, checkpoint)
     try:
-        with storage.open(manifest_uri(replica, checkpoint)) as stream:
-            data = stream.read()
+        with storage.open(place) as stream:
+            data = parquet_files.content(stream, place)
     except FileNotFoundError:
         return None
     try:
-        return _decoded(parquet_files.decoded(data))
+        return _decoded(parquet_files.decoded(data, _COLUMNS, place))
     except parquet_files.Damaged:
         return None
 
@@ -147,7 +151,7 @@ def read_totals(storage: Storage, replica: str, checkpoint: str, length: int) ->
     try:
         with storage.open(manifest_uri(replica, checkpoint)) as stream:
             stream.seek(max(0, length - _FOOTER))
-            fields = parquet_files.description(stream.read())
+            fields = parquet_files.description(stream.read(_FOOTER))
         return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
     except FileNotFoundError:
         return None
