@@ -28,6 +28,7 @@ maven: java
 
 promtool:
 	@sh scripts/need.sh promtool
+	@sh scripts/need.sh node_exporter
 
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh

@@ -12,8 +12,9 @@ import yaml
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.schedule import Load
 from cpreplicate.output.http import Address, serve
-from cpreplicate.output.metrics import FAMILIES
+from cpreplicate.output.metrics import DURATIONS, FAMILIES, LOAD_GAUGES
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.prometheus import free_port, prometheus, promtool
 from tests.support.replicas import FILES, NEXT
@@ -23,7 +24,11 @@ DEPLOY = Path(__file__).parent.parent / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.test.yml"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "cpreplicate.json").read_text())
-METRICS = {family.name for family in FAMILIES} | {"cpreplicate_build_info"}
+METRICS = {
+    *(family.name for family in (*FAMILIES, *LOAD_GAUGES)),
+    f"{DURATIONS.name}_bucket",
+    "cpreplicate_build_info",
+}
 
 
 def yaml_of(path):
@@ -91,6 +96,18 @@ def test_each_alert_is_explained():
         assert f"### {alert['alert']}\n" in page
 
 
+def test_each_alert_links_to_its_explanation():
+    """GitHub's anchor of a heading: in lower case, with `-` for blanks, without punctuation."""
+    page = "docs/monitoring.md"
+    headings = re.findall(r"^#+ (.+)$", (DEPLOY.parent / page).read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+    for alert in alerts():
+        url, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+        assert url == f"https://github.com/cpreplicate/cpreplicate/blob/main/{page}"
+        assert anchor in anchors, alert["alert"]
+        assert anchor == alert["alert"].lower()
+
+
 def test_panels_have_distinct_ids_and_do_not_overlap():
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -122,10 +139,13 @@ def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_pat
     def observed():
         job.failed(6, "sealed", 1010.0, is_sealed=True)  # so that the counters rise
         job.files["copied"] += 1
+        job.took(20.0)
         return [job]
 
     with (
-        serve(Address("127.0.0.1", 0), observed, lambda: True, lambda: True) as address,
+        serve(
+            Address("127.0.0.1", 0), observed, lambda: True, lambda: True, lambda: Load(1, 0, 20)
+        ) as address,
         prometheus(tmp_path, [str(address)], RULES) as server,
     ):
         server.wait_for("increase(cpreplicate_failures_total[1h]) > 0")

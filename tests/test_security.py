@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 import s3fs
+from click.testing import CliRunner
 
+from cpreplicate.cli.commands import cli
 from cpreplicate.operations import sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import lease, seal
@@ -130,3 +132,79 @@ def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
         notes = [each.read_bytes() for each in (replica / ".cpreplicate").iterdir()]
     assert len(notes) == 5  # marker, record, manifest, seal and lease
     assert_unseen(*notes, json.dumps(report.plan.actions).encode(), repr(report).encode())
+
+
+PROPERTY = "fs.s3a.secret.key"
+# What was meant is PROPERTY=SECRET
+MISTYPED = [
+    f"{PROPERTY}:{SECRET}",
+    f"{PROPERTY} {SECRET}",
+    f"{PROPERTY}{SECRET}",
+    f"/{PROPERTY}:{SECRET}",
+    f"{PROPERTY}:{SECRET}==",  # Base64 ends so
+    f"={SECRET}",
+    f"{PROPERTY}:{SECRET * 20}",  # longer than a name in a directory may be
+    f"{PROPERTY}\0{SECRET}",
+]
+
+
+def mistyped(*words, environment=None):
+    """Run a command whose options are wrong; return its exit code and all that it printed."""
+    done = CliRunner().invoke(cli, list(map(str, words)), env=environment or {})
+    return done.exit_code, done.output + repr(done.exception)
+
+
+@pytest.mark.parametrize("option", ["--source-conf", "--target-conf", "--conf"])
+@pytest.mark.parametrize("value", MISTYPED, ids=range(len(MISTYPED)))
+def test_what_is_no_property_is_in_no_message_and_no_log(tmp_path, option, value):
+    log = tmp_path / "log"
+    words = ["sync", "file:/a", "file:/b", option, value, "--log-file", log]
+    code, output = mistyped("--debug", *words)
+    assert (code, f"Invalid value for '{option}'" in output) == (2, True), output
+    assert_unseen(output.encode(), log.read_bytes() if log.exists() else b"")
+
+
+@pytest.mark.parametrize("command", ["diff", "watch", "doctor", "verify", "sweep", "status"])
+def test_no_command_shows_what_is_no_property(command):
+    words = [command, "file:/a", "file:/b", "--target-conf", f"{PROPERTY}:{SECRET}"]
+    code, output = mistyped(*words)
+    assert code == 2
+    assert_unseen(output.encode())
+
+
+def test_what_is_no_property_is_not_shown_when_the_environment_has_it():
+    environment = {"CPREPLICATE_SYNC_TARGET_CONF": f"{PROPERTY}:{SECRET}"}
+    code, output = mistyped("sync", "file:/a", "file:/b", environment=environment)
+    assert (code, "--target-conf" in output) == (2, True)
+    assert_unseen(output.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'[sync]\ntarget-conf = ["a=b", "{PROPERTY}:{SECRET}"]\n',
+        f'[sync]\ntarget-conf = "{PROPERTY}:{SECRET}"\n',
+        f'[sync]\nconf = ["{PROPERTY}:{SECRET}"]\n',
+        f'[storage."s3://b"]\n"{PROPERTY}:{SECRET}" = true\n',
+        f'[storage."s3://b"]\n"{PROPERTY}:{SECRET}" = []\n',
+        f'[storage."s3://b"]\n"{PROPERTY}" = ["{SECRET}"]\n',
+        f'[storage."s3://b"]\n{PROPERTY} = "{SECRET}"\n',  # a dotted key: a table
+        f'[storage."s3://b"]\n"{PROPERTY}": "{SECRET}"\n',
+        f'[storage."s3://b"]\n"{PROPERTY}" = {SECRET}\n',
+    ],
+)
+def test_a_mistake_in_the_toml_file_shows_no_value(tmp_path, text):
+    file = tmp_path / "cpreplicate.toml"
+    file.write_text(text)
+    code, output = mistyped("--config", file, "sync", "file:/a", "file:/b")
+    assert (code, "cpreplicate.toml:" in output) == (2, True), output
+    assert_unseen(output.encode())
+
+
+def test_a_property_may_be_longer_than_a_name_in_a_directory(tmp_path):
+    """A session token of AWS has a thousand characters."""
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    words = ["--target-conf", f"fs.s3a.session.token={SECRET * 50}"]
+    code, output = mistyped("sync", checkpoint, tmp_path / "dcB", *words)
+    assert code == 0, output
+    assert_unseen(output.encode())

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from cpreplicate.cli.storage_options import is_property_name
 from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
@@ -81,6 +82,13 @@ def _storage(file: TomlFile, name: str, table: object) -> Options:
     if not isinstance(table, dict):
         raise file.error(
             f'{name!r} in [{STORAGE}] must be a table, such as [storage."hdfs://dcA"]',
+            STORAGE,
+            name,
+        )
+    if not all(map(is_property_name, table)):
+        raise file.error(
+            f'a key in [{STORAGE}."{name}"] has a blank, a colon or an equals sign. It is not shown'
+            " here, because it may hold a secret",
             STORAGE,
             name,
         )

@@ -109,9 +109,10 @@ def _spark_properties(
 
 def _spark_property(value: str) -> tuple[str, str]:
     name, equals, text = value.partition("=")
-    if not (name and equals):
+    if not (equals and storage_options.is_property_name(name.strip())):
         raise click.BadParameter(
-            f"{value}: expected a property of Spark such as spark.executor.cores=4"
+            "expected a property of Spark such as spark.executor.cores=4. The value is not shown"
+            " here, because it may be a secret"
         )
     return name.strip(), text.strip()
 

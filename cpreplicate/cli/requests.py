@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cpreplicate.cli.storage_options import is_directory
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
@@ -313,7 +314,7 @@ def sync_request(values: Mapping[str, Any]) -> SyncRequest:
 
 def _is_directory(word: str) -> bool:
     """Return whether a value of a `--…-conf` option names a directory, and not a property."""
-    return "=" not in word or Path(word).is_dir()
+    return "=" not in word or is_directory(word)
 
 
 def _properties(words: tuple[str, ...]) -> dict[str, str]:

@@ -46,6 +46,13 @@ def _without_scheme(option: str) -> str:
     return f"{option}: expected a URL that begins with http:// or https://, as http://HOST:8081"
 
 
+def _nonempty(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Return None for an empty text: a unit of systemd passes a variable that may not be set."""
+    return value or None
+
+
 class _Line(click.types.StringParamType):
     """A text that may have blanks, also in an environment variable: there is one in each line."""
 
@@ -161,6 +168,7 @@ service_options = groups.all_of(
     groups.service(
         "--metrics",
         metavar="[HOST:]PORT",
+        callback=_nonempty,
         help="Serve /metrics, /healthz and /readyz there. Without HOST, on this machine only.",
     ),
     groups.service(
@@ -379,7 +387,13 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
 
         address = parse_address(options.metrics)
         served = stack.enter_context(
-            serve(address, service.observations, service.is_alive, service.is_ready)
+            serve(
+                address,
+                service.observations,
+                service.is_alive,
+                service.is_ready,
+                service.load,
+            )
         )
         narrate(f"metrics and probes at http://{served}")
     if options.heartbeat is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ _UNITS = {
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_PROPERTY_NAME = re.compile(r"[^\s:=]+")
 _SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _HDFS3 = (
     "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it imports"
@@ -80,11 +82,43 @@ def _client(_context: click.Context, _parameter: click.Parameter, value: str) ->
     return value
 
 
+def is_property_name(text: str) -> bool:
+    """Return whether a text may name a property.
+
+    A secret may stand before an `=`, too, as Base64 ends in it: `secret.key:c2VjcmV0==`.
+    """
+    return _PROPERTY_NAME.fullmatch(text) is not None
+
+
+def is_directory(text: str) -> bool:
+    """Return whether a directory of that name is there."""
+    return os.path.isdir(text)  # noqa: PTH112  # `Path` raises, with the text, if it is too long
+
+
+def _conf_values(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the values of a `--…-conf` option.
+
+    Raises `click.BadParameter` for one that is neither a directory nor a property. Its message does
+    not show the value, which may be a secret.
+    """
+    for number, word in enumerate(values, 1):
+        name, equals, _ = word.partition("=")
+        if not is_directory(word) and not (equals and is_property_name(name)):
+            raise click.BadParameter(
+                f"value {number} of {len(values)} is neither a directory that exists nor a property"
+                " such as KEY=VALUE. It is not shown here, because it may be a secret"
+            )
+    return values
+
+
 def _conf(side: str, storage: str) -> Decorator:
     return groups.storage(
         f"--{side}-conf",
         multiple=True,
         metavar="DIR|KEY=VALUE",
+        callback=_conf_values,
         help=f"How to reach {storage}: a directory with core-site.xml and hdfs-site.xml, or one"
         " property. Repeatable.",
     )

@@ -29,6 +29,9 @@ JOB_ID = re.compile(r"[0-9a-f]{32}")  # `JobID.toString()`, the name of a job's 
 CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
 # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
 _LONGEST_NAME = 200
+# Directories in a replica. Flink nests a few. Each costs a listing, and the kernel's way to a file
+# is as long as its path: the time to walk them grows with the third power.
+DEEPEST = 100
 # a name may be encoded ten thousand times over, and each round costs its length
 _MOST_DECODINGS = 8
 
@@ -149,6 +152,8 @@ def is_replica_path(relative: str) -> bool:
     if not is_checkpoint and first not in ("shared", "taskowned", FOREIGN, PACKED):
         return False
     if not {"", ".", ".."}.isdisjoint(rest.split("/")) or _hides_a_step(relative):
+        return False
+    if relative.count("/") > DEEPEST:
         return False
     return uri.name(relative) != METADATA and f"/{OWN}" not in relative
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -18,6 +19,10 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
 
 Operation = Literal["sync", "sweep", "verify"]
+
+
+SYNC_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, math.inf)
+"""The upper bounds by which the durations of syncs are counted."""
 
 
 @dataclass
@@ -53,6 +58,10 @@ class Observation:
     seconds: Counter[str] = field(default_factory=Counter)
     """By phase, such as `copy`."""
     failures: Counter[int] = field(default_factory=Counter)
+    sync_durations: Counter[float] = field(default_factory=Counter)
+    """Syncs that changed the replica, by each of `SYNC_SECONDS` that they did not exceed."""
+    sync_seconds: float = 0.0
+    """The seconds that these syncs took together."""
 
     def copy(self) -> Observation:
         """Return a copy that does not change any more."""
@@ -62,6 +71,7 @@ class Observation:
             bytes=Counter(self.bytes),
             seconds=Counter(self.seconds),
             failures=Counter(self.failures),
+            sync_durations=Counter(self.sync_durations),
         )
 
     def lag(self, now: float) -> float:
@@ -85,6 +95,7 @@ class Observation:
         self._replicated(report)
         if not report.plan.empty:
             self._count(report.plan, frozenset(report.undeleted))
+            self.took(report.seconds)
 
     def unchanged(self, now: float) -> None:
         """Add a try that succeeded, and that had nothing to do or is not a sync."""
@@ -108,6 +119,11 @@ class Observation:
         if self.operation == "sync":
             self.is_lease_held = exit_code == LeaseHeld.exit_code
             self.is_sealed = True if is_sealed else self.is_sealed
+
+    def took(self, seconds: float) -> None:
+        """Add the duration of a sync that changed the replica."""
+        self.sync_durations.update(bound for bound in SYNC_SECONDS if seconds <= bound)
+        self.sync_seconds += seconds
 
     def held(self, now: float) -> None:
         """Add a try that found another process at work: a stand-in service, or an operator."""

@@ -17,6 +17,7 @@ from cpreplicate.core.packs import is_written
 from cpreplicate.core.placement import (
     BEFORE_RELOCATE,
     CHECKPOINT_NAME,
+    DEEPEST,
     FOREIGN,
     METADATA,
     OWN,
@@ -45,6 +46,8 @@ STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
 # These list other files as cpreplicate's, so they are removed after them.
 LAST = (OVER, STALE_MANIFEST, STALE_RECORD)
+_IN_TRASH = 3  # directories around what was moved to the trash
+_SHOWN = 80  # characters of a path that has thousands
 _NOT_OURS = "not recorded as written by cpreplicate"
 
 
@@ -256,12 +259,25 @@ def _needed(replica: Replica, state: State) -> Texts:
 
 def _tree(replica: Replica, needed: Texts) -> _Tree:
     tree = _Tree()
-    _walk(replica, "", tree, needed)
+    waiting = [""]
+    while waiting:
+        waiting += _look_into(replica, waiting.pop(), tree, needed)
     refuse_links(tree.directories, replica)
     return tree
 
 
-def _walk(replica: Replica, directory: str, tree: _Tree, needed: Texts) -> None:
+def _look_into(replica: Replica, directory: str, tree: _Tree, needed: Texts) -> list[str]:
+    """Add what one directory holds to `tree`. Return the directories in it to look into.
+
+    Raises `Refused` if it is nested too deeply.
+    """
+    if directory.count("/") > DEEPEST + _IN_TRASH:
+        raise Refused(
+            f"{replica.uri_of(directory[:_SHOWN])}… is nested more than {DEEPEST} directories deep:"
+            " neither Flink nor cpreplicate makes that. Nothing was done. Find out who made it, and"
+            " remove it"
+        )
+    below = []
     prefix = f"{directory}/" if directory else ""
     listed = replica.storage.listing(replica.uri_of(directory) if directory else replica.root)
     _add_files(listed, prefix, tree, needed)
@@ -272,10 +288,11 @@ def _walk(replica: Replica, directory: str, tree: _Tree, needed: Texts) -> None:
         elif not child.is_directory:
             tree.files[path] = child
         elif path in (*_LAID_OUT, OWN) or CHECKPOINT_NAME.fullmatch(path) or directory:
-            tree.directories.append(path)
-            _walk(replica, path, tree, needed)
+            below.append(path)
         else:
             tree.left[path] = _NOT_OURS
+    tree.directories += below
+    return below
 
 
 def _add_files(listed: Listing, prefix: str, tree: _Tree, needed: Texts) -> None:

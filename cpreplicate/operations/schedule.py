@@ -23,6 +23,18 @@ class Wanted(NamedTuple):
     sites: str = ""
 
 
+class Load(NamedTuple):
+    """How busy a service is.
+
+    `busy` jobs are tried now, and `waiting` ones are due and have no slot. Of a priority, at most
+    `slots` are tried at the same time.
+    """
+
+    busy: int
+    waiting: int
+    slots: int
+
+
 class _Kind(NamedTuple):
     """What decides about a slot: a job's priority, and whether it is expected to fail."""
 
@@ -126,6 +138,13 @@ class Schedule:
         """Return the instant at which the next job is due, None if all run or there are none."""
         due = [entry.due for entry in self._entries.values() if entry.started is None]
         return min(due, default=None)
+
+    def load(self, now: float) -> Load:
+        """Return how many jobs run, and how many wait for a slot."""
+        entries = self._entries.values()
+        busy = sum(entry.started is not None for entry in entries)
+        waiting = sum(entry.started is None and entry.due <= now for entry in entries)
+        return Load(busy, waiting, self._slots)
 
     def failures(self) -> Counter[str]:
         """Return how often each job has failed since its last success."""

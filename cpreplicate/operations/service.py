@@ -28,7 +28,7 @@ from cpreplicate.errors import (
 )
 from cpreplicate.operations.fleet import Member, is_standby
 from cpreplicate.operations.observation import Observation, newest_of_replica
-from cpreplicate.operations.schedule import Ending, Schedule, Wanted
+from cpreplicate.operations.schedule import Ending, Load, Schedule, Wanted
 from cpreplicate.operations.served_job import (
     Checkpoint,
     Discovery,
@@ -150,6 +150,11 @@ class Service:
                 (followed.observation.copy() for followed in self._observed()),
                 key=lambda observation: (observation.name, observation.replica),
             )
+
+    def load(self) -> Load:
+        """Return how many jobs are tried at this moment, and how many wait for a slot."""
+        with self._lock:
+            return self._schedule.load(time.monotonic())
 
     def is_alive(self) -> bool:
         """Return whether the loop is turning."""

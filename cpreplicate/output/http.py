@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import socketserver
 import sys
@@ -18,11 +19,13 @@ from prometheus_client.exposition import MetricsHandler
 
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.schedule import Load
 from cpreplicate.output.metrics import registry_of
 from cpreplicate.output.streams import write_message
 
 LOOPBACK = "127.0.0.1"
 _CLIENT_SECONDS = 10.0  # without a byte from a client, or taken by it
+_END_OF_HEADERS = b"\r\n\r\n"
 _WAITING = 64  # connections that the system accepts before the server does
 
 
@@ -80,13 +83,14 @@ def serve(
     observations: Callable[[], Sequence[Observation]],
     is_alive: Callable[[], bool],
     is_ready: Callable[[], bool],
+    load: Callable[[], Load] | None = None,
 ) -> Iterator[Address]:
     """Serve `/metrics`, `/healthz` and `/readyz` while the context lasts, and yield the address.
 
     Port 0 is replaced by a free one. The functions are called from several threads. The end of the
     context waits for no client. Raises `UsageError` if the address cannot be listened on.
     """
-    handler = _handler(registry_of(observations), is_alive, is_ready)
+    handler = _handler(registry_of(observations, load=load), is_alive, is_ready)
     try:
         server = _server(address, handler)
     except OSError as error:
@@ -148,6 +152,15 @@ def _handler(
                 self._probe(*probes[path])
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "see /metrics, /healthz and /readyz")
+
+        def do_HEAD(self) -> None:  # noqa: N802
+            client, self.wfile = self.wfile, io.BytesIO()
+            try:
+                self.do_GET()
+                head, end, _body = self.wfile.getvalue().partition(_END_OF_HEADERS)
+            finally:
+                self.wfile = client
+            client.write(head + end)
 
         def _probe(self, is_good: Callable[[], bool], good: str, bad: str) -> None:
             if is_good():

@@ -5,6 +5,7 @@ The labels `job` and `instance` belong to the scrape, so a job's name is the lab
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -13,17 +14,26 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
 
 from cpreplicate import __version__
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.observation import SYNC_SECONDS, Observation, Operation
+from cpreplicate.operations.schedule import Load
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 _JOB = ("flink_job", "replica")
 _TRY = ("operation", *_JOB)
+# The exit codes of failures that are counted from 0 on
+_ANY = (1, 3, 5, 6, 7, 10)
+_EXPECTED_CODES: Mapping[Operation, tuple[int, ...]] = {
+    "sync": _ANY,
+    "sweep": _ANY,
+    "verify": (*_ANY, 4),
+}
 
 
 class Family(NamedTuple):
@@ -55,7 +65,10 @@ def _lag(job: Observation, now: float) -> Samples:
 
 
 def _failures(job: Observation, _now: float) -> Samples:
-    return (((str(code),), count) for code, count in sorted(dict(job.failures).items()))
+    # a counter that begins with its first failure shows no increase then
+    expected = dict.fromkeys(_EXPECTED_CODES[job.operation], 0)
+    counts = {**expected, **dict(job.failures)}
+    return (((str(code),), count) for code, count in sorted(counts.items()))
 
 
 FAMILIES = (
@@ -176,6 +189,24 @@ FAMILIES = (
 )
 
 
+class Described(NamedTuple):
+    """A metric that is no `Family`: its name, and what it means."""
+
+    name: str
+    help: str
+
+
+DURATIONS = Described(
+    "cpreplicate_sync_seconds", "Seconds that syncs took which changed the replica."
+)
+LOAD_GAUGES = (
+    Described("cpreplicate_slots_busy", "Jobs that are tried at this moment."),
+    Described("cpreplicate_jobs_waiting", "Jobs that are due and wait for a slot."),
+    Described("cpreplicate_slots", "Slots for the jobs of each priority, see --slots."),
+)
+"""In the order of the fields of `Load`."""
+
+
 class JobCollector(Collector):
     """The metrics of the jobs that `observations` returns at each scrape.
 
@@ -198,6 +229,20 @@ class JobCollector(Collector):
             metric = _metric(family, jobs.values(), now)
             if metric.samples:
                 yield metric
+        durations = _durations(jobs.values())
+        if durations.samples:
+            yield durations
+
+
+class _LoadCollector(Collector):
+    """The metrics of a service itself."""
+
+    def __init__(self, load: Callable[[], Load]) -> None:
+        self._load = load
+
+    def collect(self) -> Iterator[Metric]:
+        for gauge, value in zip(LOAD_GAUGES, self._load(), strict=True):
+            yield GaugeMetricFamily(gauge.name, gauge.help, value=value)
 
 
 class _BuildInfo(Collector):
@@ -208,11 +253,18 @@ class _BuildInfo(Collector):
 
 
 def registry_of(
-    observations: Callable[[], Sequence[Observation]], with_process: bool = True
+    observations: Callable[[], Sequence[Observation]],
+    with_process: bool = True,
+    load: Callable[[], Load] | None = None,
 ) -> CollectorRegistry:
-    """Return a registry of the metrics of jobs, and of this process if `with_process`."""
+    """Return a registry of the metrics of jobs, and of this process if `with_process`.
+
+    `load` returns how busy the service is, if it is one.
+    """
     registry = CollectorRegistry()
     registry.register(JobCollector(observations))
+    if load is not None:
+        registry.register(_LoadCollector(load))
     if with_process:
         registry.register(_BuildInfo())
         ProcessCollector(registry=registry)
@@ -228,6 +280,20 @@ def _metric(family: Family, jobs: Iterable[Observation], now: float) -> Metric:
             if value is not None:
                 metric.add_metric((*labels, *more), float(value))
     return metric
+
+
+def _durations(jobs: Iterable[Observation]) -> HistogramMetricFamily:
+    """Return the histogram of the seconds of syncs."""
+    histogram = HistogramMetricFamily(DURATIONS.name, DURATIONS.help, labels=_JOB)
+    for job in jobs:
+        if job.operation == "sync":
+            buckets = [(_le(bound), job.sync_durations[bound]) for bound in SYNC_SECONDS]
+            histogram.add_metric(_labels(job, _JOB), buckets, job.sync_seconds)
+    return histogram
+
+
+def _le(bound: float) -> str:
+    return "+Inf" if math.isinf(bound) else str(bound)
 
 
 def _labels(job: Observation, names: Sequence[str]) -> tuple[str, ...]:

@@ -173,7 +173,12 @@ def _restore(job: Observation, sample: Sample) -> None:
         case "last_exit_code":
             job.last_exit_code = int(value)
         case "failures_total":
-            job.failures[int(labels["exit_code"])] = int(value)
+            if value:  # else the code has not occurred
+                job.failures[int(labels["exit_code"])] = int(value)
+        case "sync_seconds_bucket":
+            job.sync_durations[float(labels["le"])] = int(value)
+        case "sync_seconds_sum":
+            job.sync_seconds = value
         case "files_total":
             job.files[labels["action"]] = int(value)
         case "bytes_total":

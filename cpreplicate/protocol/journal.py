@@ -191,9 +191,11 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
 
     A part with a path or a pack outside the replica, or with a member at no valid place, was not
     written by cpreplicate and counts as damaged.
+    Raises `Refused` if it is larger than any that cpreplicate writes.
     """
     try:
-        rows = _rows(storage.read(uri.join(replica, f"{OWN}/{name}")))
+        place = uri.join(replica, f"{OWN}/{name}")
+        rows = _rows(parquet_files.content(storage, place), place)
     except FileNotFoundError:
         rows = []
     copied = {
@@ -204,9 +206,10 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
     return Journal(name, frozenset(row.path for row in rows if row.length is None), copied)
 
 
-def _rows(data: bytes) -> list[_Row]:
+def _rows(data: bytes, place: str) -> list[_Row]:
     try:
-        columns = parquet_files.columns(parquet_files.decoded(data), _COLUMNS)
+        table = parquet_files.decoded(data, _COLUMNS, place)
+        columns = parquet_files.columns(table, _COLUMNS)
         rows = list(map(_Row._make, zip(*columns, strict=True)))
     except parquet_files.Damaged:
         return []

@@ -127,13 +127,17 @@ def writing(storage: Storage, replica: str, checkpoint: str, manifest: Manifest)
 
 
 def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
-    """Return the manifest of a checkpoint, or None if it does not exist or is damaged."""
+    """Return the manifest of a checkpoint, or None if it does not exist or is damaged.
+
+    Raises `Refused` if it is larger than any that cpreplicate writes.
+    """
+    place = manifest_uri(replica, checkpoint)
     try:
-        data = storage.read(manifest_uri(replica, checkpoint))
+        data = parquet_files.content(storage, place)
     except FileNotFoundError:
         return None
     try:
-        return _decoded(parquet_files.decoded(data))
+        return _decoded(parquet_files.decoded(data, _COLUMNS, place))
     except parquet_files.Damaged:
         return None
 
@@ -144,7 +148,8 @@ def read_totals(storage: Storage, replica: str, checkpoint: str, length: int) ->
     Only its end is read, unless version 0.2.0 or earlier wrote it.
     """
     try:
-        tail = storage.read(manifest_uri(replica, checkpoint), max(0, length - _FOOTER))
+        start = max(0, length - _FOOTER)
+        tail = storage.read(manifest_uri(replica, checkpoint), start, _FOOTER)
         fields = parquet_files.description(tail)
         return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
     except FileNotFoundError:

@@ -2,8 +2,12 @@
 
 They are read without trust in who wrote them, and may be damaged. The pages have checksums, but the
 footer that describes them has none. A few changed bytes there may announce billions of rows, for
-which pyarrow would run for hours. So what the footer announces is compared with the file's size
-before anything is decoded.
+which pyarrow would run for hours. So what the footer and the headers of the pages announce is
+compared with the file's size before anything is decoded.
+
+Who can write to a replica can also make a file that is whole, and far larger when it is decoded: a
+text that each of a million rows repeats. So texts from a dictionary are measured before they are
+expanded.
 """
 
 from __future__ import annotations
@@ -11,6 +15,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from cpreplicate.errors import Refused
+from cpreplicate.protocol.parquet_pages import pages_of
+from cpreplicate.storage import Storage
+
+# Bytes of a file that is read. A file of the checkpoint takes 60 to 100: that is at least five
+# million files.
+LONGEST = 1 << 29
+# Bytes of decoded texts, of these five million files with paths of 200 bytes.
+_MOST_TEXT = 1 << 30
 # What pyarrow raises for a damaged file
 _ERRORS = (
     OSError,
@@ -26,6 +39,12 @@ _ERRORS = (
 _ROWS_PER_BYTE = 1
 # Snappy stores at most 64 bytes in 3.
 _EXPANSION = 64
+_SLACK = 1 << 20  # bytes, for files so small that their proportions say nothing
+_LONGEST_FOOTER = 1 << 20  # bytes: it describes a part of about a million rows in a few hundred
+_REMEDY = (
+    "Find out who wrote it, then remove it: the files that it lists count as unrecorded then, and"
+    " are compared or copied again"
+)
 
 
 class Damaged(Exception):
@@ -45,20 +64,45 @@ def encoded(table: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decoded(data: bytes) -> Any:
-    """Return the table of a Parquet file, or raise `Damaged`.
+def content(storage: Storage, uri: str) -> bytes:
+    """Return the bytes of a file. Raises `FileNotFoundError`, `Refused` for more than `LONGEST`."""
+    data = storage.read(uri, 0, LONGEST + 1)
+    if len(data) > LONGEST:
+        raise Refused(
+            f"{uri} is longer than {LONGEST >> 20} MiB, so cpreplicate does not read it. {_REMEDY}"
+        )
+    return data
 
-    Pages without a checksum, which version 0.2.0 wrote, are decoded, too.
+
+def decoded(data: bytes, types: Mapping[str, str], uri: str) -> Any:
+    """Return the table of a Parquet file with those columns of `types` that it has.
+
+    Pages without a checksum, which version 0.2.0 wrote, are decoded, too. Raises `Damaged`. Raises
+    `Refused` if the texts are far larger than the file.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
+        _check_footer(data)
         file = parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         _check_size(file.metadata, len(data))
-        return file.read(use_threads=False)
+        names = [name for name in file.schema_arrow.names if name in types]
+        repeated = _check_pages(data, file.metadata, names)
+        # texts stay in their dictionary, whatever type the file says its columns have
+        file = parquet.ParquetFile(
+            pa.BufferReader(data), page_checksum_verification=True, read_dictionary=repeated
+        )
+        table = file.read(columns=names, use_threads=False)
+        text = sum(_text_bytes(table[name]) for name in repeated)
     except _ERRORS as error:
         raise Damaged(str(error)) from error
+    if text > min(_MOST_TEXT, len(data) * _EXPANSION + _SLACK):
+        raise Refused(
+            f"{uri} has {len(data)} bytes, and its texts would take {text}: cpreplicate writes no"
+            f" such file. {_REMEDY}"
+        )
+    return _expanded(table, repeated)
 
 
 def description(tail: bytes) -> Mapping[bytes, bytes]:
@@ -109,6 +153,13 @@ def _array(table: Any, name: str, kind: str, is_required: bool) -> Any:
     return column.cast("large_string") if kind == "string" else column
 
 
+def _check_footer(data: bytes) -> None:
+    """Raise `ValueError` if the footer is so long that decoding it would take much memory."""
+    length = int.from_bytes(data[-8:-4], "little")
+    if length > _LONGEST_FOOTER:
+        raise ValueError(f"a footer of {length} bytes")
+
+
 def _check_size(footer: Any, length: int) -> None:
     """Raise `ValueError` if a footer announces more than a file of this length can hold."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -122,3 +173,52 @@ def _check_size(footer: Any, length: int) -> None:
     ]
     if min(sizes, default=0) < 0 or sum(sizes) > length * _EXPANSION:
         raise ValueError(f"{sum(sizes)} bytes in {length} bytes")
+
+
+def _check_pages(data: bytes, footer: Any, names: Container[str]) -> list[str]:
+    """Return the columns of texts that have a dictionary, of those with these names.
+
+    Raises `ValueError` if their pages announce more than a file of this length can hold.
+    """
+    repeated, uncompressed = dict[str, None](), 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        chunks = map(group.column, range(group.num_columns))
+        for chunk in (each for each in chunks if each.path_in_schema in names):
+            start = min(
+                chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset
+            )
+            pages = pages_of(data, start, chunk.total_compressed_size)
+            uncompressed += pages.uncompressed
+            if pages.values > group.num_rows or uncompressed > len(data) * _EXPANSION:
+                raise ValueError(f"{chunk.path_in_schema}: {pages} in {len(data)} bytes")
+            if pages.has_dictionary and chunk.physical_type == "BYTE_ARRAY":
+                repeated[chunk.path_in_schema] = None
+    return list(repeated)
+
+
+def _text_bytes(column: Any) -> int:
+    """Return the bytes of a column of texts, without expanding its dictionary."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    total = 0
+    for chunk in column.chunks:
+        if not pa.types.is_dictionary(chunk.type):
+            total += chunk.nbytes
+            continue
+        lengths = compute.binary_length(chunk.dictionary).cast("int64")
+        total += compute.sum(lengths.take(chunk.indices)).as_py() or 0
+    return total
+
+
+def _expanded(table: Any, names: list[str]) -> Any:
+    """Return a table whose columns of these names are plain texts."""
+    import pyarrow as pa
+
+    for name in names:
+        column = table[name]
+        if pa.types.is_dictionary(column.type):
+            plain = column.cast(column.type.value_type)
+            table = table.set_column(table.schema.get_field_index(name), name, plain)
+    return table

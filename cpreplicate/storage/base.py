@@ -26,12 +26,15 @@ class Streamed(io.BufferedReader):
         """Yield all bytes from the position of the stream; nothing may have been read before."""
 
 
+_CHUNK = 8 << 20  # bytes of a read: a stream may set aside what is asked for
+
+
 def read_up_to(stream: BinaryIO, count: int | None = None) -> bytes:
     """Return `count` bytes of a stream, or all that are left. A stream may return few at a time."""
     if count is None:
         return stream.read()
     pieces, left = list[bytes](), count
-    while left > 0 and (piece := stream.read(left)):
+    while left > 0 and (piece := stream.read(min(left, _CHUNK))):
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)

@@ -43,6 +43,7 @@ def _check_accepted(place: Path) -> None:
     env = {"KUBECONFIG": f"{place}/kubeconfig"}
     dry = ("apply", "--dry-run=server", "--validate=strict")
     run("kubectl", *dry, "-k", DEPLOY / "kubernetes", env=env)
+    run("kubectl", *dry, "-f", DEPLOY / "kubernetes" / "cronjob.yaml", env=env)
     run("kubectl", *dry, "-f", "-", stdin=rendered("-f", ALL_VALUES), env=env)
     print("Kubernetes: the API server accepts the manifests and the chart", flush=True)
 
@@ -55,6 +56,10 @@ def _check_jobs(place: Path, data: Path) -> None:
     values["spark"]["spark"] = _spark(data)
     for release, value in values.items():
         options = [f"--runner={release}"]
+        metrics = data / f"metrics-{release}"
+        metrics.mkdir(mode=0o777)
+        metrics.chmod(0o777)  # whatever the umask is
+        value["metricsVolume"] = {"hostPath": {"path": str(metrics)}}
         value["schedules"] = [
             _schedule("there", source, f"{data}/{release}", options),
             _schedule("gone", f"{source}-gone", f"{data}/{release}", options),
@@ -66,6 +71,8 @@ def _check_jobs(place: Path, data: Path) -> None:
         _ends(place, release, "there", "Complete", None)
         assert checker.faults(data / release / JOB) == []
         _ends(place, release, "gone", "Failed", "PodFailurePolicy")
+        written = {file.name for file in metrics.iterdir()}
+        assert written == {"cpreplicate-sync-there.prom", "cpreplicate-sync-gone.prom"}, written
 
 
 def _check_service(place: Path, data: Path) -> None:

@@ -1,5 +1,6 @@
 """`--metrics-file`, as cron runs the commands."""
 
+import math
 import os
 import shutil
 import signal
@@ -44,6 +45,10 @@ def test_a_sync_writes_its_metrics_and_the_next_one_adds_to_them(directory):
     assert job.files["copied"] == len(FILES) + len(NEXT) - len(FILES.keys() & NEXT.keys())
     assert job.source_newest == job.replica_newest
     assert job.replica_newest.checkpoint_id == 2
+    assert (job.sync_durations[math.inf], job.sync_durations[14400.0]) == (2, 2)
+    assert job.sync_seconds > 0
+    assert sync(directory).code == 0  # nothing to do
+    assert written(directory).sync_durations == job.sync_durations
 
 
 def test_a_sync_that_fails_counts_the_failure_and_the_replica_lags(directory):

@@ -1,5 +1,7 @@
 """What an observation holds after tries of a job."""
 
+import math
+
 import pytest
 
 from cpreplicate.core.lag import Newest
@@ -49,6 +51,8 @@ def test_files_bytes_and_seconds_of_each_sync_add_up(request_of, tmp_path):
     assert job.bytes["deleted"] == sum(FILES[name] for name in FILES.keys() - kept)
     assert set(job.seconds) == {"read", "copy", "delete", "other"}
     assert (job.tries, job.last_success, job.last_exit_code) == (2, 200.0, 0)
+    assert job.sync_durations[math.inf] == 2
+    assert job.sync_seconds == pytest.approx(sum(job.seconds.values()), rel=0.05)
     assert job.replica == f"file:{tmp_path}/dcB/{JOB}"
     assert (job.is_sealed, job.is_lease_held) == (False, False)
 

@@ -38,6 +38,16 @@ def test_one_job_of_each_priority_runs_however_many_important_ones_are_due():
     assert jobs.take(0.0) == ["critical-0", "critical-1", "low-0"]
 
 
+def test_the_load_is_what_runs_and_what_is_due_without_a_slot():
+    jobs = schedule(slots=2)
+    assert jobs.load(0.0) == (0, 0, 2)
+    jobs.update({f"job-{number}": Wanted() for number in range(5)}, 0.0)
+    jobs.take(0.0)
+    assert jobs.load(0.0) == (2, 3, 2)
+    jobs.ended("job-0", "done", 1.0)  # due again at 10
+    assert (jobs.load(1.0), jobs.load(10.0)) == ((1, 3, 2), (1, 4, 2))
+
+
 def test_a_job_is_due_an_interval_after_it_was_begun():
     jobs = schedule(interval=10.0)
     jobs.update({"a": Wanted()}, 0.0)

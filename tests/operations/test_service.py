@@ -209,6 +209,8 @@ def test_a_critical_job_is_never_behind_others(tmp_path, number_of_jobs, slots):
         important = {f"job-{number}" for number in critical}
         wait_until(lambda: all(replica_ids(service)[name] == 2 for name in important))
         assert len(blocked) == slots
+        load = service.load()
+        assert (load.busy >= slots, load.waiting > 0, load.slots) == (True, True, slots)
         assert 2 not in {replica_ids(service)[f"job-{number}"] for number in range(1, 20)}
         released.set()
         wait_until(lambda: set(replica_ids(service).values()) == {2})

@@ -6,12 +6,14 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from http.client import HTTPConnection
 
 import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.schedule import Load
 from cpreplicate.output import http
 from cpreplicate.output.http import Address, Pulse, parse_address, serve
 from tests.support.prometheus import prometheus, promtool
@@ -65,6 +67,36 @@ def test_probes_answer_200_or_503():
     with serve(FREE, list, no, yes) as address:
         assert get(address, "/healthz")[0] == 503
         assert get(address, "/readyz?verbose")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/nothing"])
+def test_head_answers_as_get_without_a_body(path):
+    def answer(method):
+        connection = HTTPConnection(*address, timeout=PATIENCE)
+        connection.request(method, path)
+        with connection.getresponse() as response:
+            headers = [header for header in response.getheaders() if header[0] != "Date"]
+            body = response.read()
+        connection.close()
+        return response.status, headers, body
+
+    with serve(FREE, lambda: [JOB], yes, no) as address:
+        got, head = answer("GET"), answer("HEAD")
+    assert got[2]
+    assert head == (*got[:2], b"")
+
+
+def test_head_sends_nothing_after_its_headers():
+    with (
+        serve(FREE, lambda: [JOB], yes, yes) as address,
+        socket.create_connection(address, PATIENCE) as client,
+    ):
+        client.sendall(b"HEAD /metrics HTTP/1.0\r\n\r\n")
+        with client.makefile("rb") as stream:
+            answer = stream.read()
+    assert answer.startswith(b"HTTP/1.0 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\n")
+    assert answer.count(b"\r\n\r\n") == 1
 
 
 def test_another_path_is_not_found():
@@ -184,9 +216,9 @@ def test_promtool_finds_nothing_wrong_with_the_metrics():
     job.failed(7, "not reachable", 1010.0)
     for counter in (job.files, job.bytes, job.seconds):
         counter["copied"] += 1
-    with serve(FREE, lambda: [job], yes, yes) as address:
+    with serve(FREE, lambda: [job], yes, yes, lambda: Load(1, 2, 20)) as address:
         text = get(address, "/metrics")[2]
-    assert text.count("# TYPE cpreplicate_") == 19
+    assert text.count("# TYPE cpreplicate_") == 23
     done = promtool("check", "metrics", stdin=text)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

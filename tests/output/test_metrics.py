@@ -9,7 +9,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from cpreplicate import __version__
 from cpreplicate.core.lag import Newest
 from cpreplicate.operations.observation import Observation
-from cpreplicate.output.metrics import FAMILIES, JobCollector, registry_of
+from cpreplicate.operations.schedule import Load
+from cpreplicate.output.metrics import (
+    DURATIONS,
+    FAMILIES,
+    LOAD_GAUGES,
+    JobCollector,
+    registry_of,
+)
 
 REPLICA = "hdfs://dcB/flink/replicas/55d1"
 
@@ -33,8 +40,65 @@ def values(job, now=1000.0):
     }
 
 
-def test_a_job_that_was_never_tried_has_no_sample_but_its_tries():
-    assert values(Observation("orders", replica=REPLICA)) == {"cpreplicate_tries_total": 0}
+def test_a_job_that_was_never_tried_has_only_counters_that_are_0():
+    assert values(Observation("orders", replica=REPLICA)) == {
+        "cpreplicate_tries_total": 0,
+        "cpreplicate_sync_seconds_count": 0,
+        "cpreplicate_sync_seconds_sum": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("operation", "codes"),
+    [
+        ("sync", {1, 3, 5, 6, 7, 10}),
+        ("sweep", {1, 3, 5, 6, 7, 10}),
+        ("verify", {1, 3, 4, 5, 6, 7, 10}),
+    ],
+)
+def test_failures_are_counted_from_0_on(operation, codes):
+    def failures(job):
+        return {
+            int(dict(labels)["exit_code"]): value
+            for (name, *labels), value in collected(job).items()
+            if name == "cpreplicate_failures_total"
+        }
+
+    job = Observation("orders", replica=REPLICA, operation=operation)
+    assert failures(job) == dict.fromkeys(codes, 0)
+    job.failed(10, "not there", 1000.0)
+    job.failed(11, "lease", 1000.0)
+    assert failures(job) == {**dict.fromkeys(codes, 0), 10: 1, 11: 1}
+
+
+def test_syncs_are_counted_by_their_seconds():
+    job = Observation("orders", replica=REPLICA)
+    for seconds in (0.2, 15.0, 16.0, 90_000.0):
+        job.took(seconds)
+    samples = collected(job)
+    labels = [("flink_job", "orders"), ("replica", REPLICA)]
+    counts = {
+        dict(more)["le"]: value
+        for (name, *more), value in samples.items()
+        if name == "cpreplicate_sync_seconds_bucket" and set(labels) < set(more)
+    }
+    assert counts == {
+        **{"1.0": 1, "5.0": 1, "15.0": 2, "60.0": 3, "300.0": 3, "900.0": 3, "3600.0": 3},
+        **{"14400.0": 3, "+Inf": 4},
+    }
+    assert samples[("cpreplicate_sync_seconds_count", *labels)] == 4
+    assert samples[("cpreplicate_sync_seconds_sum", *labels)] == pytest.approx(90_031.2)
+
+
+def test_a_sweep_has_no_seconds_of_syncs():
+    names = {name for name, *_ in collected(Observation("orders", operation="sweep"))}
+    assert not [name for name in names if "sync_seconds" in name]
+
+
+def test_a_service_shows_how_busy_it_is():
+    text = generate_latest(registry_of(list, load=lambda: Load(3, 8, 20))).decode()
+    for line in ("slots_busy 3.0", "jobs_waiting 8.0", "slots 20.0"):
+        assert f"\ncpreplicate_{line}\n" in text
 
 
 def test_lag_is_the_age_of_the_replica_while_the_source_has_a_newer_checkpoint():
@@ -111,8 +175,9 @@ def test_no_label_is_one_of_the_scrape():
 def test_a_name_with_quotes_and_newlines_is_read_back_as_it_was():
     name = 'a "job"\\with\na newline'
     text = generate_latest(registry_of(lambda: [Observation(name)], with_process=False)).decode()
-    (family,) = text_string_to_metric_families(text)
-    assert family.samples[0].labels["flink_job"] == name
+    families = text_string_to_metric_families(text)
+    names = {sample.labels["flink_job"] for family in families for sample in family.samples}
+    assert names == {name}
 
 
 def test_a_process_shows_its_version_and_start():
@@ -121,7 +186,9 @@ def test_a_process_shows_its_version_and_start():
     assert "process_start_time_seconds " in text
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize(
+    "family", [*FAMILIES, DURATIONS, *LOAD_GAUGES], ids=lambda family: family.name
+)
 def test_the_documentation_describes_each_metric(family, pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "monitoring.md").read_text()
     assert f"`{family.name}`" in page

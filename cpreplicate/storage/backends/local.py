@@ -189,10 +189,16 @@ def _make_directory(path: str) -> None:
     Each new name is durable, too: otherwise a power loss could lose the directory with its files.
     Raises `UsageError` where no directory can be, as below `/proc`.
     """
-    if os.path.isdir(path):
-        return
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        _make_one(directory)
+
+
+def _make_one(path: str) -> None:
     parent = os.path.dirname(path)
-    _make_directory(parent)
     try:
         os.mkdir(path)
     except FileExistsError:
