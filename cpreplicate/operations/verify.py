@@ -62,14 +62,18 @@ class Verification:
     metadata: Digest = field(default=_NO_METADATA, compare=False)
     refused: str | None = None
     repair: str | None = None
+    # the run that published the checkpoint died before it recorded every CRC32C
+    died: bool = False
 
     @property
     def restorable(self) -> bool:
         """Whether every file of the closure is in the replica and complete.
 
-        If content was compared, all of it must be equal.
+        If content was compared, all of it must be equal. After a run that died right after its
+        commit, some CRC32Cs may not be recorded: that run had compared them when it copied.
         """
-        return not (self.missing or self.short or self.corrupt or self.outside or self.uncompared)
+        lacking = self.missing or self.short or self.corrupt or self.outside
+        return not (lacking or (self.uncompared and not self.died))
 
 
 class Sample(NamedTuple):
@@ -141,6 +145,7 @@ def verify(
         uncompared=tuple(path for path in uncompared if path not in known),
         completed=None if published is None else published.completed,
         metadata=referenced.metadata,
+        died=published is not None and not is_torn and _is_unlisted(referenced, manifests),
     )
     return _as_promote(verification, replica, state)
 
@@ -264,6 +269,11 @@ def _with_journals(
     parts = [journal.read(replica.storage, replica.root, name) for name in names]
     copied = [row for part in parts for row in part.copied.values()]
     return [*manifests, _as_manifest(copied)]
+
+
+def _is_unlisted(checkpoint: CommittedCheckpoint, manifests: Mapping[str, Manifest]) -> bool:
+    """Return whether no manifest describes the checkpoint: its run died right after the commit."""
+    return all(listed.metadata != checkpoint.metadata for listed in manifests.values())
 
 
 def _as_manifest(copied: Iterable[Copied]) -> Manifest:
