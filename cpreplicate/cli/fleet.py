@@ -128,7 +128,9 @@ def fleet(
         add_storages(file)
         notify = start_narration(values)
         sides = storage_of(values).sides()
-        every_member = _configured(file, sides, defaults, forced).members(_listing(sides))
+        every_member = _configured(file, sides, defaults, forced).members(
+            _listing_of_many(sides, notify)
+        )
         members = [each for each in every_member if ServedJob(each).is_in(values["shard"])]
         report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
         record(report)
@@ -209,6 +211,22 @@ def _listing(sides: Sides) -> Callable[[str], Sequence[str]]:
     return lambda root: jobs_under(root, sides.source)
 
 
+def _listing_of_many(sides: Sides, notify: Callable[[str], None]) -> Callable[[str], Sequence[str]]:
+    """Return what lists the jobs below a root, and the root itself if it cannot be reached."""
+    from cpreplicate.storage import Transient
+
+    listing = _listing(sides)
+
+    def under(root: str) -> Sequence[str]:
+        try:
+            return listing(root)
+        except Transient as error:
+            notify(f"{root} cannot be listed: {error}")
+            return [root]
+
+    return under
+
+
 def _refuse_mistakes(file: TomlFile) -> None:
     """Raise for a misspelled table: it would leave jobs or limits out, and nobody would notice."""
     valid = (*_OWN, config.STORAGE)
@@ -236,7 +254,11 @@ class _Configured(NamedTuple):
         yield from self.named
         sources = {member.request.source for member in self.named}
         for template, excluded in self.roots:
-            for source in under(template.request.source):
+            root = template.request.source
+            for source in under(root):
+                if source == root:  # a job that fails by the same error when it is looked at
+                    yield replace(template, name=root, is_discovered=False)
+                    continue
                 name = uri.name(source)
                 if source not in sources and name not in excluded:
                     request = replace(template.request, source=source)

@@ -36,10 +36,14 @@ from cpreplicate.runners import (
     choose_runner,
     seconds_by_spark,
 )
-from cpreplicate.storage import FileStatus, Side, Sides
+from cpreplicate.storage import FileStatus, Side, Sides, Transient
 
 Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _SOME_FAILED = 3
+_UNREACHED = Transient.exit_code
+# Seconds for a call when a job is first looked at. Where it takes longer, the job is looked at
+# again after the others have been replicated.
+_FIRST_LOOK = 5.0
 
 
 @dataclass(frozen=True)
@@ -164,22 +168,21 @@ def replicate_fleet(
         runner, checked = _check_all(
             members,
             execution,
-            _Check(sides, dry_run),
+            _Check(_impatient(sides), dry_run),
             len(levels),
             runners,
             settings.checked_inline,
         )
-        changed = [
-            index
-            for index, result in enumerate(checked)
-            if isinstance(result, SyncCheck) and not result.is_current
-        ]
-        notify(f"{len(changed)} of {len(members)} jobs have changed")
-        results = [
-            _settled(member, result) for member, result in zip(members, checked, strict=True)
-        ]
-        if changed and not dry_run:
-            changed.sort(key=lambda index: (-members[index].priority, members[index].name))
+        results = _results(members, checked)
+        unreached = [index for index, job in enumerate(results) if job.exit_code == _UNREACHED]
+        changed = _changed(members, checked)
+        unsure = f", {len(unreached)} are asked again later" if unreached else ""
+        notify(f"{len(changed)} of {len(members)} jobs have changed{unsure}")
+
+        def replicate_changed() -> None:
+            nonlocal runner
+            if not changed or dry_run:
+                return
             sums = [result for result in checked if isinstance(result, SyncCheck)]
             runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
             if execution.explain:
@@ -188,7 +191,40 @@ def replicate_fleet(
             done = _replicate(by_priority, levels, runner, notify, settings.at_once)
             for index, job in zip(changed, done, strict=True):
                 results[index] = replace(job, check=results[index].check)
+
+        replicate_changed()
+        if unreached:
+            at_leisure = _Check(sides, dry_run)
+            again = _check([members[index] for index in unreached], runner, at_leisure)
+            for index, result in zip(unreached, again, strict=True):
+                checked[index], results[index] = result, _settled(members[index], result)
+            changed = [index for index in _changed(members, checked) if index in unreached]
+            replicate_changed()
     return FleetReport(tuple(results), runner.name, time.monotonic() - started)
+
+
+def _impatient(sides: Sides) -> Sides:
+    """Return sides for a first look at each job: silent storages must not hold up other jobs."""
+    source, target = (
+        replace(side, retry_for=0.0, patience=_FIRST_LOOK) for side in (sides.source, sides.target)
+    )
+    return sides._replace(source=source, target=target)
+
+
+def _results(
+    members: Sequence[Member], checked: Sequence[SyncCheck | JobResult]
+) -> list[JobResult]:
+    return [_settled(member, result) for member, result in zip(members, checked, strict=True)]
+
+
+def _changed(members: Sequence[Member], checked: Sequence[SyncCheck | JobResult]) -> list[int]:
+    """Return the jobs that have changed by their index, important ones first."""
+    changed = [
+        index
+        for index, result in enumerate(checked)
+        if isinstance(result, SyncCheck) and not result.is_current
+    ]
+    return sorted(changed, key=lambda index: (-members[index].priority, members[index].name))
 
 
 class _Check:
