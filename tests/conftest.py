@@ -35,6 +35,10 @@ os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = _QUICK_STA
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
 
+# A signal ends a command within five seconds, whatever it has to clean up. On a busy machine that
+# takes longer, and tests look at what it leaves.
+os.environ["CPREPLICATE_STOP_WITHIN"] = "1800s"
+
 # Measured by `make durations`: the mean seconds of a test of each file.
 _DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
 _FIXTURES = {  # what starts a server, by the mark of the tests that need it

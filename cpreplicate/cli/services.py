@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
 
+_MORE_THAN_GRACE = 1.25  # what a service takes at most to end
 _HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
 _seconds = storage_options.parsed(storage_options.seconds)
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
@@ -363,6 +364,8 @@ def run_service(
         )
         notify_service(service)
         each_turn = _observed(service, options, stack)
+        # the service ends by itself when its grace is over
+        signals.stop_within(options.grace * _MORE_THAN_GRACE)
         try:
             service.run(_leave, each_turn)
         except signals.Stopped as stopped:

@@ -1,19 +1,33 @@
-"""Signals end a command like an interrupt: they unwind through every `finally`."""
+"""Signals end a command like an interrupt: they unwind through every `finally`.
+
+Storages that do not answer hold up neither the signal nor the end: calls are broken off, and if
+that does not suffice, the process ends without unwinding, as it would by SIGKILL.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from cpreplicate.storage import deadlines
+
 _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
 TERMINATED = _SIGNALLED + signal.SIGTERM
 """The exit code after SIGTERM."""
 _PAUSE = 0.5  # seconds between two interruptions of the main thread after a signal
+_within = 5.0  # seconds from the first signal to the end of the process
+_VARIABLE = "CPREPLICATE_STOP_WITHIN"
+_LAST_WORDS = (
+    "cpreplicate: interrupted. What is under way did not end in time. No partial files are visible."
+    " Run the command again to resume.\n"
+)
 
 
 class Stopped(BaseException):
@@ -54,6 +68,7 @@ class _Request:
 
 
 _request = _Request()
+_stopping: set[int] = set()  # the signals that end the command
 
 
 def stop_on_signals() -> None:
@@ -61,7 +76,14 @@ def stop_on_signals() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _raise)
+            _stopping.add(number)
     _wake_up_the_main_thread()
+
+
+def stop_within(seconds: float) -> None:
+    """Let a signal end the process within so many seconds, instead of a few."""
+    global _within
+    _within = seconds
 
 
 def stopped() -> None:
@@ -71,6 +93,7 @@ def stopped() -> None:
 
 def call_on_hangup(function: Callable[[], None]) -> None:
     """Call a function on SIGHUP, instead of ending the process. It must return at once."""
+    _stopping.discard(signal.SIGHUP)
     signal.signal(signal.SIGHUP, lambda _number, _frame: function())
 
 
@@ -102,5 +125,30 @@ def _interrupt_waits(reading: int) -> None:
         if main is None or not set(numbers) - {signal.SIGURG}:
             continue
         signal.pthread_kill(main, signal.SIGURG)
+        ending = [number for number in numbers if number in _stopping]
+        if ending and not deadlines.is_ending():
+            within = _seconds_to_stop()
+            deadlines.end_calls(within)
+            threading.Thread(
+                target=_end_at_last, args=[ending[0], within], name="end", daemon=True
+            ).start()
         while not _request.is_over.wait(_PAUSE):
             signal.pthread_kill(main, signal.SIGURG)
+
+
+def _seconds_to_stop() -> float:
+    """Return the seconds within which a signal ends the process: as asked for, at least."""
+    with contextlib.suppress(KeyError, ValueError):
+        return max(_within, float(os.environ[_VARIABLE].removesuffix("s")))
+    return _within
+
+
+def _end_at_last(number: int, within: float) -> None:
+    """End the process if it has not ended by itself: a call may hold it up that nothing ends.
+
+    This thread does not outlive the process.
+    """
+    time.sleep(within * 0.9)
+    with contextlib.suppress(OSError):
+        os.write(2, _LAST_WORDS.encode())  # not by sys.stderr: its lock may be held
+    os._exit(_SIGNALLED + number)
