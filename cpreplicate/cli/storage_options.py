@@ -120,7 +120,7 @@ def _conf(side: str, storage: str) -> Decorator:
         metavar="DIR|KEY=VALUE",
         callback=_conf_values,
         help=f"How to reach {storage}: a directory with core-site.xml and hdfs-site.xml, or one"
-        " property. Repeatable.",
+        " property. deadline=20s limits each call. Repeatable.",
     )
 
 
@@ -161,7 +161,8 @@ def retry_for(default: str) -> Decorator:
         default=default,
         show_default=True,
         callback=parsed(seconds),
-        help="How long to retry a call while a storage cannot be reached or is not ready.",
+        help="How long to retry a call while a storage cannot be reached, does not answer or is not"
+        " ready.",
     )
 
 

@@ -59,12 +59,13 @@ class InlineRunner:
     ) -> list[Outcome]:
         """Execute all actions and return their outcomes.
 
-        Tries again what failed, except a copy whose source is missing or too short.
+        Tries again what failed, except a copy whose source is missing or too short, and what its
+        storages have tried for as long as they may.
         """
         self._progress.expect(len(actions), sum(map(size_of, actions)))
         outcomes = {outcome.target: outcome for outcome in self._perform(actions, done)}
         for again in range(1, _TRIES):
-            failed = [action for action in actions if outcomes[action.target].is_worth_a_try]
+            failed = [action for action in actions if _is_tried_again(outcomes[action.target])]
             if not failed:
                 break
             time.sleep(PAUSE * 2 ** (again - 1))
@@ -115,6 +116,10 @@ class InlineRunner:
         trace: TracebackType | None,
     ) -> None:
         self._shown.__exit__(kind, error, trace)
+
+
+def _is_tried_again(outcome: Outcome) -> bool:
+    return outcome.is_worth_a_try and not outcome.has_been_retried
 
 
 class _Counter(Watcher):

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.storage import Damaged, ShortSource, SourceMissing
+from cpreplicate.storage import Damaged, ShortSource, SourceMissing, Unreachable
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 SMALL = 4 << 20
@@ -100,6 +100,11 @@ class Outcome(NamedTuple):
         """Whether another try may succeed."""
         is_final = self.missing or self.short or self.late or self.damaged
         return self.error is not None and not is_final
+
+    @property
+    def has_been_retried(self) -> bool:
+        """Whether a storage was tried for as long as `--retry-for` allows."""
+        return self.error is not None and self.error.startswith(f"{Unreachable.__name__}: ")
 
 
 def size_of(action: Task) -> int:

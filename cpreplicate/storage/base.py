@@ -50,6 +50,10 @@ class Transient(OSError):
     exit_code = 7
 
 
+class NoAnswer(Transient):
+    """A call was not answered before its deadline."""
+
+
 class Unreachable(Transient):
     """A `Transient` failure that outlasted `--retry-for`. It is not tried again at once."""
 

@@ -42,20 +42,24 @@ def _hdfs(filesystem: str, options: Mapping[str, str], side: Side) -> Storage:
     if side.hdfs_client == "hadoop":
         from cpreplicate.storage.backends.hadoop import HadoopStorage
 
-        return remote(HadoopStorage(cluster, options, side.write), filesystem, side)
+        client = HadoopStorage(cluster, options, side.write, side.deadline(filesystem))
+        return remote(client, filesystem, side)
     from cpreplicate.storage.backends.hdfs import HdfsStorage
 
-    return remote(HdfsStorage(cluster, options, side.write), filesystem, side)
+    deadline, namenodes = side.deadline(filesystem), side.namenodes(cluster)
+    native = HdfsStorage(cluster, options, side.write, deadline, namenodes)
+    return remote(native, filesystem, side)
 
 
 def _webhdfs(filesystem: str, options: Mapping[str, str], side: Side) -> Storage:
     from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
 
-    return remote(WebHdfsStorage(filesystem, options, side.write), filesystem, side)
+    deadline = side.deadline(filesystem)
+    return remote(WebHdfsStorage(filesystem, options, side.write, deadline), filesystem, side)
 
 
 def _objects(filesystem: str, options: Mapping[str, str], side: Side) -> Storage:
-    return remote(ObjectStorage(filesystem, options), filesystem, side)
+    return remote(ObjectStorage(filesystem, options, side.deadline(filesystem)), filesystem, side)
 
 
 def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
-_thread = threading.local()
+# of the context, not of the thread: a call may be made by another thread (`deadlines`)
+CHECK: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
 
 
 @contextlib.contextmanager
@@ -15,22 +16,22 @@ def cancellable(check: Callable[[], None]) -> Iterator[None]:
 
     An exception that it raises ends the wait. Blocks may be nested: then all checks are called.
     """
-    outer: Callable[[], None] | None = getattr(_thread, "check", None)
+    outer = CHECK.get()
 
     def both() -> None:
         if outer is not None:
             outer()
         check()
 
-    _thread.check = both
+    token = CHECK.set(both)
     try:
         yield
     finally:
-        _thread.check = outer
+        CHECK.reset(token)
 
 
 def go_on() -> None:
     """Raise the exception of the check if the work of this thread was cancelled."""
-    check: Callable[[], None] | None = getattr(_thread, "check", None)
+    check = CHECK.get()
     if check is not None:
         check()

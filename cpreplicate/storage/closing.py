@@ -13,6 +13,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+from cpreplicate.storage import deadlines
+
 # Closes at once that are worth further calls. Where more files are in flight, waiting costs
 # nothing, and the calls would.
 _FEW = 4
@@ -107,6 +109,8 @@ def _wait() -> None:
 class PromptExit:
     """Ends the process without waiting for threads left alone, once it `is_due` with an exit code.
 
+    They are threads that close files, and those of calls that were not answered.
+
     Create it before anything else registers what is to be done at the exit: that is done first.
     """
 
@@ -120,7 +124,7 @@ class PromptExit:
         atexit.unregister(_wait)
 
     def _exit(self) -> None:
-        if self._code is None or not _closes.left():
+        if self._code is None or not (_closes.left() or deadlines.left_behind()):
             return
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpreplicate.core import uri as uris
-from cpreplicate.storage import registry
+from cpreplicate.storage import deadlines, registry
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.limits import Limits
@@ -27,7 +27,7 @@ class Side:
     """One side.
 
     `options` are (prefix of URIs, options for it), of which a later one wins. The empty prefix
-    means all URIs. `retry_for` is in seconds.
+    means all URIs. `retry_for` is in seconds, and so is `patience`, which no deadline exceeds.
     """
 
     options: tuple[tuple[str, Options], ...] = ()
@@ -35,6 +35,7 @@ class Side:
     write: WriteSettings = field(default=WriteSettings())
     retry_for: float = 60.0
     limits: Limits = field(default=Limits())
+    patience: float | None = None
 
     def storage(self, uri: str) -> Storage:
         """Return the storage that holds a URI.
@@ -44,7 +45,17 @@ class Side:
         return registry.storage(uri, self)
 
     def options_for(self, filesystem: str) -> dict[str, str]:
-        """Return the options that hold for a filesystem such as `hdfs://dcA`."""
+        """Return the options of the client of a filesystem such as `hdfs://dcA`."""
+        merged = self._options_for(filesystem)
+        merged.pop(deadlines.OPTION, None)
+        return merged
+
+    def deadline(self, filesystem: str) -> float:
+        """Return the seconds that a call to a filesystem may take. Raises `UsageError`."""
+        seconds = deadlines.deadline_of(self._options_for(filesystem).get(deadlines.OPTION))
+        return seconds if self.patience is None else min(seconds, self.patience)
+
+    def _options_for(self, filesystem: str) -> dict[str, str]:
         merged: dict[str, str] = {}
         for prefix, options in self.options:
             directory = prefix if prefix.endswith(":") or not prefix else prefix + "/"

@@ -10,26 +10,40 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 
-_thread = threading.local()
+
+class _Permit:
+    """A permit that was taken and is given back once."""
+
+    def __init__(self, permits: threading.Semaphore) -> None:
+        permits.acquire()
+        self._permits: threading.Semaphore | None = permits
+
+    def give_back(self) -> None:
+        permits, self._permits = self._permits, None
+        if permits is not None:
+            permits.release()
+
+
+# of the context, not of the thread: a call may be made by another thread (`deadlines`)
+_permit: ContextVar[_Permit | None] = ContextVar("permit", default=None)
 
 
 @contextlib.contextmanager
 def working(permits: threading.Semaphore) -> Iterator[None]:
     """Take a permit before the block runs; give it back afterwards, or when this thread waits."""
-    permits.acquire()
-    _thread.permits = permits
+    permit = _Permit(permits)
+    token = _permit.set(permit)
     try:
         yield
     finally:
-        if _thread.permits is not None:
-            permits.release()
-        _thread.permits = None
+        permit.give_back()
+        _permit.reset(token)
 
 
 def waiting() -> None:
     """Give the permit of this thread back, if it has one: what it still has to do is waiting."""
-    permits: threading.Semaphore | None = getattr(_thread, "permits", None)
-    if permits is not None:
-        _thread.permits = None
-        permits.release()
+    permit = _permit.get()
+    if permit is not None:
+        permit.give_back()

@@ -26,12 +26,14 @@ from cpreplicate.storage.base import (
     Attributes,
     Content,
     FileStatus,
+    NoAnswer,
     SourceMissing,
     Space,
     Storage,
     Transient,
     refuse_unusable,
 )
+from cpreplicate.storage.deadlines import DEFAULT, limit
 from cpreplicate.storage.settings import WriteSettings
 
 _FS = "org.apache.hadoop.fs"
@@ -44,16 +46,16 @@ _OPTIONS = {
     "dfs.checksum.combine.mode": "COMPOSITE_CRC",
     # 2 MiB a file; 80 otherwise, and many files share the heap
     "dfs.client.write.max-packets-in-flight": "32",
-    "dfs.client.socket-timeout": "30000",
     "ipc.client.connect.timeout": "5000",
     "ipc.client.connect.max.retries": "3",
     "ipc.client.connect.max.retries.on.timeouts": "2",
-    "ipc.client.rpc-timeout.ms": "60000",
     "dfs.client.failover.max.attempts": "8",
     "dfs.client.failover.sleep.max.millis": "2000",
     "fs.viewfs.mount.links.as.symlinks": "false",  # but as the directories that they are
     "fs.automatic.close": "false",  # else the JVM, when it ends, waits for a NameNode that is down
 }
+# Seconds after its own timeout in which the client reports it, or turns to the other NameNode.
+_MARGIN = 5.0
 _DIRECTORY = 1  # FileStatusProto.FileType.FT_DIR
 _THROWN = re.compile(r"([\w.$]+)(?:\(([\w.$]+)\))?(?:: (.*))?", re.DOTALL)
 _WRAPPERS = (
@@ -80,9 +82,17 @@ class HadoopStorage(HdfsClientStorage):
     streams = 64
     copies_its_own = True
 
-    def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
+    def __init__(
+        self,
+        filesystem: str,
+        options: Mapping[str, str],
+        write: WriteSettings,
+        deadline: float = DEFAULT,
+    ) -> None:
+        """`deadline` is in seconds."""
         self._filesystem = filesystem
-        self._options = {**_OPTIONS, **options}
+        self._deadline = deadline
+        self._options = {**_OPTIONS, **_timeouts(deadline), **options}
         self._write = write
         self.replication = replication_of(write, options)
         self._lock = threading.Lock()
@@ -203,7 +213,8 @@ class HadoopStorage(HdfsClientStorage):
             jvm = cluster.jvm
             crc = jvm.new("java.util.zip.CRC32C")
             checked = jvm.new("java.util.zip.CheckedInputStream", stream, crc)
-            jvm.copy(checked, out)
+            with jvm_client.answering(None):  # the client's own timeouts hold for each packet
+                jvm.copy(checked, out)
             return jvm.call(out, "getPos"), jvm.call(crc, "getValue")
 
     @contextlib.contextmanager
@@ -241,9 +252,14 @@ class HadoopStorage(HdfsClientStorage):
         refuse_unusable(uri)
         jvm = jvm_launcher.jvm()
         try:
-            yield self._reached(jvm)
+            with jvm_client.answering(limit(self._deadline) + _MARGIN):
+                yield self._reached(jvm)
         except jvm_client.Thrown as error:
             raise _translated(jvm, error.java_exception, uri) from None
+        except jvm_client.Silent as error:
+            raise NoAnswer(
+                errno.ETIMEDOUT, f"Hadoop's client {error}; a server may be silent", uri
+            ) from None
         except jvm_client.Gone as error:
             jvm_launcher.forget(jvm)
             raise Transient(errno.EIO, "the JVM of Hadoop's client is gone", uri) from error
@@ -450,6 +466,12 @@ class _Reader(io.RawIOBase):
     def _length(self) -> int:
         with self._storage.translated_errors(self._uri) as cluster:
             return cluster.status(self._uri).length
+
+
+def _timeouts(deadline: float) -> dict[str, str]:
+    """Return the timeouts of the client for a deadline of each call in seconds."""
+    milliseconds = str(max(1, int(deadline * 1000)))
+    return {"dfs.client.socket-timeout": milliseconds, "ipc.client.rpc-timeout.ms": milliseconds}
 
 
 def _write(jvm: Jvm, out: Any, data: memoryview) -> None:

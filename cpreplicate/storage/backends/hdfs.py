@@ -8,15 +8,17 @@ needed to reach a cluster is in its options.
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.connections import break_connections
 from cpreplicate.storage.backends.hdfs_common import (
     HdfsClientStorage,
     Usage,
@@ -30,18 +32,21 @@ from cpreplicate.storage.base import (
     Content,
     FileStatus,
     Listing,
+    NoAnswer,
     Streamed,
     Transient,
     new_listing,
     refuse_unusable,
 )
 from cpreplicate.storage.closing import close_promptly
+from cpreplicate.storage.deadlines import DEFAULT, Deadline
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.working import waiting
 
 if TYPE_CHECKING:
-    from hdfs_native import Client, FileReader
+    from hdfs_native import Client, FileReader, FileWriter
 
+T = TypeVar("T")
 # a directory must be named, else hdfs-native reads that of the environment
 _NO_CONFIGURATION = "/nonexistent"
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
@@ -62,6 +67,7 @@ _PATIENCE = {
 }
 _NODES = re.compile(r":? ?\[DatanodeInfoProto.*", re.DOTALL)
 _ADDRESS = re.compile(r'ip_addr: "([^"]*)".*?xfer_port: (\d+)', re.DOTALL)
+_LISTED = 500  # children of a directory between two looks at the clock: half a page of HDFS
 _SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
 
 
@@ -79,20 +85,36 @@ class HdfsStorage(HdfsClientStorage):
     closers = 64
     closes_slowly = True
 
-    def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
+    def __init__(
+        self,
+        filesystem: str,
+        options: Mapping[str, str],
+        write: WriteSettings,
+        deadline: float = DEFAULT,
+        namenodes: Sequence[str] = (),
+    ) -> None:
+        """`deadline` is in seconds; `namenodes` are addresses as `host:port`, if they are known."""
         self._filesystem = filesystem
         self._options, self._write = options, write
         self.replication = replication_of(write, options)
         self._client = _client(filesystem, options)
+        named = " and ".join(namenodes) or f"of {filesystem}"
+        breaks_off = functools.partial(break_connections, namenodes)
+        self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", breaks_off)
+        self._datanodes = Deadline(deadline, filesystem, "a DataNode or the NameNode")
+
+    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # of the interface
+        return self._namenode.run(call)
 
     def open(self, uri: str) -> BinaryIO:
         with _TranslatedErrors(uri):
-            return cast(BinaryIO, _Stream(_Reader(self._client.read(path_of(uri)), uri), CHUNK))
+            file = self._namenode.call(self._client.read, path_of(uri))
+            return cast(BinaryIO, _Stream(_Reader(file, uri, self._datanodes), CHUNK))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
             with _TranslatedErrors(uri):
-                return _status(uri, self._client.get_file_info(path_of(uri)))
+                return _status(uri, self._namenode.call(self._client.get_file_info, path_of(uri)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -115,11 +137,20 @@ class HdfsStorage(HdfsClientStorage):
     def _statuses(self, uri: str) -> Sequence[Any]:
         try:
             with _TranslatedErrors(uri):
-                statuses = list(self._client.list_status(path_of(uri)))
+                statuses = self._namenode.call(self._listed, path_of(uri))
         except FileNotFoundError:
             return []
         if len(statuses) == 1 and not statuses[0].isdir and statuses[0].path == path_of(uri):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", uri)
+        return statuses
+
+    def _listed(self, path: str) -> Sequence[Any]:
+        """Return the children of a directory. A large one takes many calls, one a page."""
+        statuses = []
+        for status in self._client.list_status(path):
+            statuses.append(status)
+            if len(statuses) % _LISTED == 0:
+                self._namenode.progress()
         return statuses
 
     def write_new(self, uri: str, content: Content) -> int:
@@ -133,14 +164,17 @@ class HdfsStorage(HdfsClientStorage):
         length, chunks = 0, content()  # first: a source that is not there costs no call here
         errors = _TranslatedErrors(uri)
         with errors:
-            writer = self._client.create(path_of(uri), options)
+            writer = self._namenode.call(self._client.create, path_of(uri), options)
         for chunk in chunks:  # outside: an error of the source must not name this file
             with errors:
-                length += writer.write(chunk)
+                length += self._datanodes.call(writer.write, chunk)
         waiting()  # for the NameNode to know of the last block
         with errors:
-            close_promptly(writer.close, lambda: self._is_closed(path_of(uri), length))
+            self._datanodes.call(self._close, writer, path_of(uri), length)
         return length
+
+    def _close(self, writer: FileWriter, path: str, length: int) -> None:
+        close_promptly(writer.close, lambda: self._is_closed(path, length))
 
     def _is_closed(self, path: str, length: int) -> bool:
         """Close a file if all its blocks are complete, and return whether it is closed.
@@ -162,7 +196,7 @@ class HdfsStorage(HdfsClientStorage):
         refuse_unusable(new_uri)
         try:
             with _TranslatedErrors(new_uri):
-                self._client.rename(path_of(uri), path_of(new_uri), overwrite=replace)
+                self._namenode.call(self._client.rename, path_of(uri), path_of(new_uri), replace)
         except FileNotFoundError:
             return False
         return True
@@ -170,14 +204,15 @@ class HdfsStorage(HdfsClientStorage):
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         with _TranslatedErrors(uri):
             if attributes.permission is not None:
-                self._client.set_permission(path_of(uri), attributes.permission)
-            self._client.set_times(
-                path_of(uri), int(attributes.modified * 1000), int(attributes.modified * 1000)
-            )
+                self._namenode.call(
+                    self._client.set_permission, path_of(uri), attributes.permission
+                )
+            milliseconds = int(attributes.modified * 1000)
+            self._namenode.call(self._client.set_times, path_of(uri), milliseconds, milliseconds)
 
     def delete_path(self, uri: str) -> bool:
         with _TranslatedErrors(uri):
-            return self._client.delete(path_of(uri), recursive=False)
+            return self._namenode.call(self._client.delete, path_of(uri), False)
 
     def trash_minutes(self, uri: str) -> float | None:  # noqa: ARG002  # hdfs-native does not ask
         minutes = self._options.get("fs.trash.interval")
@@ -185,7 +220,7 @@ class HdfsStorage(HdfsClientStorage):
 
     def usage(self, uri: str) -> Usage:
         with _TranslatedErrors(uri):
-            summary = self._client.get_content_summary(path_of(uri))
+            summary = self._namenode.call(self._client.get_content_summary, path_of(uri))
         names = summary.file_count + summary.directory_count
         return Usage(summary.quota, names, summary.space_quota, summary.space_consumed)
 
@@ -207,8 +242,8 @@ class _Stream(Streamed):
 class _Reader(io.RawIOBase):
     """A file as a raw stream, read through one connection a block and again after a seek."""
 
-    def __init__(self, file: FileReader, uri: str) -> None:
-        self._file, self._uri = file, uri
+    def __init__(self, file: FileReader, uri: str, deadline: Deadline) -> None:
+        self._file, self._uri, self._deadline = file, uri, deadline
         self._position = 0
         self._chunks: Iterator[bytes] | None = None
         self._rest = memoryview(b"")
@@ -252,7 +287,8 @@ class _Reader(io.RawIOBase):
             self._chunks = iter(
                 self._file.read_range_stream(self._position, len(self._file) - self._position)
             )
-        return next(self._chunks, b"")
+        chunk: bytes = self._deadline.call(next, self._chunks, b"")
+        return chunk
 
 
 def _client(filesystem: str, options: Mapping[str, str]) -> Client:
@@ -313,6 +349,8 @@ def _translated_error(error: BaseException, uri: str) -> OSError | None:
         return OSError(
             errno.ENOTSUP, f"hdfs-native cannot do this ({error}). Use --hdfs-client hadoop", uri
         )
+    if isinstance(error, NoAnswer):
+        return NoAnswer(error.errno, error.strerror, uri)
     if isinstance(error, OSError):
         return None if error.filename is not None else Transient(errno.EIO, str(error), uri)
     return _translated(str(error), uri) if isinstance(error, RuntimeError) else None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import errno
 
-from cpreplicate.storage.base import Transient
+from cpreplicate.storage.base import NoAnswer, Transient
 
-_PERMANENT: dict[str, tuple[type[OSError], int]] = {
+_KINDS: dict[str, tuple[type[OSError], int]] = {
     "FileNotFoundException": (FileNotFoundError, errno.ENOENT),
     "FileAlreadyExistsException": (FileExistsError, errno.EEXIST),
     "AlreadyBeingCreatedException": (FileExistsError, errno.EEXIST),
@@ -26,6 +26,7 @@ _PERMANENT: dict[str, tuple[type[OSError], int]] = {
     "IllegalArgumentException": (OSError, errno.EINVAL),
     "UnsupportedOperationException": (OSError, errno.ENOTSUP),
     "NotInMountpointException": (OSError, errno.ENOTSUP),
+    "SocketTimeoutException": (NoAnswer, errno.ETIMEDOUT),
 }
 _HINTS = {
     "SafeModeException": (
@@ -55,7 +56,7 @@ def translated(java_class: str, message: str, uri: str) -> OSError:
     text = f"{_HINTS[name]}: {_line(message)}" if name in _HINTS else _line(message)
     if any(sign in message for sign in _DIRECTORY):
         return IsADirectoryError(errno.EISDIR, f"is a directory: {text}", uri)
-    kind, number = _PERMANENT.get(name, (Transient, errno.EIO))
+    kind, number = _KINDS.get(name, (Transient, errno.EIO))
     return kind(number, text or name, uri)
 
 

@@ -14,6 +14,7 @@ import tempfile
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from cpreplicate.errors import UsageError
@@ -45,6 +46,11 @@ Thrown = Py4JJavaError  # an exception in Java
 Gone = Py4JNetworkError  # the JVM does not answer
 Failed = Py4JError  # either
 
+
+class Silent(Py4JError):  # type: ignore[misc]  # py4j has no types
+    """The JVM is there, but has not answered a call in its time."""
+
+
 _HOST = "127.0.0.1"
 _RELEASED_AT_ONCE = 32  # objects
 _BUFFER = 128 << 10  # bytes; a packet of HDFS has 64 KiB
@@ -57,6 +63,19 @@ class Address(NamedTuple):
     token: str
     pid: int
     pipe: str
+
+
+_seconds: ContextVar[float | None] = ContextVar("seconds", default=None)
+
+
+@contextlib.contextmanager
+def answering(seconds: float | None) -> Iterator[None]:
+    """Raise `Silent` for a call in the block that takes longer; None: each may take for ever."""
+    token = _seconds.set(seconds)
+    try:
+        yield
+    finally:
+        _seconds.reset(token)
 
 
 class Jvm:
@@ -189,10 +208,16 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
 
     def send_command(self, command: str, retry: bool = True, binary: bool = False) -> str:  # noqa: ARG002  # py4j's parameters
         connection = self._get_connection()
+        connection.socket.settimeout(_seconds.get())
         try:
             if len(self._released) >= _RELEASED_AT_ONCE:
                 self._release(connection)
             answer: str = connection.send_command(command)
+        except Gone as error:
+            connection.close()
+            if isinstance(error.cause, TimeoutError):
+                raise Silent(f"has not answered for {_seconds.get():.3g} s") from None
+            raise
         except BaseException:
             connection.close()  # an answer may be on its way
             raise

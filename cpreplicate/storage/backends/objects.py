@@ -8,11 +8,12 @@ prefixes: they are never created and never left empty.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import errno
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from itertools import chain
 from typing import Any, BinaryIO, cast
@@ -25,12 +26,14 @@ from cpreplicate.storage.base import (
     Attributes,
     Content,
     FileStatus,
+    NoAnswer,
     Retention,
     SourceMissing,
     Storage,
     Transient,
     refuse_unusable,
 )
+from cpreplicate.storage.deadlines import DEFAULT, limit
 
 PROTOCOLS = {
     **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
@@ -73,6 +76,12 @@ _EXCLUSIVE: dict[str, dict[str, Any]] = {  # options with which a put fails if t
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
     "oss": {"headers": {"x-oss-forbid-overwrite": "true"}},
 }
+_CONNECT_SECONDS = 10.0
+# bytes a second of an upload that makes so little progress that it is broken off
+_SLOWEST = 128 << 10
+_SILENT = ("ReadTimeoutError", "ConnectTimeoutError", "TimeoutError", "FSTimeoutError")
+# These may take long for a large object. While they do, AWS sends a space now and then.
+_WITHIN_THE_SERVICE = ("copy_object", "upload_part_copy", "complete_multipart_upload")
 _PERMANENT = (
     FileNotFoundError,
     FileExistsError,
@@ -103,11 +112,14 @@ class ObjectStorage(Storage):
     streams = 32
     has_directories = False
 
-    def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, filesystem: str, options: Mapping[str, str], deadline: float = DEFAULT
+    ) -> None:
+        """`deadline` is in seconds; it holds for S3."""
         if "://" not in filesystem:
             raise UsageError(f"{filesystem}/… names no bucket. Write {filesystem}//bucket/…")
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
-        self._fs = _filesystem(self._protocol, options)
+        self._fs = _filesystem(self._protocol, options, deadline)
         self.copies_within = self._protocol == "s3"
         self.unusable = _UNUSABLE.get(self._protocol)
 
@@ -375,7 +387,9 @@ def constructor_options(protocol: str) -> dict[str, Any]:
     return found
 
 
-def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
+def _filesystem(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
+    from fsspec.asyn import sync_wrapper
+
     cls = _filesystem_class(protocol)
     given: dict[str, Any] = {key: value for key, value in options.items() if "." not in key}
     if protocol == "s3":
@@ -383,11 +397,13 @@ def _filesystem(protocol: str, options: Mapping[str, str]) -> Any:
     defaults = constructor_options(protocol)
     given = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
     if protocol == "s3":
-        given = _s3_options(given)
+        given = _s3_options(given, deadline)
     filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
     if protocol == "s3":
         # `Retrying` retries; s3fs would try five times within each of its tries
         filesystem.retries = 1
+        filesystem._call_s3 = _answered(filesystem, deadline)
+        filesystem.call_s3 = sync_wrapper(filesystem._call_s3, obj=filesystem)
     return filesystem
 
 
@@ -408,7 +424,32 @@ def _typed(name: str, value: str, default: Any) -> Any:
     return value
 
 
-def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
+def _answered(filesystem: Any, deadline: float) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return the calls of a filesystem of S3, each of which ends at its deadline.
+
+    botocore's own timeouts do not end a request whose body nobody reads.
+    """
+    call_s3 = filesystem._call_s3
+    service = filesystem.endpoint_url or "of S3"
+
+    async def call(method: str, *arguments: Any, **named: Any) -> Any:
+        answer = call_s3(method, *arguments, **named)
+        if method in _WITHIN_THE_SERVICE:
+            return await answer
+        body = named.get("Body")
+        length = len(body) if isinstance(body, (bytes, bytearray, memoryview)) else 0
+        seconds = limit(deadline) + length / _SLOWEST
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        except asyncio.TimeoutError:
+            raise NoAnswer(
+                errno.ETIMEDOUT, f"the service {service} has not answered for {seconds:.3g} s"
+            ) from None
+
+    return call
+
+
+def _s3_options(given: dict[str, Any], deadline: float) -> dict[str, Any]:
     region = given.pop("region", None)
     endpoint = given.get("endpoint_url")
     if endpoint is not None and "://" not in endpoint:
@@ -423,8 +464,8 @@ def _s3_options(given: dict[str, Any]) -> dict[str, Any]:
     # `Retrying` retries
     given["config_kwargs"] = {
         "retries": {"max_attempts": 0},
-        "connect_timeout": 10,
-        "read_timeout": 60,
+        "connect_timeout": min(_CONNECT_SECONDS, deadline),
+        "read_timeout": deadline,
     }
     return given
 
@@ -496,6 +537,8 @@ def _translated_errors(uri: str) -> Iterator[None]:
             raise PermissionError(
                 errno.EACCES, f"no usable credentials: {_text(error)}", uri
             ) from error
+        if type(error).__name__ in _SILENT:
+            raise NoAnswer(errno.ETIMEDOUT, f"no answer in time: {_text(error)}", uri) from error
         raise Transient(errno.EIO, f"{type(error).__name__}: {_text(error)}", uri) from error
 
 

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
@@ -27,8 +27,10 @@ from cpreplicate.storage.base import (
     Attributes,
     Content,
     FileStatus,
+    NoAnswer,
     Transient,
 )
+from cpreplicate.storage.deadlines import DEFAULT, limit
 from cpreplicate.storage.settings import WriteSettings
 
 try:
@@ -38,8 +40,7 @@ except ImportError as missing:
         "webhdfs: needs `pip install 'cpreplicate[webhdfs]'`, here and on every executor"
     ) from missing
 
-# seconds to connect and between two bytes; requests itself waits without a limit
-_TIMEOUTS = (10.0, 120.0)
+_CONNECT_SECONDS = 10.0
 # a DataNode creates the file of an interrupted request in this time; then it can be deleted
 _SETTLE_SECONDS = 1.0
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
@@ -53,8 +54,15 @@ class WebHdfsStorage(HdfsClientStorage):
 
     streams = 16
 
-    def __init__(self, filesystem: str, options: Mapping[str, str], write: WriteSettings) -> None:
-        self._client = _Client(filesystem, options)
+    def __init__(
+        self,
+        filesystem: str,
+        options: Mapping[str, str],
+        write: WriteSettings,
+        deadline: float = DEFAULT,
+    ) -> None:
+        """`deadline` is in seconds."""
+        self._client = _Client(filesystem, options, deadline)
         self.replication = replication_of(write, options)
         settings = {"replication": write.replication, "blocksize": write.block_size}
         self._write = {name: value for name, value in settings.items() if value is not None}
@@ -184,7 +192,8 @@ class _Body:
 class _Client:
     """A client of one NameNode's HTTP server. Every failure is an `OSError` that names the URI."""
 
-    def __init__(self, filesystem: str, options: Mapping[str, str]) -> None:
+    def __init__(self, filesystem: str, options: Mapping[str, str], deadline: float) -> None:
+        self._deadline = deadline
         self._address = f"{_address(filesystem)}/webhdfs/v1"
         self._identity = _identity(filesystem, options)
         self._session = _session(filesystem, options)
@@ -232,17 +241,28 @@ class _Client:
         return {**parameters, **self._identity, "op": op}
 
     def _send(self, method: str, url: str, uri: str, **options: Any) -> requests.Response:
+        # to connect, and between two bytes; requests itself waits without a limit
+        seconds = limit(self._deadline)
+        timeouts = (min(seconds, _CONNECT_SECONDS), seconds)
         try:
-            response = self._session.request(method, url, timeout=_TIMEOUTS, **options)
+            response = self._session.request(method, url, timeout=timeouts, **options)
             remote = _remote_exception(response)
             if remote is None:
                 response.raise_for_status()
                 return response
+        except requests.Timeout as error:
+            server = urlsplit(url).netloc.rpartition("@")[2]
+            text = f"the HTTP server {server} has not answered for {_waited(error, timeouts):.3g} s"
+            raise NoAnswer(errno.ETIMEDOUT, text, uri) from None
         except requests.RequestException as error:
             # its text may hold a token, and so may those of its causes
             text = _SECRET.sub(r"\1=…", str(error))[:300]
             raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
         raise translated(*remote, uri)
+
+
+def _waited(error: requests.Timeout, timeouts: tuple[float, float]) -> float:
+    return timeouts[0] if isinstance(error, requests.ConnectTimeout) else timeouts[1]
 
 
 def _remote_exception(response: requests.Response) -> tuple[str, str] | None:

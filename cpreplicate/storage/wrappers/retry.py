@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from cpreplicate.storage import cancellation
-from cpreplicate.storage.base import Storage, Transient, Unreachable
+from cpreplicate.storage import cancellation, deadlines
+from cpreplicate.storage.base import NoAnswer, Storage, Transient, Unreachable
 from cpreplicate.storage.retry_reports import RetryReports
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 
 T = TypeVar("T")
 # Tries of a write, however slow: a write to a DataNode that died fails after some 15 seconds.
 _WRITES = 8
+_SLICE = 0.5  # seconds between two looks whether the process ends
 
 
 class Pauses(NamedTuple):
@@ -49,8 +50,8 @@ class _Health:
             self._failing_since: float | None = None
             self._failures = 0
 
-    def is_down_after_a_failure(self, seconds: float) -> bool:
-        """Record a failure. Return whether nothing has succeeded for that many seconds.
+    def is_down_after_a_failure(self, seconds: float, tries: int) -> bool:
+        """Record a failure. Return whether nothing has succeeded for that long and many tries.
 
         They count from the first failure: the call that failed may have made progress for long.
         """
@@ -58,17 +59,18 @@ class _Health:
             now = time.monotonic()
             self._failing_since = now if self._failing_since is None else self._failing_since
             self._failures += 1
-            return self._failures >= self.tries and now - self._failing_since >= seconds
+            return self._failures >= tries and now - self._failing_since >= seconds
 
 
 class Retrying(StorageWrapper):
     """A wrapper that tries a call again after a `Transient` error, and then raises `Unreachable`.
 
     It tries for `seconds`, with growing pauses. A call that writes gets at least eight tries,
-    because a NameNode goes on naming a DataNode that died, and each try at it is slow. If nothing
-    has succeeded on this storage for that long, it is down, and every call fails at once: hundreds
-    of thousands of files do not each wait for it. Reading and writing are counted apart: in safe
-    mode, and with DataNodes that nobody reaches, a NameNode still answers questions.
+    because a NameNode goes on naming a DataNode that died, and each try at it is slow. A server
+    that is silent gets no more tries than fit into `seconds`. If nothing has succeeded on this
+    storage for that long, it is down, and every call fails at once: hundreds of thousands of files
+    do not each wait for it. Reading and writing are counted apart: in safe mode, and with DataNodes
+    that nobody reaches, a NameNode still answers questions.
     """
 
     def __init__(self, inner: Storage, seconds: float, pauses: Pauses | None = None) -> None:
@@ -106,24 +108,39 @@ class Retrying(StorageWrapper):
 
     def _again(self, call: Callable[[], T], uri: str, health: _Health) -> T:
         until, tries = time.monotonic() + self._seconds, 0
+        cause: Transient | None = None
         while True:
             cancellation.go_on()
             try:
-                result = call()
+                result = self._within(until, call) if tries else call()
             except Unreachable:  # of the other storage of a copy, which has tried for its time
                 raise
             except Transient as error:
                 tries += 1
                 left = until - time.monotonic()
-                is_last = left <= 0 and tries >= health.tries
-                if health.is_down_after_a_failure(self._seconds) or is_last:
-                    raise self._unreachable(uri, error) from error
-                self._reports.report(uri, _reason(error), left)
+                is_silent = isinstance(error, NoAnswer)
+                # further tries are no better after silence, and each takes long
+                enough = 1 if is_silent else health.tries
+                # a later try had less time for an answer: the earlier error means more
+                cause = cause if cause is not None and is_silent else error
+                is_last = left <= 0 and tries >= enough
+                if health.is_down_after_a_failure(self._seconds, enough) or is_last:
+                    raise self._unreachable(uri, cause) from error
+                if deadlines.is_ending():
+                    raise
+                self._reports.report(error.filename or uri, _reason(error), left)
                 pause = (self._pauses or PAUSES).before_try(tries)
-                time.sleep(min(pause, left) if left > 0 else pause)
+                _sleep(min(pause, left) if left > 0 else pause)
             else:
                 health.succeeded()
                 return result
+
+    def _within(self, until: float, call: Callable[[], T]) -> T:
+        """Try again. A call ends with the time for retries, unless that is over already."""
+        if until <= time.monotonic():
+            return call()
+        with deadlines.bounded(until):
+            return call()
 
     def _unreachable(self, uri: str, error: Transient) -> Unreachable:
         reason = (
@@ -131,6 +148,13 @@ class Retrying(StorageWrapper):
             f" ({self._seconds:g} s)"
         )
         return Unreachable(error.errno or errno.EIO, reason, error.filename or uri)
+
+
+def _sleep(seconds: float) -> None:
+    """Sleep, but not on when the process ends."""
+    while seconds > 0 and not deadlines.is_ending():
+        time.sleep(min(seconds, _SLICE))
+        seconds -= _SLICE
 
 
 def _reason(error: Transient) -> str:

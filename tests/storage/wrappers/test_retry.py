@@ -6,7 +6,8 @@ import pickle
 import pytest
 
 from cpreplicate.errors import exit_code_of
-from cpreplicate.storage import Transient, Unreachable
+from cpreplicate.storage import Transient, Unreachable, deadlines
+from cpreplicate.storage.base import NoAnswer
 from cpreplicate.storage.retry_reports import RetryReports, report_retries_to
 from cpreplicate.storage.wrappers import retry
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
@@ -228,3 +229,36 @@ def test_a_storage_that_still_answers_questions_may_be_down_for_writing():
             storage.put(URI, lambda: [b"new"])
     assert puts.calls < 60
     assert storage.stat(URI).length == 3
+
+
+def silent(seconds=1.0):
+    return NoAnswer(errno.ETIMEDOUT, f"the NameNode has not answered for {seconds} s", URI)
+
+
+def test_a_write_to_a_server_that_is_silent_gets_no_more_tries_than_its_time():
+    """Other failures of a write get eight tries, however long they take."""
+    fault = Failing(*[silent() for _ in range(8)])
+    with pytest.raises(Unreachable, match="the NameNode has not answered"):
+        storage_with(fault, seconds=0.0).put(URI, lambda: [b"new"])
+    assert fault.calls == 1
+
+
+def test_a_later_try_has_the_time_that_is_left_and_the_message_is_of_the_first():
+    limits = []
+
+    def fault(_verb, _uri):
+        limits.append(deadlines.limit(1800.0))
+        return silent(len(limits))
+
+    with pytest.raises(Unreachable, match=r"has not answered for 1 s"):
+        storage_with(fault, seconds=0.2).stat(URI)
+    assert limits[0] == 1800
+    assert all(0 < limit <= 0.2 for limit in limits[1:-1])
+
+
+def test_nothing_is_tried_again_when_the_process_ends(monkeypatch):
+    monkeypatch.setattr(deadlines, "is_ending", lambda: True)
+    fault = Failing(*[transient() for _ in range(5)])
+    with pytest.raises(Transient):
+        storage_with(fault, seconds=1800).stat(URI)
+    assert fault.calls == 1

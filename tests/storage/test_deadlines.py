@@ -1,0 +1,208 @@
+"""A call of a client ends at its deadline, whatever the client does, and leaves no harm behind."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextvars import ContextVar
+
+import pytest
+
+from cpreplicate.errors import UsageError
+from cpreplicate.storage import Side, deadlines
+from cpreplicate.storage.base import NoAnswer
+from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.deadlines import Deadline
+
+HANGS = 1800  # seconds that only a hang meets
+PLACE = "hdfs://dcA"
+
+
+class Server:
+    """A server whose answers wait until it may go on."""
+
+    def __init__(self):
+        self.may_go_on = threading.Event()
+        self.asked, self.answered = [], []
+
+    def ask(self, what):
+        self.asked.append(what)
+        assert self.may_go_on.wait(HANGS)
+        self.answered.append(what)
+        return what
+
+
+@pytest.fixture
+def server():
+    before, server = deadlines.left_behind(), Server()
+    yield server
+    server.may_go_on.set()
+    wait_for(lambda: deadlines.left_behind() <= before)
+
+
+def wait_for(happened):
+    while not happened():
+        threading.Event().wait(0.01)
+
+
+def test_a_result_and_an_exception_reach_the_caller():
+    deadline = Deadline(HANGS, PLACE, "the NameNode")
+    assert deadline.run(lambda: deadline.call(divmod, 7, 2)) == (3, 1)
+    assert deadline.call(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        deadline.call(divmod, 1, 0)
+
+
+def test_the_worker_has_the_context_of_its_caller():
+    subject: ContextVar[str] = ContextVar("subject")
+    subject.set("job 1")
+    assert Deadline(HANGS, PLACE, "x").run(subject.get) == "job 1"
+
+
+def test_a_call_that_is_not_answered_ends_with_the_name_of_who_does_not_answer(server):
+    with pytest.raises(NoAnswer) as raised:
+        Deadline(0.1, PLACE, "the NameNode nn1:8020").call(server.ask, "stat")
+    assert "the NameNode nn1:8020 has not answered for 0." in raised.value.strerror
+    assert (raised.value.filename, raised.value.exit_code) == (PLACE, 7)
+
+
+def test_what_is_left_behind_does_nothing_more_but_clean_up(server):
+    before = deadlines.left_behind()
+    deadline = Deadline(0.1, PLACE, "x")
+    done: list[str] = []
+
+    def put():
+        try:
+            deadline.call(server.ask, "create")
+            deadline.call(done.append, "rename")
+        except BaseException:
+            deadline.call(done.append, "delete the temporary file")
+            raise
+
+    with pytest.raises(NoAnswer):
+        deadline.run(put)
+    assert deadlines.left_behind() == before + 1
+    server.may_go_on.set()
+    wait_for(lambda: deadlines.left_behind() <= before)
+    assert done == ["delete the temporary file"]
+
+
+def test_the_deadline_is_that_of_each_call_and_of_progress_not_of_the_whole():
+    """Together the calls take longer than the deadline."""
+    deadline, pause = Deadline(3.0, PLACE, "x"), threading.Event()
+
+    def page():
+        pause.wait(0.2)
+        deadline.progress()
+        return 1
+
+    def copy():
+        chunks = sum(deadline.call(lambda: pause.wait(0.2) or 1) for _ in range(10))
+        return chunks + deadline.call(lambda: sum(page() for _ in range(10)))
+
+    assert deadline.run(copy) == 20
+
+
+def test_time_that_is_spent_between_calls_does_not_count():
+    deadline, pause = Deadline(0.1, PLACE, "x"), threading.Event()
+    assert deadline.run(lambda: pause.wait(1.0)) is False
+
+
+def test_while_a_server_is_silent_one_call_at_a_time_asks_it(server):
+    broken: list[int] = []
+    deadline = Deadline(0.1, PLACE, "the NameNode", lambda: broken.append(1))
+    with pytest.raises(NoAnswer):
+        deadline.call(server.ask, "first")
+    deadline.seconds = HANGS
+    wait_for(lambda: broken == [1])
+    asking = threading.Thread(target=deadline.call, args=(server.ask, "second"))
+    asking.start()
+    wait_for(lambda: "second" in server.asked)
+    with pytest.raises(NoAnswer):
+        deadline.call(server.ask, "at once")
+    assert server.asked == ["first", "second"]
+    server.may_go_on.set()
+    asking.join()
+    assert deadline.call(server.ask, "and on") == "and on"
+
+
+def test_a_cancellation_does_not_wait_for_the_end_of_a_call_that_hangs(server):
+    class Cancelled(Exception):
+        pass
+
+    def check():
+        if server.asked:
+            raise Cancelled
+
+    with cancellable(check), pytest.raises(Cancelled):
+        Deadline(HANGS, PLACE, "x").call(server.ask, "stat")
+
+
+def test_an_instant_bounds_the_calls_before_it(server):
+    with deadlines.bounded(time.monotonic() + 0.1), pytest.raises(NoAnswer):
+        Deadline(HANGS, PLACE, "x").call(server.ask, "stat")
+
+
+LEAVES_A_CALL = """
+import sys, threading
+from cpreplicate.storage.closing import PromptExit
+from cpreplicate.storage.deadlines import Deadline
+ends = PromptExit()
+try:
+    Deadline(0.1, "hdfs://dcA", "x").call(threading.Event().wait)
+except OSError as error:
+    print(error.exit_code)
+ends.is_due(7)
+sys.exit(7)
+"""
+
+
+def test_a_call_that_was_left_behind_does_not_hold_up_the_end_of_the_process():
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_A_CALL], capture_output=True, text=True, timeout=HANGS
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "7\n", "")
+
+
+def test_a_forked_process_has_workers_of_its_own():
+    deadline = Deadline(HANGS, PLACE, "x")
+    assert deadline.call(divmod, 7, 2) == (3, 1)  # the parent has a worker
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if deadline.call(divmod, 7, 2) == (3, 1) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("30s", 30), ("250ms", 0.25), ("2m", 120), (" 1.5s ", 1.5)]
+)
+def test_the_option_is_a_time(text, seconds):
+    assert deadlines.deadline_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "soon", "0", "-3s", "inf", "nan", "3 weeks"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(UsageError, match="deadline"):
+        deadlines.deadline_of(text)
+
+
+def test_the_option_holds_for_the_filesystems_that_it_is_given_for_and_no_client_gets_it():
+    side = Side(options=(("", (("deadline", "7s"), ("a", "b"))), (PLACE, (("deadline", "9s"),))))
+    assert side.deadline("hdfs://dcA") == 9
+    assert side.deadline("s3://bucket") == 7
+    assert side.options_for("hdfs://dcA") == {"a": "b"}
+    assert Side().deadline("hdfs://dcA") == 20
+
+
+def test_a_call_that_had_less_time_than_its_deadline_does_not_make_others_fail(server):
+    deadline = Deadline(HANGS, PLACE, "x", lambda: None)
+    with deadlines.bounded(0.0), pytest.raises(NoAnswer):
+        deadline.call(server.ask, "first")
+    server.may_go_on.set()
+    asking = [threading.Thread(target=deadline.call, args=(server.ask, n)) for n in range(4)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert set(range(4)) <= set(server.answered)
