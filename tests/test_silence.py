@@ -81,9 +81,16 @@ def test_a_silent_server_ends_a_sync_with_7_and_a_line_that_names_it(silent, tmp
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+    ("client", "number", "code"),
+    [
+        ("native", signal.SIGTERM, 143),
+        ("native", signal.SIGINT, 130),
+        ("native", signal.SIGHUP, 129),
+        ("hadoop", signal.SIGTERM, 143),
+        ("webhdfs", signal.SIGTERM, 143),
+        ("s3", signal.SIGTERM, 143),
+    ],
 )
-@pytest.mark.parametrize("client", ["native", "webhdfs"])
 def test_a_signal_ends_a_sync_that_waits_for_a_silent_server(
     silent, tmp_path, client, number, code
 ):
