@@ -12,12 +12,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from cpreplicate.errors import UsageError
+from cpreplicate.storage import deadlines
 
 if TYPE_CHECKING:
     from cpreplicate.storage.sides import Side
 
 # Options that every storage has. A wrapper or a backend that reads another one adds it here.
-EVERY: set[str] = set()
+EVERY: set[str] = {deadlines.OPTION}
 _SHOWN = 12  # names in a message
 
 Further = Callable[[], Collection[str]]
