@@ -168,7 +168,7 @@ def replicate_fleet(
         runner, checked = _check_all(
             members,
             execution,
-            _Check(_impatient(sides), dry_run),
+            _Check(sides, dry_run, is_first_look=True),
             len(levels),
             runners,
             settings.checked_inline,
@@ -194,7 +194,8 @@ def replicate_fleet(
 
         replicate_changed()
         if unreached:
-            again = _check([members[index] for index in unreached], runner, _Check(sides, dry_run))
+            at_leisure = _Check(sides, dry_run)
+            again = _check([members[index] for index in unreached], runner, at_leisure)
             for index, result in zip(unreached, again, strict=True):
                 checked[index], results[index] = result, _settled(members[index], result)
             changed = [index for index in _changed(members, checked) if index in unreached]
@@ -232,18 +233,20 @@ class _Check:
     Returns a failure instead of raising it, since it concerns that job only.
     """
 
-    def __init__(self, sides: Sides, is_dry_run: bool) -> None:
+    def __init__(self, sides: Sides, is_dry_run: bool, is_first_look: bool = False) -> None:
         self.sides, self._is_dry_run = sides, is_dry_run
+        self._is_first_look = is_first_look
 
     def limited(self, runner: Runner) -> _Check:
         """Return a check that observes the limits of a runner."""
-        return _Check(runner.limited(self.sides), self._is_dry_run)
+        return _Check(runner.limited(self.sides), self._is_dry_run, self._is_first_look)
 
     def __call__(self, member: Member) -> SyncCheck | JobResult:
+        sides = _impatient(self.sides) if self._is_first_look else self.sides
         try:
-            if member.is_discovered and is_standby(member.request.source, self.sides.source):
+            if member.is_discovered and is_standby(member.request.source, sides.source):
                 return _ended(member, "skipped")
-            return check(replace(member.request, sides=self.sides), self._is_dry_run)
+            return check(replace(member.request, sides=sides), self._is_dry_run)
         except SourceBroken as error:  # there is a checkpoint
             return _failed(member, error)
         except NotThere as error:
