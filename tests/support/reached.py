@@ -201,7 +201,6 @@ STATES: dict[str, Collection[str]] = {
         "two runs committed",
         "a replica was promoted beside a sync",
         "a replica was relocated beside a sync",
-        "a sync met the seal of a promotion",
         "files of an earlier job came from its replica",
         "the earlier replica was swept meanwhile",
         "the source moved on during a sync",
@@ -236,6 +235,7 @@ RARE_STATES: dict[str, Collection[str]] = {
     "tests/test_crash_points.py": ("died before a file went to the trash",),
     "tests/test_fault_seeds.py": RARELY_LOST,
     "tests/test_races.py": (
+        "a sync met the seal of a promotion",
         "a lost lease was noticed after copies",
         "a sweep deleted between copy and commit",
         "a subsumed checkpoint was committed",
