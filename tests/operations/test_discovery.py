@@ -14,6 +14,7 @@ from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.storage import Side
 from tests.support.waiting import PATIENCE
 
+HANG = 1800.0  # seconds: a deadline that only a hang meets
 ONE, TWO = f"{1:032x}", f"{2:032x}"
 
 
@@ -56,7 +57,9 @@ def answering(answers, before=lambda: None):
 def following(url, lines, shard=WHOLE):
     template = SyncRequest("", "file:/dcB")
     chosen = Chosen(every=True)
-    return FlinkJobs(lambda: [url], FlinkRest, chosen, template, lines.append, shard=shard)
+    return FlinkJobs(
+        lambda: [url], FlinkRest, chosen, template, lines.append, shard=shard, patience=HANG
+    )
 
 
 def newest(found):
@@ -107,7 +110,9 @@ def test_jobmanagers_are_asked_at_the_same_time():
         template = SyncRequest("", "file:/dcB")
         chosen = Chosen(every=True)
         # a URL that is named twice is asked once
-        found = FlinkJobs(lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append)
+        found = FlinkJobs(
+            lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append, patience=HANG
+        )
         assert newest(found) == {"1": 1, "2": 2, "3": 3}
     assert [line for line in lines if "cannot be read" in line] == []
 
@@ -144,17 +149,21 @@ def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_rep
     tmp_path, monkeypatch
 ):
     lines: list[str] = []
-    roots = KnownRoots(Side(), lines.append)
+    roots = KnownRoots(Side(), lines.append, HANG)
     root = f"file:{tmp_path}"
-    assert roots.jobs_under(root) == roots.jobs_under(root) == []
+    for _ in range(2):
+        roots.look([root])
+        assert roots.jobs_under(root) == []
     assert len(lines) == 1
     (tmp_path / ONE).mkdir()
+    roots.look([root])
     assert roots.jobs_under(root) == [f"{root}/{ONE}"]
 
     def refuse(*_args):
         raise UsageError("no listing")
 
     monkeypatch.setattr("cpreplicate.operations.discovery.jobs_under", refuse)
+    roots.look([root])
     assert roots.jobs_under(root) == [f"{root}/{ONE}"]
     assert "no listing. The jobs found below" in lines[-1]
 

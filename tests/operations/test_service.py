@@ -71,7 +71,15 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
 @contextlib.contextmanager
 def running(discovery, warnings=None, lines=None, sides=None, **settings):
     """A service in a thread of its own."""
-    chosen = ServiceSettings(**{"interval": 0.1, "max_backoff": 0.4, "grace": 10.0, **settings})
+    chosen = ServiceSettings(
+        **{
+            "interval": 0.1,
+            "max_backoff": 0.4,
+            "grace": 10.0,
+            "least_look_within": 1800.0,
+            **settings,
+        }
+    )
     warnings = warnings if warnings is not None else []
     with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
         notify = lines.append if lines is not None else lambda _line: None
