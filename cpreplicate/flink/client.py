@@ -6,11 +6,13 @@ none of them. So each request is made in a thread, and after its time its connec
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
@@ -179,22 +181,28 @@ def _session(wires: _Wires, credentials: Credentials, authority: str | None) -> 
 
 
 class _Wires:
-    """Second handles on the sockets of connections, with which another thread can cut these."""
+    """Second handles on the sockets of connections, with which another thread can cut these.
+
+    They are file descriptors: a handle that is a socket would be reported as left open.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._handles: dict[Any, socket.socket] = {}
+        self._handles: dict[Any, int] = {}
         self._is_cut = False
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for handle in self._handles.values():
+            close(handle)  # `os` may be gone when a process ends
 
     def add(self, connection: Any, connected: socket.socket) -> None:
         """Remember the socket of a connection; cut it if that is due already."""
         with self._lock:
-            handle = connected.dup()
             former = self._handles.pop(connection, None)
-            self._handles[connection] = handle
+            self._handles[connection] = os.dup(connected.fileno())
             is_late = self._is_cut
         if former is not None:
-            former.close()
+            os.close(former)
         if is_late:
             self.cut()
 
@@ -203,7 +211,7 @@ class _Wires:
         with self._lock:
             closed = [connection for connection in self._handles if connection.sock is None]
             for connection in closed:
-                self._handles.pop(connection).close()
+                os.close(self._handles.pop(connection))
 
     def cut(self) -> None:
         """End each call of a socket that is under way, now and later."""
@@ -211,11 +219,9 @@ class _Wires:
             self._is_cut = True
             handles, self._handles = list(self._handles.values()), {}
         for handle in handles:
-            with handle:
-                try:
-                    handle.shutdown(socket.SHUT_RDWR)
-                except OSError:  # the server closed it
-                    continue
+            # it fails if the server closed the connection
+            with socket.socket(fileno=handle) as second, suppress(OSError):
+                second.shutdown(socket.SHUT_RDWR)
 
 
 class _Adapter(HTTPAdapter):

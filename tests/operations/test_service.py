@@ -421,3 +421,73 @@ def _limited(sides, bandwidth):
     return sides._replace(
         source=replace(sides.source, limits=limits), target=replace(sides.target, limits=limits)
     )
+
+
+def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(tmp_path):
+    """What it found is old after two intervals: the lag must not stay 0."""
+    path = write(tmp_path, 1, 1)
+    released, asked = threading.Event(), threading.Event()
+    known = replace(
+        served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
+    )
+
+    class Frozen(Jobs):
+        def jobs(self):
+            if asked.is_set():
+                released.wait(1800)
+            asked.set()
+            return super().jobs()
+
+    with running(Frozen(known), least_look_within=0.2) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+        wait_until(lambda: any("list of jobs is" in line for line in service.remarks()))
+        released.set()
+
+
+def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
+    path = write(tmp_path, 1, 1)
+    write(tmp_path, 2, 1)
+    completed = (path / "_metadata").stat().st_mtime
+    dark, released = threading.Event(), threading.Event()
+
+    def block(_verb, place):
+        if dark.is_set() and f"/dcA/{job_id(1)}" in place:
+            released.wait(1800)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), least_look_within=0.2) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1, "job-2": 1})
+        dark.set()
+        wait_until(lambda: any(line.endswith(": job-1") for line in service.remarks()))
+        observed = service.observations()[0]
+        now = time.time()
+        assert observed.is_unseen(now)
+        assert observed.lag(now) == pytest.approx(now - completed)
+        # the other one is looked at all the time
+        wait_until(lambda: service.observations()[1].lag(time.time()) == 0)
+        released.set()
+        wait_until(lambda: service.observations()[0].lag(time.time()) == 0)
+
+
+def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
+    write(tmp_path, 1, 1)
+    copying, released = threading.Event(), threading.Event()
+
+    def block(verb, place):
+        if verb == "open" and f"/dcA/{job_id(1)}/shared" in place:
+            copying.set()
+            released.wait(1800)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(served(tmp_path, 1)), least_look_within=0.2) as service,
+    ):
+        assert copying.wait(1800)
+        write(tmp_path, 1, 5, NEXT)
+        wait_until(lambda: service.observations()[0].source_newest.checkpoint_id == 5)
+        released.set()
+        wait_until(lambda: replica_ids(service) == {"job-1": 5})

@@ -21,8 +21,11 @@ class Hostile:
         self._connections: list[socket.socket] = []
         self.place = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.url = f"http://{self.place}"
-        self.ended = threading.Semaphore(0)
-        """Released when a connection has ended, whoever closed it."""
+
+    @property
+    def accepted(self) -> int:
+        """How many connections there were."""
+        return len(self._connections)
 
     def run(self) -> None:
         """Accept connections until `close`."""
@@ -44,7 +47,6 @@ class Hostile:
             while head := _head(connection):
                 self.requests.append(head)
                 self._script(connection, head)
-        self.ended.release()
 
 
 @contextlib.contextmanager
