@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple, Protocol
@@ -60,10 +60,11 @@ class Discovery(Protocol):
         """
 
 
-def by_key(jobs: Iterable[ServedJob]) -> dict[str, ServedJob]:
+def by_key(jobs: Iterable[ServedJob], followed: Mapping[str, str] = {}) -> dict[str, ServedJob]:
     """Return the jobs by their keys. Jobs that would share a replica become one that is refused.
 
-    What is refused already concerns none that is not: whoever reports it could name any job.
+    What is refused already concerns none that is not: whoever reports it could name any job. For
+    the same reason a directory that is `followed` by its key stays followed if another appears.
     """
     groups: dict[str, list[ServedJob]] = {}
     for job in jobs:
@@ -71,7 +72,8 @@ def by_key(jobs: Iterable[ServedJob]) -> dict[str, ServedJob]:
     result = {}
     for key, group in groups.items():
         accepted = [job for job in group if job.refusal is None]
-        result[key] = reduce(_one_of, accepted or group)
+        first = [job for job in accepted if job.member.request.source == followed.get(key)]
+        result[key] = reduce(_one_of, first or accepted or group)
     return result
 
 

@@ -162,7 +162,7 @@ class Service:
     ) -> None:
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._show = notify, show
-        self._warn, self._undiscovered = warn, Sparing(warn)
+        self._warn, self._undiscovered, self._shadowed = warn, Sparing(warn), Sparing(warn)
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
         self._followed: dict[str, _Followed] = {}
@@ -329,7 +329,8 @@ class Service:
         self._wake.set()
 
     def _set_jobs(self, found: Sequence[ServedJob]) -> None:
-        now, jobs = time.monotonic(), by_key(found)
+        now, jobs = time.monotonic(), by_key(found, self._sources())
+        self._report_shadowed(found, jobs)
         self._discovered = time.time()
         priorities = sorted({job.member.priority for job in jobs.values()}, reverse=True)
         with self._lock:
@@ -344,6 +345,23 @@ class Service:
                 followed.update(job)
                 if job.newest is not None and job.newest != followed.done:
                     self._schedule.hurry(key, now)
+
+    def _sources(self) -> dict[str, str]:
+        """Return the directories that are followed, by the keys of their jobs."""
+        with self._lock:
+            jobs = {key: followed.job for key, followed in self._followed.items()}
+        return {key: job.member.request.source for key, job in jobs.items() if job.refusal is None}
+
+    def _report_shadowed(self, found: Sequence[ServedJob], jobs: Mapping[str, ServedJob]) -> None:
+        """Report jobs that are left out for one that was followed before."""
+        for job in found:
+            kept, source = jobs[job.key], job.member.request.source
+            if kept.refusal is None and kept.member.request.source != source:
+                self._shadowed(
+                    f"{job.member.name}: {source} is left out: it would share the replica {job.key}"
+                    f" with {kept.member.request.source}, which is followed. Give one of them"
+                    " another target"
+                )
 
     def _new(self, job: ServedJob) -> _Followed:
         return _Followed(job, self._warn, self._settings.look_within)

@@ -491,3 +491,19 @@ def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
         wait_until(lambda: service.observations()[0].source_newest.checkpoint_id == 5)
         released.set()
         wait_until(lambda: replica_ids(service) == {"job-1": 5})
+
+
+def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp_path):
+    write(tmp_path, 1, 1)
+    one = served(tmp_path, 1)
+    request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
+    other = ServedJob(replace(one.member, request=request))
+    discovery = Jobs(one)
+    warnings: list[str] = []
+    with running(discovery, warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = [other, one]
+        wait_until(lambda: warnings)
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+    assert warnings == [warning for warning in warnings if "is left out" in warning]
