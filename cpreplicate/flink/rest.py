@@ -32,11 +32,10 @@ T = TypeVar("T")
 
 
 class RunningJob(NamedTuple):
-    """A job of a JobManager; `started` in seconds since the epoch."""
+    """A job of a JobManager."""
 
     job_id: str
     name: str
-    started: float
     has_ended: bool
 
 
@@ -181,8 +180,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _running_job(job_id: str, entry: Any) -> RunningJob:
-    state = _text(entry, "state")
-    return RunningJob(job_id, _text(entry, "name"), _seconds(entry, "start-time"), state in _ENDED)
+    return RunningJob(job_id, _text(entry, "name"), _text(entry, "state") in _ENDED)
 
 
 def _completed(answer: Any) -> CompletedCheckpoint | None:

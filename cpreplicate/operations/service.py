@@ -206,11 +206,8 @@ class Service:
         unseen = [job.name for job in self.observations() if job.is_unseen(now)]
         lines = []
         if unseen:
-            names = [*unseen[:_MOST_NAMES], *(["…"] if len(unseen) > _MOST_NAMES else [])]
-            lines.append(
-                f"{len(unseen)} sources were not looked at for more than {within:g} s:"
-                f" {', '.join(names)}"
-            )
+            names = unseen[:_MOST_NAMES] + [f"{len(unseen)} in all"] * (len(unseen) > _MOST_NAMES)
+            lines.append(f"not looked at for more than {within:g} s: {', '.join(names)}")
         if is_unseen(self._discovered, within, now):
             age = now - self._discovered
             lines.append(f"the list of jobs is {age:.0f} s old: it could not be renewed since")
