@@ -14,10 +14,11 @@ from cpreplicate.flink import FlinkRest, address
 from cpreplicate.flink.client import Limits, Silent
 from cpreplicate.storage import Transient
 from tests.support.hostile import answer, endless, hostile
+from tests.support.waiting import PATIENCE
 
 JOB = "0123456789abcdef0123456789abcdef"
 SHORT = Limits(0.5, 100_000)  # met only by a server that never ends
-AMPLE = Limits(1800.0, 100_000)  # met only by a hang
+AMPLE = Limits(PATIENCE, 100_000)  # met only by a hang
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 OVERVIEW = {"jobs": [{"jid": JOB, "name": "orders", "start-time": 5000, "state": "RUNNING"}]}
@@ -44,7 +45,7 @@ def assert_no_thread_is_left():
     """Wait for the threads of requests: a server that sends for ever cannot hold them."""
     for thread in threading.enumerate():
         if thread.name == "rest":
-            thread.join(1800)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
 

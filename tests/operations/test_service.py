@@ -434,7 +434,7 @@ def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(
     class Frozen(Jobs):
         def jobs(self):
             if asked.is_set():
-                released.wait(1800)
+                released.wait(PATIENCE)
             asked.set()
             return super().jobs()
 
@@ -454,7 +454,7 @@ def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
 
     def block(_verb, place):
         if dark.is_set() and f"/dcA/{job_id(1)}" in place:
-            released.wait(1800)
+            released.wait(PATIENCE)
 
     with (
         serving("file", Faulty(Side().storage("file:/"), block)),
@@ -480,13 +480,13 @@ def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
     def block(verb, place):
         if verb == "open" and f"/dcA/{job_id(1)}/shared" in place:
             copying.set()
-            released.wait(1800)
+            released.wait(PATIENCE)
 
     with (
         serving("file", Faulty(Side().storage("file:/"), block)),
         running(Jobs(served(tmp_path, 1)), least_look_within=0.2) as service,
     ):
-        assert copying.wait(1800)
+        assert copying.wait(PATIENCE)
         write(tmp_path, 1, 5, NEXT)
         wait_until(lambda: service.observations()[0].source_newest.checkpoint_id == 5)
         released.set()

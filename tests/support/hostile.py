@@ -36,10 +36,10 @@ class Hostile:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def close(self) -> None:
-        """Close every connection."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        """Close every connection, also those that a script reads from: `close` alone waits."""
         for each in (self._listener, *self._connections):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     def _serve(self, connection: socket.socket) -> None:
