@@ -82,3 +82,9 @@ class SourceMovedOn(CpreplicateError):
 def exit_code_of(error: Exception) -> int:
     """Return the exit code for an exception: its own, or 1 for an unexpected one."""
     return int(getattr(error, "exit_code", 1))
+
+
+def described(error: Exception) -> str:
+    """Return what a message states of an exception, which may be an unexpected one."""
+    is_known = isinstance(error, (CpreplicateError, OSError))
+    return str(error) if is_known else f"unexpected {type(error).__name__}: {error}"

@@ -162,7 +162,12 @@ def _serve(
         if storages_of(file) != storages_of(first):
             raise file.error("the [storage] tables are read at the start only: restart the service")
         configured = _configured(file, sides, defaults, forced)
-        return lambda: list(configured.members(roots.jobs_under))
+
+        def members() -> list[Member]:
+            roots.look(template.request.source for template, _ in configured.roots)
+            return list(configured.members(roots.jobs_under))
+
+        return members
 
     context = click.get_current_context()
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _MORE_THAN_GRACE = 1.25  # what a service takes at most to end
 _HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
+_MOST_OF_FILE = 1 << 20  # bytes
+_COMMENT = re.compile(r"(?:^|\s)#")  # `#` in a word may be part of a password
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
 _seconds = storage_options.parsed(storage_options.seconds)
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
 
@@ -235,12 +238,20 @@ class FollowOptions(OptionValues):
         if self.flink_file is None:
             return tuple(self.flink)
         try:
-            lines = Path(self.flink_file).read_text().splitlines()
+            with Path(self.flink_file).open("rb") as file:
+                content = file.read(_MOST_OF_FILE + 1)
         except OSError as error:
             raise NotThere(
                 f"--flink-file {self.flink_file} cannot be read: {error.strerror}"
             ) from error
-        words = (line.partition("#")[0].strip() for line in lines)
+        if len(content) > _MOST_OF_FILE:
+            raise UsageError(
+                f"--flink-file {self.flink_file} has more than {_MOST_OF_FILE} bytes. Give a file"
+                " with a URL of a JobManager per line"
+            )
+        # a line in another encoding is no URL, which concerns that line only
+        lines = content.decode(errors="replace").splitlines()
+        words = (_COMMENT.split(line)[0].strip() for line in lines)
         return (*self.flink, *filter(None, words))
 
     def refuse_no_jobs(self, template: SyncRequest) -> None:
@@ -267,7 +278,7 @@ class FollowOptions(OptionValues):
             name, colon, value = text.partition(":")
             # the error of the HTTP client would show the value
             is_sendable = value.isascii() and value.strip().isprintable()
-            if not colon or not name.strip() or not is_sendable:
+            if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not is_sendable:
                 raise UsageError("--header: expected NAME:VALUE, such as 'Authorization: Bearer …'")
             headers[name.strip()] = value.strip()
         return headers
@@ -276,11 +287,14 @@ class FollowOptions(OptionValues):
         self, template: SyncRequest, notify: Callable[[str], None], shard: Shard
     ) -> Discovery:
         """Return what finds the jobs; `template` is the request of each but for its source."""
+        from cpreplicate.flink import address
         from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder
 
         if self.jobs_under is not None:
             return JobsUnder(template.source, template, notify, shard)
         self._headers()  # a mistake ends the command now
+        for url in self.flink:
+            address.parse(url)
         names = frozenset(self.job_name)
         chosen = Chosen(names, self.all_jobs, tuple(self.include), tuple(self.exclude))
         return FlinkJobs(self.urls, self.connect, chosen, template, notify, shard=shard)
@@ -396,6 +410,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
                 service.is_alive,
                 service.is_ready,
                 service.load,
+                service.remarks,
             )
         )
         narrate(f"metrics and probes at http://{served}")

@@ -40,7 +40,7 @@ def lag_seconds(source: Newest | None, replica: Newest | None, now: float) -> fl
     """
     if not is_behind(source, replica):
         return 0.0
-    return math.inf if replica is None else max(0.0, now - replica.completed)
+    return age_seconds(replica, now)
 
 
 def checkpoints_behind(source: Newest | None, replica: Newest | None) -> int:
@@ -48,3 +48,16 @@ def checkpoints_behind(source: Newest | None, replica: Newest | None) -> int:
     if source is None or not is_behind(source, replica):
         return 0
     return max(1, source.checkpoint_id - (replica.checkpoint_id if replica is not None else 0))
+
+
+def age_seconds(newest: Newest | None, now: float) -> float:
+    """Return the age of a replica's newest checkpoint; infinite without one.
+
+    It is the most that the lag can be while nobody knows what the source has.
+    """
+    return math.inf if newest is None else max(0.0, now - newest.completed)
+
+
+def is_unseen(looked: float, within: float, now: float) -> bool:
+    """Return whether nobody has looked at a source within so many seconds."""
+    return now - looked > within

@@ -1,30 +1,54 @@
-"""The REST API of a JobManager: which jobs run, and which checkpoint each completed last."""
+"""The REST API of a JobManager: which jobs run, and which checkpoint each completed last.
+
+An answer is not trusted: each of its fields is checked, and one job's concern that job only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cpreplicate.core import uri
 from cpreplicate.errors import MetadataError
+from cpreplicate.flink import address
 from cpreplicate.storage import Transient
 
-_TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
+if TYPE_CHECKING:
+    from cpreplicate.flink.client import Answer, Limits
+
 # `JobStatus.isGloballyTerminalState` of Flink, and SUSPENDED: another JobManager takes over
 _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 # how Flink reports a checkpoint that is not retained, or is in the memory of the JobManager
 # (`NonPersistentMetadataCheckpointStorageLocation`)
 _NOT_ADDRESSABLE = "<checkpoint-not-externally-addressable>"
+_JOB_ID = re.compile("[0-9a-f]{32}")
+_LAST_TIME = 253_402_300_800_000  # milliseconds: the end of the year 9999
+_LAST_ID = (1 << 63) - 1
+_NOT_FOUND = 404
+_FIRST_ERROR = 400
+T = TypeVar("T")
 
 
 class RunningJob(NamedTuple):
-    """A job of a JobManager; `started` in seconds since the epoch."""
+    """A job of a JobManager."""
 
     job_id: str
     name: str
-    started: float
     has_ended: bool
+
+
+class Overview(NamedTuple):
+    """What a JobManager reports of its jobs.
+
+    `unclear` is what is wrong with the report of a job, by the id of the job; without an id it is
+    in `problems`.
+    """
+
+    jobs: tuple[RunningJob, ...]
+    unclear: Mapping[str, str] = {}
+    problems: tuple[str, ...] = ()
 
 
 class CompletedCheckpoint(NamedTuple):
@@ -41,9 +65,11 @@ class CompletedCheckpoint(NamedTuple):
 class FlinkRest:
     """A client of one JobManager.
 
-    A user and a password in the URL are used, and `url` is without them.
-    `certificate` is the path of a PEM file with the client's certificate and key; `authority` that
-    of the certificates to trust, None for the system's.
+    A user and a password in the URL are used, and `url` is without them. Neither they nor `headers`
+    are sent to another host, not after a redirect either. `certificate` is the path of a PEM file
+    with the client's certificate and key; `authority` that of the certificates to trust, None for
+    the system's. `limits` are those of a request, None for the usual ones. Raises `UsageError` for
+    what is no URL.
     """
 
     def __init__(
@@ -52,36 +78,36 @@ class FlinkRest:
         headers: Mapping[str, str] | None = None,
         certificate: str | None = None,
         authority: str | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        import requests
+        from cpreplicate.flink.client import Client, Limits
 
-        self.url = _without_password(url.rstrip("/"))
-        self._session = requests.Session()
-        # kept out of the URL, which is reported
-        self._session.auth = requests.utils.get_auth_from_url(url) if "@" in url else None
-        self._session.headers.update(headers or {})
-        self._session.cert = certificate
-        self._session.verify = authority or True
+        place = address.parse(url)
+        self.url = place.url
+        self._client = Client(place, headers or {}, certificate, authority, limits or Limits())
 
-    def jobs(self) -> list[RunningJob]:
+    def jobs(self) -> Overview:
         """Return the jobs that the JobManager knows, also those that ended a while ago.
 
-        Raises `Transient` if it cannot be reached, and `MetadataError` if the answer is not
-        Flink's.
+        Raises `Transient` if it cannot be reached, or does not answer in time, and `MetadataError`
+        if the answer is not Flink's.
         """
         answer = self._get("jobs/overview")
-        try:
-            return [
-                RunningJob(
-                    str(job["jid"]),
-                    str(job["name"]),
-                    float(job["start-time"]) / 1000,
-                    job["state"] in _ENDED,
-                )
-                for job in answer["jobs"]
-            ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._not_flink("jobs/overview", error) from error
+        entries = self._read("jobs/overview", lambda: _list(_of(answer, "jobs")))
+        jobs: dict[str, RunningJob] = {}
+        unclear: dict[str, str] = {}
+        problems: list[str] = []
+        for entry in entries:
+            try:
+                job_id = _job_id(entry)
+            except ValueError as error:
+                problems.append(str(self._not_flink("jobs/overview", error)))
+                continue
+            try:
+                jobs[job_id] = _running_job(job_id, entry)
+            except ValueError as error:
+                unclear[job_id] = str(self._not_flink("jobs/overview", error))
+        return Overview(tuple(jobs.values()), unclear, tuple(problems))
 
     def newest_checkpoint(self, job_id: str) -> CompletedCheckpoint | None:
         """Return the checkpoint that a job completed last, None before the first one.
@@ -94,68 +120,118 @@ class FlinkRest:
         answer = self._get(path, may_be_absent=True)
         if answer is None:
             return None
-        try:
-            newest = answer["latest"]["completed"]
-            if newest is None:
-                return None
-            place = newest.get("external_path") or _NOT_ADDRESSABLE
-            acknowledged = float(newest["latest_ack_timestamp"]) / 1000
-            checkpoint = CompletedCheckpoint(int(newest["id"]), str(place), acknowledged)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._not_flink(path, error) from error
-        if checkpoint.path == _NOT_ADDRESSABLE:
+        checkpoint = self._read(path, lambda: _completed(answer))
+        if checkpoint is not None and checkpoint.path == _NOT_ADDRESSABLE:
             raise MetadataError(
                 f"the job {job_id} at {self.url} keeps its checkpoints in memory. Set"
                 " execution.checkpointing.storage: filesystem and execution.checkpointing.dir"
             )
-        return checkpoint._replace(path=uri.absolute(checkpoint.path, "/"))
+        return checkpoint and checkpoint._replace(path=uri.absolute(checkpoint.path, "/"))
 
     def close(self) -> None:
         """Close the connections."""
-        self._session.close()
+        self._client.close()
 
     def _get(self, path: str, may_be_absent: bool = False) -> Any:
-        import requests
+        answer = self._answer(path)
+        if may_be_absent and answer.status == _NOT_FOUND:
+            return None
+        if answer.status >= _FIRST_ERROR:
+            raise Transient(
+                f"{self.url}/{path} cannot be read: it answers with status {answer.status}. Check"
+                " the URL of the JobManager, --header and --client-certificate"
+            )
+        return self._read(path, lambda: _parsed(answer.body))
+
+    def _answer(self, path: str) -> Answer:
+        from cpreplicate.flink.client import Untrusted
 
         url = f"{self.url}/{path}"
         try:
-            response = self._session.get(url, timeout=_TIMEOUTS)
-            if may_be_absent and response.status_code == requests.codes.not_found:
-                return None
-            response.raise_for_status()
-            return response.json()
-        except requests.exceptions.JSONDecodeError as error:
+            return self._client.get(url)
+        except Untrusted as error:
+            remedy = "Check --client-certificate and --certificate-authority"
+            raise Transient(f"{url} cannot be read: {error}. {remedy}") from error
+        except Transient as error:
+            remedy = "Check the URL, and whether the JobManager runs"
+            raise type(error)(f"{url} cannot be read: {error}. {remedy}") from error
+
+    def _read(self, path: str, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except ValueError as error:
             raise self._not_flink(path, error) from error
-        except requests.exceptions.RequestException as error:
-            raise Transient(f"{url} cannot be read: {_reason(error)}. {_remedy(error)}") from error
 
     def _not_flink(self, path: str, error: Exception) -> MetadataError:
         return MetadataError(
-            f"{self.url}/{path} does not answer as Flink's REST API does"
-            f" ({type(error).__name__}: {error}). Check the URL of the JobManager"
+            f"{self.url}/{path} does not answer as Flink's REST API does: {error}. Check the URL of"
+            " the JobManager"
         )
 
 
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+def _parsed(body: bytes) -> Any:
+    """Return what JSON means. Raises `ValueError`."""
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"it is no JSON ({type(error).__name__})") from error
 
 
-def _remedy(error: Exception) -> str:
-    import requests
-
-    if isinstance(error, requests.exceptions.SSLError):
-        return "Check --client-certificate and --certificate-authority"
-    if isinstance(error, requests.exceptions.HTTPError):
-        return "Check the URL of the JobManager, --header and --client-certificate"
-    return "Check the URL, and whether the JobManager runs"
+def _running_job(job_id: str, entry: Any) -> RunningJob:
+    return RunningJob(job_id, _text(entry, "name"), _text(entry, "state") in _ENDED)
 
 
-def _reason(error: Exception) -> str:
-    """Return the innermost reason: the others repeat the URL."""
-    while error.__cause__ is not None or error.__context__ is not None:
-        inner = error.__cause__ or error.__context__
-        if not isinstance(inner, Exception):
-            break
-        error = inner
-    return " ".join(str(error).split())
+def _completed(answer: Any) -> CompletedCheckpoint | None:
+    newest = _of(_of(answer, "latest"), "completed")
+    if newest is None:
+        return None
+    place = newest.get("external_path") if isinstance(newest, dict) else None
+    path = _NOT_ADDRESSABLE if place is None else _text(newest, "external_path")
+    number = _whole(newest, "id", _LAST_ID)
+    acknowledged = _seconds(newest, "latest_ack_timestamp")
+    return CompletedCheckpoint(number, path or _NOT_ADDRESSABLE, acknowledged)
+
+
+def _of(value: Any, name: str) -> Any:
+    if not isinstance(value, dict) or name not in value:
+        raise ValueError(f"there is no {name!r}")
+    return value[name]
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("its jobs are no list")  # as the others
+    return value
+
+
+def _text(value: Any, name: str) -> str:
+    """Return a text without halves of surrogate pairs, which could not be written anywhere."""
+    text = _of(value, name)
+    if not isinstance(text, str):
+        raise ValueError(f"{name!r} is no text")  # as the others
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _job_id(entry: Any) -> str:
+    text = _text(entry, "jid")
+    if not _JOB_ID.fullmatch(text):
+        raise ValueError("the id of a job has not 32 hexadecimal digits")
+    return text
+
+
+def _whole(value: Any, name: str, most: int) -> int:
+    number = _of(value, name)
+    if type(number) is not int or not 0 <= number <= most:
+        raise ValueError(f"{name!r} is no whole number of a possible size")
+    return number
+
+
+def _seconds(value: Any, name: str) -> float:
+    """Return the seconds of a time in milliseconds."""
+    number = _of(value, name)
+    # the comparison also refuses `1e999` and `NaN`, which Python reads
+    if type(number) not in (int, float) or not 0 <= number < _LAST_TIME:
+        raise ValueError(f"{name!r} is no time")
+    return float(number) / 1000

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import math
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.placement import JOB_ID
 from cpreplicate.core.shard import WHOLE, Shard
-from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError
+from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError, described
 from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.fleet import Member, jobs_under
+from cpreplicate.operations.inquiries import Inquiries
 from cpreplicate.operations.served_job import Checkpoint, ServedJob
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync_plan import SyncRequest, is_outside_roots
 from cpreplicate.operations.watch import Sparing
-from cpreplicate.storage import Side, Transient
+from cpreplicate.storage import Side
 
 Notify = Callable[[str], None]
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
 # checkpoint may have completed since it was asked.
 _LINGER = 120.0
 _SHOWN = 5  # names of jobs in a message
-_ASKED = 16  # JobManagers at the same time: those that do not answer hold up few others
+_PATIENCE = 5.0  # seconds for which the others wait for a JobManager, or for a root
+# Seconds after which a JobManager that does not answer for a job is asked for no more jobs: the
+# others are followed by their directories until it is asked again.
+_ROUND = 20.0
+_MOST_NAME = 300  # characters of a job's name that are shown
 
 
 @dataclass(frozen=True)
@@ -51,10 +59,13 @@ class Chosen:
 
 @dataclass
 class _Seen:
-    """A job that a JobManager reported: where it writes, and when it was reported last."""
+    """A job that a JobManager reported: where it writes, and when it was reported last.
+
+    `root` is None if that was refused so far.
+    """
 
     job: ServedJob
-    root: str
+    root: str | None
     reported: float
 
 
@@ -63,19 +74,25 @@ class _JobManager:
     """A JobManager, and its jobs. `problem` is why it could not be asked the last time.
 
     `names` are those of all jobs that it reported then, also of those that are not followed.
+    `failed`: when it did not answer the question for a job's checkpoint. `is_left`: it is asked no
+    more.
     """
 
     rest: FlinkRest
     seen: dict[str, _Seen] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
+    failed: dict[str, float] = field(default_factory=dict)
     problem: str | None = None
+    is_left: bool = False
 
 
 class FlinkJobs:
     """The jobs that JobManagers report, each followed under its name.
 
     `urls` is called for the JobManagers each time: a file that lists them may have changed. While
-    one cannot be reached, its jobs are followed by the listings of their directories.
+    one cannot be reached, its jobs are followed by the listings of their directories. One that
+    takes longer than `patience` seconds is waited for no longer: what it reports counts when it is
+    there.
     """
 
     def __init__(
@@ -87,11 +104,14 @@ class FlinkJobs:
         notify: Notify,
         clock: Callable[[], float] = time.monotonic,
         shard: Shard = WHOLE,
+        patience: float = _PATIENCE,
     ) -> None:
         self._shard = shard
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
         self._sparing = Sparing(notify, clock)
+        self._inquiries = Inquiries(patience)
+        self._lock = threading.Lock()  # JobManagers are asked in threads
         self._managers: dict[str, _JobManager] = {}
         self._urls_read: Sequence[str] = ()
         self._missing: set[tuple[str, bool]] = set()
@@ -99,18 +119,21 @@ class FlinkJobs:
     def jobs(self) -> list[ServedJob]:
         """See `Discovery`. A JobManager that cannot be asked is reported once, until it can."""
         self._choose_managers()
-        managers = [self._managers[url] for url in self._urls_read]
-        with ThreadPoolExecutor(_ASKED, "ask") as pool:
-            list(pool.map(self._ask_or_lose_sight, managers))
-        jobs = [seen.job for manager in self._managers.values() for seen in manager.seen.values()]
+        asked = {url: self._managers[url] for url in self._urls_read if url in self._managers}
+        self._inquiries.ask(
+            {url: partial(self._ask_or_lose_sight, manager) for url, manager in asked.items()}
+        )
+        with self._lock:
+            managers = list(self._managers.values())
+            jobs = [seen.job for manager in managers for seen in manager.seen.values()]
         self._report_missing({job.member.name for job in jobs})
         return [job for job in jobs if job.is_in(self._shard)]
 
     def _ask_or_lose_sight(self, manager: _JobManager) -> None:
         try:
             self._ask(manager)
-        except (CpreplicateError, OSError) as error:
-            self._lose_sight(manager, str(error))
+        except Exception as error:  # noqa: BLE001  # it concerns this JobManager only
+            self._lose_sight(manager, described(error))
         else:
             if manager.problem is not None:
                 self._notify(f"{manager.rest.url} answers again")
@@ -119,84 +142,173 @@ class FlinkJobs:
     def _choose_managers(self) -> None:
         try:
             self._urls_read = tuple(dict.fromkeys(self._urls()))
-        except (CpreplicateError, OSError) as error:
+        except Exception as error:
             if not self._urls_read:
                 raise
-            self._sparing(f"{error}. The URLs read before are used")
-        for url in self._urls_read:
-            if url not in self._managers:
-                self._managers[url] = _JobManager(self._connect(url))
+            self._sparing(f"{described(error)}. The URLs read before are used")
+        self._connect_to_new()
         for url in self._managers.keys() - set(self._urls_read):
             self._leave(url)
+
+    def _connect_to_new(self) -> None:
+        """Connect to the JobManagers that are new, and report what is no URL without its text."""
+        broken: list[int] = []
+        problem = ""
+        for number, url in enumerate(self._urls_read, 1):
+            known = self._managers.get(url)
+            if known is not None and not known.is_left:
+                continue
+            try:
+                seen = known.seen if known is not None else {}
+                self._managers[url] = _JobManager(self._connect(url), seen)
+            except Exception as error:  # noqa: BLE001  # it concerns this one only
+                broken.append(number)
+                problem = problem or described(error)
+        if broken:
+            self._sparing(
+                f"{len(broken)} of {len(self._urls_read)} URLs of JobManagers are left out, the"
+                f" first is number {broken[0]}: {problem}"
+            )
 
     def _leave(self, url: str) -> None:
         """Ask a JobManager no more; its jobs are followed for a while like those that are gone."""
         manager = self._managers.pop(url)
+        with self._lock:
+            manager.is_left = True
         manager.rest.close()
         self._drop_gone(manager, set(), self._clock())
         if manager.seen:
             self._managers[url] = manager  # behind those that are asked
 
     def _ask(self, manager: _JobManager) -> None:
-        now = self._clock()
-        every = manager.rest.jobs()
-        manager.names = frozenset(job.name for job in every)
-        reported = [job for job in every if self._chosen.has(job.name)]
-        for job in reported:
-            try:
-                checkpoint = manager.rest.newest_checkpoint(job.job_id)
-            except Transient:
-                raise
-            except (CpreplicateError, OSError) as error:
-                self._sparing(f"{job.name}: {error}")
-                checkpoint = None
+        began, overview = self._clock(), manager.rest.jobs()
+        manager.names = frozenset(_shown(job.name) for job in overview.jobs)
+        for problem in (*overview.problems, *overview.unclear.values()):
+            self._sparing(problem)
+        reported = [job for job in overview.jobs if self._chosen.has(job.name)]
+        ids = {job.job_id for job in reported}
+        self._drop_gone(manager, ids | overview.unclear.keys(), began)
+        self._follow_by_directory(manager, overview.unclear.keys(), began)
+        manager.failed = {job: at for job, at in manager.failed.items() if job in ids}
+        # those that failed last: they may take all the time that there is
+        reported.sort(key=lambda job: manager.failed.get(job.job_id, -math.inf))
+        for index, job in enumerate(reported):
+            if not self._ask_of(manager, job) and self._clock() - began > _ROUND:
+                left = {each.job_id for each in reported[index + 1 :]}
+                self._follow_by_directory(manager, left, self._clock())
+                return
+
+    def _ask_of(self, manager: _JobManager, job: RunningJob) -> bool:
+        """Ask for the newest checkpoint of a job; return whether that could be answered."""
+        now, looked = self._clock(), time.time()
+        try:
+            checkpoint = manager.rest.newest_checkpoint(job.job_id)
             if checkpoint is not None:
-                self._see(manager, job, checkpoint, now)
-            elif (seen := manager.seen.get(job.job_id)) is not None:
+                self._see(manager, job, checkpoint, now, looked)
+            else:
                 # recovered, and without a checkpoint since: its directory has the newest one
-                seen.job, seen.reported = replace(seen.job, newest=None), now
-        self._drop_gone(manager, {job.job_id for job in reported}, now)
+                self._follow_by_directory(manager, {job.job_id}, now)
+        except Exception as error:  # noqa: BLE001  # it concerns this job only
+            self._sparing(f"{_shown(job.name)}: {described(error)}")
+            self._follow_by_directory(manager, {job.job_id}, now)
+            manager.failed[job.job_id] = now
+            return False
+        manager.failed.pop(job.job_id, None)
+        return True
+
+    def _follow_by_directory(
+        self, manager: _JobManager, job_ids: Iterable[str], now: float
+    ) -> None:
+        """Forget what is the newest checkpoint of jobs that are reported: it may be older."""
+        with self._lock:
+            for job_id in job_ids:
+                if (seen := manager.seen.get(job_id)) is not None:
+                    seen.job, seen.reported = replace(seen.job, newest=None), now
 
     def _see(
-        self, manager: _JobManager, job: RunningJob, checkpoint: CompletedCheckpoint, now: float
+        self,
+        manager: _JobManager,
+        job: RunningJob,
+        checkpoint: CompletedCheckpoint,
+        now: float,
+        looked: float,
     ) -> None:
         path = uri.remap(checkpoint.path, self._template.remaps)
-        root = uri.parent(path)
-        before = manager.seen.get(job.job_id)
+        root, name = uri.parent(path), _shown(job.name)
+        if refusal := self._refusal(job, checkpoint, path):
+            self._sparing(f"{name}: {refusal}")
+            # its own replica, and not that of the job whose directory it may be
+            root = uri.join(uri.parent(root), job.job_id)
         request = replace(self._template, source=root)
         newest = Checkpoint(path, Newest(checkpoint.checkpoint_id, checkpoint.completed))
         # the checkpoints of a job that ended may be deleted: its directory has those that are left
-        reported = None if job.has_ended else newest
-        member = Member(job.name, request, is_discovered=True)
-        served = ServedJob(member, reported, has_ended=job.has_ended)
-        if before is None and served.is_in(self._shard):
-            self._notify(f"{job.name}: following the job {job.job_id}, which writes to {root}")
-        if before is not None and before.root != root and not self._template.same_source:
-            refusal = (
-                f"source changed: the job {job.job_id} wrote to {before.root} and now writes to"
-                f" {root}. Nothing was done. If it is the same job, give --same-source"
-            )
-            # its replica stays the one of the directory that was followed before
-            manager.seen[job.job_id] = _Seen(replace(served, refusal=refusal), before.root, now)
-            return
-        manager.seen[job.job_id] = _Seen(served, root, now)
+        reported = None if job.has_ended or refusal else newest
+        member = Member(name, request, is_discovered=True)
+        served = ServedJob(member, reported, refusal, job.has_ended, looked)
+        with self._lock:
+            before = manager.seen.get(job.job_id)
+            if manager.is_left:
+                return
+            manager.seen[job.job_id] = self._seen(served, before, job.job_id, now)
+        if before is None and not refusal and served.is_in(self._shard):
+            self._notify(f"{name}: following the job {job.job_id}, which writes to {root}")
 
-    def _drop_gone(self, manager: _JobManager, reported: set[str], now: float) -> None:
-        for job_id in manager.seen.keys() - reported:
-            seen = manager.seen[job_id]
-            if now - seen.reported < _LINGER:
+    def _seen(self, served: ServedJob, before: _Seen | None, job_id: str, now: float) -> _Seen:
+        root = served.member.request.source
+        if served.refusal is not None:
+            return _Seen(served, before.root if before is not None else None, now)
+        if before is None or before.root in (None, root) or self._template.same_source:
+            return _Seen(served, root, now)
+        refusal = (
+            f"source changed: the job {job_id} wrote to {before.root} and now writes to"
+            f" {root}. Nothing was done. If it is the same job, give --same-source"
+        )
+        # its replica stays the one of the directory that was followed before
+        return _Seen(replace(served, refusal=refusal), before.root, now)
+
+    def _refusal(self, job: RunningJob, checkpoint: CompletedCheckpoint, path: str) -> str | None:
+        """Return why what a JobManager reports of a job is not believed, if it is not."""
+        directory = uri.parent(path)
+        if uri.name(path) != f"chk-{checkpoint.checkpoint_id}":
+            return (
+                f"{path} is reported as checkpoint {checkpoint.checkpoint_id} of the job"
+                f" {job.job_id}, and is not named so. Nothing was done. Check the URL of the"
+                " JobManager"
+            )
+        if JOB_ID.fullmatch(uri.name(directory)) and uri.name(directory) != job.job_id:
+            return (
+                f"the job {job.job_id} reports {path}, in the directory of another job. Nothing was"
+                " done. Check the URL of the JobManager, and whom it belongs to"
+            )
+        if is_outside_roots(path, self._template):
+            return (
+                f"the job {job.job_id} reports {path}, which lies outside the source's roots."
+                " Nothing was read from there. If the job writes there, name the directory with"
+                " --source-root"
+            )
+        return None
+
+    def _drop_gone(self, manager: _JobManager, reported: Set[str], now: float) -> None:
+        with self._lock:
+            unreported = manager.seen.keys() - reported
+            gone = [job for job in unreported if now - manager.seen[job].reported >= _LINGER]
+            for job_id in unreported:
+                seen = manager.seen[job_id]
                 seen.job = replace(seen.job, newest=None)
-                continue
-            if seen.job.is_in(self._shard):
-                self._notify(f"{seen.job.member.name}: the job {job_id} is gone")
-            del manager.seen[job_id]
+            dropped = [(job_id, manager.seen.pop(job_id).job) for job_id in gone]
+        for job_id, job in dropped:
+            if job.is_in(self._shard):
+                self._notify(f"{job.member.name}: the job {job_id} is gone")
 
     def _lose_sight(self, manager: _JobManager, problem: str) -> None:
+        if manager.is_left:
+            return
         if problem != manager.problem:
             self._notify(f"{problem}. Its jobs are followed by their directories meanwhile")
         manager.problem = problem
-        for seen in manager.seen.values():
-            seen.job = replace(seen.job, newest=None)
+        with self._lock:
+            for seen in manager.seen.values():
+                seen.job = replace(seen.job, newest=None)
 
     def _report_missing(self, names: set[str]) -> None:
         """Report once, until that changes, what was chosen and is followed by no job."""
@@ -286,26 +398,34 @@ class KnownRoots:
     """The jobs below the roots of a service: a root with a problem holds up no other job.
 
     One without jobs is reported. While one cannot be listed, the jobs found there last are kept.
+    One that takes longer than `patience` seconds is waited for no longer.
     """
 
-    def __init__(self, side: Side, notify: Notify) -> None:
+    def __init__(self, side: Side, notify: Notify, patience: float = _PATIENCE) -> None:
         self._side, self._notify = side, notify
+        self._inquiries = Inquiries(patience)
         self._known: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
 
+    def look(self, roots: Iterable[str]) -> None:
+        """List the roots, all at the same time."""
+        self._inquiries.ask({root: partial(self._list, root) for root in roots})
+
     def jobs_under(self, root: str) -> list[str]:
-        """Return the directories of the jobs below a root; costs one listing."""
+        """Return the directories of the jobs below a root that were found last."""
+        return self._known.get(root, [])
+
+    def _list(self, root: str) -> None:
         problem = ""
         try:
             self._known[root] = jobs_under(root, self._side)
         except NotThere as error:
             self._known[root], problem = [], f"{error}. Waiting for jobs"
-        except (CpreplicateError, OSError) as error:
-            problem = f"{error}. The jobs found below {root} before are followed"
+        except Exception as error:  # noqa: BLE001  # it concerns this root only
+            problem = f"{described(error)}. The jobs found below {root} before are followed"
         if problem and problem != self._problems.get(root):
             self._notify(problem)
         self._problems[root] = problem
-        return self._known.get(root, [])
 
 
 class FleetJobs:
@@ -332,7 +452,12 @@ class FleetJobs:
             try:
                 self._members = self._read()
                 self._notify("the configuration was read again")
-            except CpreplicateError as error:
-                self._notify(f"{error}. The configuration read before stays valid")
+            except Exception as error:  # noqa: BLE001  # the jobs known before are followed
+                self._notify(f"{described(error)}. The configuration read before stays valid")
         jobs = [ServedJob(member) for member in self._members()]
         return [job for job in jobs if job.is_in(self._shard)]
+
+
+def _shown(name: str) -> str:
+    """Return the name of a job, shortened if it is longer than anybody reads."""
+    return name if len(name) <= _MOST_NAME else f"{name[:_MOST_NAME]}…"

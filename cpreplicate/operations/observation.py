@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cpreplicate.core import uri
-from cpreplicate.core.lag import Newest, checkpoints_behind, lag_seconds
+from cpreplicate.core.lag import (
+    Newest,
+    age_seconds,
+    checkpoints_behind,
+    is_unseen,
+    lag_seconds,
+)
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld
@@ -32,7 +38,9 @@ class Observation:
     `operation` is what the tries did: `watch` and `fleet` try `sync`. `is_sealed`, `is_lease_held`
     (by another process), `is_restorable` and `orphan_bytes` are None if nobody looked. `failures`
     counts failed tries by their exit code. `seconds` are spent by phase. `last_error` and
-    `last_exit_code` are those of the last try.
+    `last_exit_code` are those of the last try. `looked` is when the newest checkpoint of the source
+    was last looked for, and that could be answered. A service does that at least every
+    `look_within` seconds, the first time after `known_since`; None for what is no service.
     """
 
     name: str
@@ -47,6 +55,9 @@ class Observation:
     last_success: float | None = None
     last_error: str | None = None
     last_exit_code: int | None = None
+    looked: float | None = None
+    look_within: float | None = None
+    known_since: float = 0.0
     is_sealed: bool | None = None
     is_lease_held: bool | None = None
     is_restorable: bool | None = None
@@ -75,8 +86,21 @@ class Observation:
         )
 
     def lag(self, now: float) -> float:
-        """Return the lag in seconds, see `lag_seconds`."""
+        """Return the lag in seconds, see `lag_seconds`; while the source is unseen, the age."""
+        if self.is_unseen(now):
+            return age_seconds(self.replica_newest, now)
         return lag_seconds(self.source_newest, self.replica_newest, now)
+
+    def is_unseen(self, now: float) -> bool:
+        """Return whether the source was not looked at for so long that its lag is not known."""
+        if self.look_within is None:
+            return False
+        looked = self.known_since if self.looked is None else self.looked
+        return is_unseen(looked, self.look_within, now)
+
+    def saw(self, newest: Newest | None, now: float) -> None:
+        """Record that the source was looked at, and what its newest checkpoint is."""
+        self.source_newest, self.looked = newest, now
 
     def behind(self) -> int:
         """Return how many checkpoints the replica is behind."""

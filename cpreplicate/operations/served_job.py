@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
@@ -28,13 +29,15 @@ class ServedJob:
 
     `newest` is its newest checkpoint if discovery knows it, else its directory is listed.
     `refusal` is why the job must not be replicated. One that `has_ended` may have no checkpoint any
-    more: Flink deletes those that are not retained.
+    more: Flink deletes those that are not retained. `looked` is when `newest` was asked for, in
+    seconds since the epoch; None for just now.
     """
 
     member: Member
     newest: Checkpoint | None = None
     refusal: str | None = None
     has_ended: bool = False
+    looked: float | None = None
 
     @property
     def key(self) -> str:
@@ -57,13 +60,20 @@ class Discovery(Protocol):
         """
 
 
-def by_key(jobs: Iterable[ServedJob]) -> dict[str, ServedJob]:
-    """Return the jobs by their keys. Jobs that would share a replica become one that is refused."""
-    result: dict[str, ServedJob] = {}
+def by_key(jobs: Iterable[ServedJob], followed: Mapping[str, str] = {}) -> dict[str, ServedJob]:
+    """Return the jobs by their keys. Jobs that would share a replica become one that is refused.
+
+    What is refused already concerns none that is not: whoever reports it could name any job. For
+    the same reason a directory that is `followed` by its key stays followed if another appears.
+    """
+    groups: dict[str, list[ServedJob]] = {}
     for job in jobs:
-        other = result.setdefault(job.key, job)
-        if other is not job:
-            result[job.key] = _one_of(other, job)
+        groups.setdefault(job.key, []).append(job)
+    result = {}
+    for key, group in groups.items():
+        accepted = [job for job in group if job.refusal is None]
+        first = [job for job in accepted if job.member.request.source == followed.get(key)]
+        result[key] = reduce(_one_of, first or accepted or group)
     return result
 
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cpreplicate.core import uri
-from cpreplicate.core.lag import Newest
+from cpreplicate.core.lag import Newest, is_unseen
 from cpreplicate.errors import (
     CpreplicateError,
     LeaseHeld,
@@ -24,9 +25,11 @@ from cpreplicate.errors import (
     Sealed,
     SourceBroken,
     SourceMovedOn,
+    described,
     exit_code_of,
 )
 from cpreplicate.operations.fleet import Member, is_standby
+from cpreplicate.operations.inquiries import Inquiries
 from cpreplicate.operations.observation import Observation, newest_of_replica
 from cpreplicate.operations.schedule import Ending, Load, Schedule, Wanted
 from cpreplicate.operations.served_job import (
@@ -50,6 +53,7 @@ _ALIVE = 60.0  # seconds without a turn of the loop, after which it counts as de
 # Seconds after which a replica is looked at again, although its source has nothing new: it may have
 # been sealed or deleted.
 _LOOK_AGAIN = 600.0
+_MOST_NAMES = 20  # of jobs in a line
 _CANCEL_SHARE = 0.5  # of the grace: then what still runs is cancelled
 
 
@@ -59,7 +63,8 @@ class ServiceSettings:
 
     `slots` jobs of a priority are replicated at the same time. `grace` is the time from the request
     to stop to the end. A discovered job whose newest checkpoint is older than `retire_after` is not
-    observed until it completes another one.
+    observed until it completes another one. A source is unseen if nobody has looked at it within
+    two intervals, or within `least_look_within` if that is longer: a busy machine is no failure.
     """
 
     interval: float = 30.0
@@ -67,22 +72,32 @@ class ServiceSettings:
     max_backoff: float = 600.0
     grace: float = 30.0
     retire_after: float | None = None
+    least_look_within: float = 5.0
+
+    @property
+    def look_within(self) -> float:
+        """The seconds within which each source should be looked at."""
+        return max(2 * self.interval, self.least_look_within)
 
 
 class _Followed:
     """What a service remembers of a job.
 
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
-    by the monotonic clock.
+    by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
+    the epoch.
     """
 
-    def __init__(self, job: ServedJob, warn: Notify) -> None:
+    def __init__(self, job: ServedJob, warn: Notify, look_within: float) -> None:
         self.job = job
-        self.observation = Observation(job.member.name)
+        self.observation = Observation(job.member.name, look_within=look_within)
+        self.observation.known_since = time.time()
         self.failures = Sparing(warn)
         self.done: Checkpoint | None = None
         self.looked = -math.inf
         self.backlog: Backlog | None = None
+        self.discovered = 0.0
+        self._look_within = look_within
         self._subsumed: Checkpoint | None = None
 
     def update(self, job: ServedJob) -> None:
@@ -91,19 +106,35 @@ class _Followed:
         observation, member = self.observation, job.member
         observation.name, observation.priority = member.name, member.priority
         observation.source, observation.replica = member.request.source, job.key
+        self.discovered = time.time() if job.looked is None else job.looked
         if (reported := self.reported(job)) is not None:
-            observation.source_newest = reported.newest
+            observation.saw(reported.newest, self.discovered)
 
     def reported(self, job: ServedJob) -> Checkpoint | None:
         """Return the checkpoint that discovery knows, unless Flink has subsumed it since.
 
-        The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`).
+        The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`). What
+        discovery found long ago is not known: the directory of the job is listed then.
         """
-        return None if job.newest == self._subsumed else job.newest
+        is_old = is_unseen(self.discovered, self._look_within, time.time())
+        return None if is_old or job.newest == self._subsumed else job.newest
 
     def subsumed(self, checkpoint: Checkpoint) -> None:
         """Record that a checkpoint that discovery reported is gone."""
         self._subsumed = checkpoint
+
+    def is_overdue(self, interval: float, now: float) -> bool:
+        """Return whether to look at the source beside the tries: one takes long, or none is due.
+
+        That is the case during a long sync, and after failures. A source that may be what could
+        not be reached is left to the tries: each of them costs its time.
+        """
+        observation = self.observation
+        if self.job.refusal is not None or observation.looked is None:
+            return False
+        is_reachable = observation.last_exit_code != Transient.exit_code
+        soon = (interval + self._look_within) / 2  # before it is unseen
+        return is_reachable and now - observation.looked > soon
 
     def is_retired(self, retire_after: float | None) -> bool:
         """Return whether a discovered job, all of which is replicated, is older than that."""
@@ -131,7 +162,7 @@ class Service:
     ) -> None:
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._show = notify, show
-        self._warn, self._undiscovered = warn, Sparing(warn)
+        self._warn, self._undiscovered, self._shadowed = warn, Sparing(warn), Sparing(warn)
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
         self._followed: dict[str, _Followed] = {}
@@ -140,6 +171,8 @@ class Service:
         self._running: set[Future[None]] = set()
         self._discovering: Future[None] | None = None
         self._discover_at = 0.0
+        self._discovered = time.time()
+        self._glances = Inquiries(0.0)
         self._wake = threading.Event()
         self._beat = time.monotonic()
 
@@ -166,6 +199,19 @@ class Service:
             return self._is_discovered and all(
                 followed.observation.tries for followed in self._observed()
             )
+
+    def remarks(self) -> list[str]:
+        """Return what a probe of this process should state of its jobs, a line each."""
+        now, within = time.time(), self._settings.look_within
+        unseen = [job.name for job in self.observations() if job.is_unseen(now)]
+        lines = []
+        if unseen:
+            names = unseen[:_MOST_NAMES] + [f"{len(unseen)} in all"] * (len(unseen) > _MOST_NAMES)
+            lines.append(f"not looked at for more than {within:g} s: {', '.join(names)}")
+        if is_unseen(self._discovered, within, now):
+            age = now - self._discovered
+            lines.append(f"the list of jobs is {age:.0f} s old: it could not be renewed since")
+        return lines
 
     def discover_soon(self) -> None:
         """Look for jobs at the next turn, within a second; callable from a signal handler.
@@ -211,6 +257,7 @@ class Service:
         if now >= self._discover_at and not is_discovering:
             self._discover_at = now + self._settings.interval
             self._discovering = pool.submit(self._discover)
+            self._glance_at_overdue()
         self._running = {future for future in self._running if not future.done()}
         with self._lock:
             keys = self._schedule.take(now)
@@ -222,6 +269,27 @@ class Service:
         # what is due already waits for a slot
         pause = _TICK if due is None or due <= now else min(_TICK, due - now)
         self._wake.wait(pause)
+
+    def _glance_at_overdue(self) -> None:
+        """Look at sources beside the tries; few at a time, so that dead ones cost few threads."""
+        now, free = time.time(), self._settings.slots - self._glances.pending
+        with self._lock:
+            overdue = {
+                key: partial(self._glance, followed)
+                for key, followed in self._followed.items()
+                if followed.is_overdue(self._settings.interval, now)
+            }
+        self._glances.ask(dict(list(overdue.items())[: max(0, free)]))
+
+    def _glance(self, followed: _Followed) -> None:
+        """See the newest checkpoint of a source, so that its lag is known meanwhile."""
+        now, observation = time.time(), followed.observation
+        before = observation.looked
+        with suppress(Exception), cancellable(self._raise_if_cancelled):
+            newest = newest_checkpoint(followed.job.member).newest
+            with self._lock:
+                if observation.looked == before:  # else somebody else looked, perhaps later
+                    observation.saw(newest, now)
 
     def _end(self, patience: float, leave_behind: Callable[[], None]) -> None:
         started = time.monotonic()
@@ -252,13 +320,15 @@ class Service:
         except Stopped:
             return
         except Exception as error:  # noqa: BLE001  # the service outlives it
-            self._undiscovered(f"{_described(error)}. The jobs known before are followed")
+            self._undiscovered(f"{described(error)}. The jobs known before are followed")
         else:
             self._undiscovered.forget()
         self._wake.set()
 
     def _set_jobs(self, found: Sequence[ServedJob]) -> None:
-        now, jobs = time.monotonic(), by_key(found)
+        now, jobs = time.monotonic(), by_key(found, self._sources())
+        self._report_shadowed(found, jobs)
+        self._discovered = time.time()
         priorities = sorted({job.member.priority for job in jobs.values()}, reverse=True)
         with self._lock:
             for key in self._followed.keys() - jobs.keys():
@@ -267,10 +337,31 @@ class Service:
             self._is_discovered = True
             self._schedule.update({key: _wanted(job) for key, job in jobs.items()}, now)
             for key, job in jobs.items():
-                followed = self._followed.setdefault(key, _Followed(job, self._warn))
+                followed = self._followed.get(key) or self._new(job)
+                self._followed[key] = followed
                 followed.update(job)
                 if job.newest is not None and job.newest != followed.done:
                     self._schedule.hurry(key, now)
+
+    def _sources(self) -> dict[str, str]:
+        """Return the directories that are followed, by the keys of their jobs."""
+        with self._lock:
+            jobs = {key: followed.job for key, followed in self._followed.items()}
+        return {key: job.member.request.source for key, job in jobs.items() if job.refusal is None}
+
+    def _report_shadowed(self, found: Sequence[ServedJob], jobs: Mapping[str, ServedJob]) -> None:
+        """Report jobs that are left out for one that was followed before."""
+        for job in found:
+            kept, source = jobs[job.key], job.member.request.source
+            if kept.refusal is None and kept.member.request.source != source:
+                self._shadowed(
+                    f"{job.member.name}: {source} is left out: it would share the replica {job.key}"
+                    f" with {kept.member.request.source}, which is followed. Give one of them"
+                    " another target"
+                )
+
+    def _new(self, job: ServedJob) -> _Followed:
+        return _Followed(job, self._warn, self._settings.look_within)
 
     def _observed(self) -> list[_Followed]:
         retire_after = self._settings.retire_after
@@ -288,7 +379,7 @@ class Service:
                 ending = "failed"
                 ending = self._ending_of(followed)
         except Exception as error:  # noqa: BLE001  # the job would never be tried again
-            self._warn(f"{name}: {_described(error)}. It is tried again")
+            self._warn(f"{name}: {described(error)}. It is tried again")
         finally:
             with self._lock:
                 self._schedule.ended(key, ending, time.monotonic())
@@ -310,10 +401,11 @@ class Service:
             raise Refused(job.refusal)
         if self._is_skipped(followed, job.member):
             return
-        reported = followed.reported(job)
+        reported, now = followed.reported(job), time.time()
+        looked = now if reported is None else followed.discovered
         checkpoint = reported or newest_checkpoint(job.member)
         with self._lock:
-            followed.observation.source_newest = checkpoint.newest
+            followed.observation.saw(checkpoint.newest, looked)
             is_done = followed.done == checkpoint
             if is_done and time.monotonic() - followed.looked < _LOOK_AGAIN:
                 followed.observation.still(time.time())
@@ -362,6 +454,7 @@ class Service:
         if not is_standby(member.request.source, member.request.sides.source):
             return False
         with self._lock:
+            followed.observation.saw(None, time.time())
             followed.observation.unchanged(time.time())
         return True
 
@@ -372,13 +465,13 @@ class Service:
             observation.replica_newest = observation.replica_newest or replica_newest
             may_be_empty = job.has_ended or not observation.source_newest
             if isinstance(error, NotThere) and member.is_discovered and may_be_empty:
-                observation.source_newest = None
+                observation.saw(None, time.time())
                 observation.unchanged(time.time())  # none yet, or none any more
                 return "done"
             if isinstance(error, LeaseHeld):
                 observation.held(time.time())  # by a stand-in, or a run of an operator
                 return "done"
-            text = _described(error)
+            text = described(error)
             is_sealed = isinstance(error, Sealed)
             observation.failed(exit_code_of(error), text, time.time(), is_sealed)
         followed.failures(f"{member.name}: {text}. It is tried again")
@@ -396,11 +489,6 @@ class Service:
         ):
             return newest_of_replica(member.request)
         return None
-
-
-def _described(error: Exception) -> str:
-    is_known = isinstance(error, (CpreplicateError, OSError))
-    return str(error) if is_known else f"unexpected {type(error).__name__}: {error}"
 
 
 def _wanted(job: ServedJob) -> Wanted:

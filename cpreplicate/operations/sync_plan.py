@@ -366,6 +366,15 @@ def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) ->
     )
 
 
+def is_outside_roots(path: str, request: SyncRequest) -> bool:
+    """Return whether a checkpoint that a program reports lies outside the roots, if any are given.
+
+    Unlike SOURCE, which the operator names, the directory of such a job is not trusted.
+    """
+    roots = [*request.source_roots, *(remap.actual for remap in request.remaps)]
+    return bool(request.source_roots) and not any(uri.within(path, root) for root in roots)
+
+
 def search(source: Source, request: SyncRequest) -> Search:
     """Return how to look for files that the source lacks."""
     return Search(source, request.remaps, _allowed_roots(source, request), request.sides.source)

@@ -21,7 +21,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.schedule import Load
 from cpreplicate.output.metrics import registry_of
-from cpreplicate.output.streams import write_message
+from cpreplicate.output.streams import printable, write_message
 
 LOOPBACK = "127.0.0.1"
 _CLIENT_SECONDS = 10.0  # without a byte from a client, or taken by it
@@ -84,13 +84,16 @@ def serve(
     is_alive: Callable[[], bool],
     is_ready: Callable[[], bool],
     load: Callable[[], Load] | None = None,
+    remarks: Callable[[], Sequence[str]] = lambda: (),
 ) -> Iterator[Address]:
     """Serve `/metrics`, `/healthz` and `/readyz` while the context lasts, and yield the address.
 
-    Port 0 is replaced by a free one. The functions are called from several threads. The end of the
-    context waits for no client. Raises `UsageError` if the address cannot be listened on.
+    `remarks` are lines that `/healthz` adds to its answer. They do not change its status: a probe
+    that ended the process would end what it does for other jobs, too. Port 0 is replaced by a free
+    one. The functions are called from several threads. The end of the context waits for no client.
+    Raises `UsageError` if the address cannot be listened on.
     """
-    handler = _handler(registry_of(observations, load=load), is_alive, is_ready)
+    handler = _handler(registry_of(observations, load=load), is_alive, is_ready, remarks)
     try:
         server = _server(address, handler)
     except OSError as error:
@@ -132,11 +135,17 @@ def _server(address: Address, handler: type[MetricsHandler]) -> _Server:
 
 
 def _handler(
-    served: CollectorRegistry, alive: Callable[[], bool], ready: Callable[[], bool]
+    served: CollectorRegistry,
+    alive: Callable[[], bool],
+    ready: Callable[[], bool],
+    remarks: Callable[[], Sequence[str]],
 ) -> type[MetricsHandler]:
+    def healthy() -> str:
+        return "\n".join(["ok", *map(printable, remarks())])
+
     probes = {
-        "/healthz": (alive, "ok", "the service loop has not made progress in time"),
-        "/readyz": (ready, "ok", "not every job was tried yet"),
+        "/healthz": (alive, healthy, "the service loop has not made progress in time"),
+        "/readyz": (ready, lambda: "ok", "not every job was tried yet"),
     }
 
     class Handler(MetricsHandler):
@@ -162,14 +171,14 @@ def _handler(
                 self.wfile = client
             client.write(head + end)
 
-        def _probe(self, is_good: Callable[[], bool], good: str, bad: str) -> None:
+        def _probe(self, is_good: Callable[[], bool], good: Callable[[], str], bad: str) -> None:
             if is_good():
-                self._answer(HTTPStatus.OK, good)
+                self._answer(HTTPStatus.OK, good())
             else:
                 self._answer(HTTPStatus.SERVICE_UNAVAILABLE, bad)
 
         def _answer(self, status: HTTPStatus, text: str) -> None:
-            body = f"{text}\n".encode()
+            body = f"{text}\n".encode(errors="replace")
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

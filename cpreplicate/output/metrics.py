@@ -61,7 +61,17 @@ def _each(
 
 
 def _lag(job: Observation, now: float) -> Samples:
-    return [((), None if job.source_newest is None else job.lag(now))]
+    known = job.replica_newest if job.is_unseen(now) else None
+    return [((), None if (known or job.source_newest) is None else job.lag(now))]
+
+
+def _behind(job: Observation, now: float) -> Samples:
+    is_known = job.source_newest is not None and not job.is_unseen(now)
+    return [((), job.behind() if is_known else None)]
+
+
+def _unseen(job: Observation, now: float) -> Samples:
+    return [((), None if job.look_within is None else job.is_unseen(now))]
 
 
 def _failures(job: Observation, _now: float) -> Samples:
@@ -74,8 +84,8 @@ def _failures(job: Observation, _now: float) -> Samples:
 FAMILIES = (
     Family(
         "cpreplicate_replica_lag_seconds",
-        "Age of the replica's newest checkpoint while the source has a newer one, else 0."
-        " +Inf without a replica.",
+        "Age of the replica's newest checkpoint while the source has a newer one or is unseen,"
+        " else 0. +Inf without a replica.",
         _JOB,
         _lag,
     ),
@@ -83,7 +93,20 @@ FAMILIES = (
         "cpreplicate_replica_checkpoints_behind",
         "Checkpoints that the replica is behind its source, by their numbers.",
         _JOB,
-        _one(lambda job: job.behind() if job.source_newest else None),
+        _behind,
+    ),
+    Family(
+        "cpreplicate_source_unseen",
+        "1 if nobody has looked at the source within two intervals, so that the lag is an age,"
+        " else 0.",
+        _JOB,
+        _unseen,
+    ),
+    Family(
+        "cpreplicate_source_seen_timestamp_seconds",
+        "Time at which the newest checkpoint of the source was last looked for and answered.",
+        _JOB,
+        _one(lambda job: job.looked),
     ),
     Family(
         "cpreplicate_source_checkpoint_id",
@@ -276,9 +299,8 @@ def _metric(family: Family, jobs: Iterable[Observation], now: float) -> Metric:
     metric = kind(family.name, family.help, labels=family.labels)
     for job in jobs:
         labels = _labels(job, family.labels)
-        for more, value in family.samples(job, now):
-            if value is not None:
-                metric.add_metric((*labels, *more), float(value))
+        for more, value in _samples(family, job, now):
+            metric.add_metric((*labels, *more), value)
     return metric
 
 
@@ -296,7 +318,21 @@ def _le(bound: float) -> str:
     return "+Inf" if math.isinf(bound) else str(bound)
 
 
+def _samples(family: Family, job: Observation, now: float) -> list[tuple[tuple[str, ...], float]]:
+    """Return the samples of a job that are known. What is wrong with one hides no other job."""
+    try:
+        samples = family.samples(job, now)
+        return [(more, float(value)) for more, value in samples if value is not None]
+    except Exception:  # noqa: BLE001  # such as a number that is too large for a float
+        return []
+
+
 def _labels(job: Observation, names: Sequence[str]) -> tuple[str, ...]:
     """Return the values of those labels that identify the job and what is tried."""
     values = {"operation": job.operation, "flink_job": job.name, "replica": job.replica}
-    return tuple(values[name] for name in names if name in values)
+    return tuple(_writable(values[name]) for name in names if name in values)
+
+
+def _writable(text: str) -> str:
+    """Return a label's value that can be written, whatever a job or a directory is called."""
+    return text.encode("utf-8", "replace").decode()

@@ -170,6 +170,8 @@ def _restore(job: Observation, sample: Sample) -> None:
             job.last_try = value
         case "last_success_timestamp_seconds":
             job.last_success = value
+        case "source_seen_timestamp_seconds":
+            job.looked = value
         case "last_exit_code":
             job.last_exit_code = int(value)
         case "failures_total":

@@ -16,6 +16,7 @@ import urllib.request
 import pytest
 
 from tests.support import jobs, killing
+from tests.support.hostile import answer, endless, hostile
 from tests.support.replicas import FILES, NEXT
 from tests.support.waiting import PATIENCE
 
@@ -269,6 +270,43 @@ def test_the_heartbeat_is_sent_only_while_every_job_is_in_time(tmp_path):
         server.server_close()
 
 
+def test_a_jobmanager_that_drips_and_a_file_of_garbage_hold_up_no_job(tmp_path):
+    """Also the end does not wait for them, and nothing prints a password."""
+    path = write(tmp_path / "dcA", JOBS[0], 1)
+    overview = {"jobs": [{"jid": JOBS[0], "name": "orders", "start-time": 0, "state": "RUNNING"}]}
+    newest = {
+        "id": 1,
+        "external_path": f"file:{path}",
+        "latest_ack_timestamp": int((path / "_metadata").stat().st_mtime * 1000),
+    }
+
+    def script(connection, head):
+        is_overview = b"/overview" in head
+        found = overview if is_overview else {"latest": {"completed": newest}}
+        answer(json.dumps(found).encode())(connection, head)
+
+    file = tmp_path / "urls"
+    words = ["--flink-file", file, "--all-jobs", tmp_path / "dcB", "--interval", "0.2s"]
+    drip = endless(b"HTTP/1.1 200 OK\r\n", b"X", 0.05)
+    with hostile(drip) as slow, hostile(script) as healthy:
+        garbage = b"http://5f1c@[\n\xff\xfe\x00 \xff5f1c\nhttp://u:5f1c/\n# caf\xe9\n"
+        lines = f"http://u:5f1c@{slow.place} # slow\n{healthy.url}\n"
+        file.write_bytes(garbage + lines.encode())
+        with running(tmp_path, "watch", *words, "--metrics", "0") as service:
+            url = service.url()
+            wait_until(lambda: has(tmp_path, JOBS[0], 1))
+            wait_until(lambda: lags(url) == [0])
+            second = write(tmp_path / "dcA", JOBS[0], 2, NEXT)
+            newest.update(id=2, external_path=f"file:{second}")
+            wait_until(lambda: has(tmp_path, JOBS[0], 2))
+            assert read(f"{url}/healthz")[0] == 200
+            assert service.end() == 143
+            assert "of 5 URLs of JobManagers are left out" in service.stderr
+            assert "does not answer: ended without" not in service.stderr
+            assert "5f1c" not in service.stderr
+            assert "Traceback" not in service.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -283,6 +321,14 @@ def test_the_heartbeat_is_sent_only_while_every_job_is_in_time(tmp_path):
         (["watch", "dcA", "dcB", "--shard", "1/2"], "--shard divides many jobs"),
         (["watch", "--jobs-under", "dcA", "dcB", "--shard", "3/2"], "expected NUMBER/COUNT"),
         (["watch", "--jobs-under", "dcA", "dcB", "--shard", "0/2"], "expected NUMBER/COUNT"),
+        (
+            ["watch", "--flink", "http://u:5f1c/x", "--all-jobs", "dcB"],
+            "a URL of a JobManager is none",
+        ),
+        (
+            ["watch", "--flink", "http://h", "--all-jobs", "--header", "a b: c", "dcB"],
+            "--header: expected NAME:VALUE",
+        ),
         (["fleet", "--metrics", "0", "fleet.toml"], "need --every"),
         (["fleet", "--every", "1s", "--dry-run", "fleet.toml"], "does not go with --dry-run"),
     ],
@@ -298,6 +344,7 @@ def test_options_that_do_not_fit_together_are_usage_errors(tmp_path, words, mess
         check=False,
     )
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
+    assert "5f1c" not in ended.stderr
 
 
 def test_a_service_that_stops_before_any_checkpoint_claims_none(tmp_path):

@@ -5,15 +5,24 @@ import http.server
 import json
 import threading
 
+import pytest
+
 from cpreplicate.core import uri
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.flink import FlinkRest
+from cpreplicate.flink.client import Limits
 from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder, KnownRoots
+from cpreplicate.operations.served_job import by_key
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.storage import Side
+from tests.support import hostile
+from tests.support.faults import Faulty
+from tests.support.killing import wait_until
+from tests.support.registry import serving
 from tests.support.waiting import PATIENCE
 
+HANG = PATIENCE
 ONE, TWO = f"{1:032x}", f"{2:032x}"
 
 
@@ -56,7 +65,9 @@ def answering(answers, before=lambda: None):
 def following(url, lines, shard=WHOLE):
     template = SyncRequest("", "file:/dcB")
     chosen = Chosen(every=True)
-    return FlinkJobs(lambda: [url], FlinkRest, chosen, template, lines.append, shard=shard)
+    return FlinkJobs(
+        lambda: [url], FlinkRest, chosen, template, lines.append, shard=shard, patience=HANG
+    )
 
 
 def newest(found):
@@ -107,7 +118,9 @@ def test_jobmanagers_are_asked_at_the_same_time():
         template = SyncRequest("", "file:/dcB")
         chosen = Chosen(every=True)
         # a URL that is named twice is asked once
-        found = FlinkJobs(lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append)
+        found = FlinkJobs(
+            lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append, patience=HANG
+        )
         assert newest(found) == {"1": 1, "2": 2, "3": 3}
     assert [line for line in lines if "cannot be read" in line] == []
 
@@ -144,17 +157,21 @@ def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_rep
     tmp_path, monkeypatch
 ):
     lines: list[str] = []
-    roots = KnownRoots(Side(), lines.append)
+    roots = KnownRoots(Side(), lines.append, HANG)
     root = f"file:{tmp_path}"
-    assert roots.jobs_under(root) == roots.jobs_under(root) == []
+    for _ in range(2):
+        roots.look([root])
+        assert roots.jobs_under(root) == []
     assert len(lines) == 1
     (tmp_path / ONE).mkdir()
+    roots.look([root])
     assert roots.jobs_under(root) == [f"{root}/{ONE}"]
 
     def refuse(*_args):
         raise UsageError("no listing")
 
     monkeypatch.setattr("cpreplicate.operations.discovery.jobs_under", refuse)
+    roots.look([root])
     assert roots.jobs_under(root) == [f"{root}/{ONE}"]
     assert "no listing. The jobs found below" in lines[-1]
 
@@ -163,7 +180,9 @@ def named(chosen, lines, answers):
     """Ask once which jobs are followed of a JobManager that gives these answers."""
     with answering(answers) as (place, _):
         template = SyncRequest("", "file:/dcB")
-        found = FlinkJobs(lambda: [f"http://{place}"], FlinkRest, chosen, template, lines.append)
+        found = FlinkJobs(
+            lambda: [f"http://{place}"], FlinkRest, chosen, template, lines.append, patience=HANG
+        )
         found.jobs()
         found.jobs()
 
@@ -204,3 +223,187 @@ def test_jobmanagers_without_any_job_are_reported_once():
     lines: list[str] = []
     named(Chosen(every=True), lines, reporting())
     assert lines == ["--all-jobs: the JobManagers report no job yet. Waiting"]
+
+
+@contextlib.contextmanager
+def jobmanager(answers):
+    """A JobManager that answers each path by a script, and else with 404."""
+
+    def script(connection, head):
+        path = head.split()[1].decode()
+        found = answers.get(path, hostile.answer(b"{}", "404 Not Found"))
+        if not callable(found):
+            found = hostile.answer(json.dumps(found).encode())
+        found(connection, head)
+
+    with hostile.hostile(script) as server:
+        yield server
+
+
+EVERYWHERE = SyncRequest("", "file:/dcB")
+
+
+def asking(urls, lines, template=EVERYWHERE, patience=HANG, **options):
+    """Discovery of every job; its requests end only when the test does."""
+    limits = Limits(HANG, 1 << 20)
+    connect = lambda url: FlinkRest(url, limits=limits)  # noqa: E731
+    chosen = Chosen(every=True)
+    return FlinkJobs(
+        lambda: urls, connect, chosen, template, lines.append, patience=patience, **options
+    )
+
+
+def test_a_silent_jobmanager_holds_up_no_other_and_is_not_asked_twice():
+    silent = {"/jobs/overview": lambda connection, _: connection.recv(1)}
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with jobmanager(silent) as dead, jobmanager(answers) as healthy:
+        found = asking([dead.url, healthy.url], [], patience=0.1)
+        wait_until(lambda: newest(found) == {"1": 7})
+        answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 8)
+        wait_until(lambda: newest(found) == {"1": 8})
+        assert len(dead.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        hostile.answer(b"", "500 Internal Server Error"),
+        hostile.answer(b'{"latest": {"completed": {"id": 1e999}}}'),
+        hostile.answer(b"[" * 50_000),
+        lambda connection, _: connection.close(),
+        {"latest": {"completed": {**checkpoints(ONE, 1)["latest"]["completed"], "id": 10**400}}},
+        {"latest": {"completed": {**checkpoints(ONE, 1)["latest"]["completed"], "id": 2}}},
+    ],
+    ids=range(6),
+)
+def test_a_job_behind_one_whose_answer_is_a_failure_is_followed(bad):
+    lines: list[str] = []
+    answers = {
+        "/jobs/overview": overview(ONE, TWO),
+        f"/jobs/{ONE}/checkpoints": bad,
+        f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7),
+    }
+    with jobmanager(answers) as server:
+        found = asking([server.url], lines)
+        assert newest(found).get("2") == 7
+        assert [line for line in lines if line.startswith("1: ")]
+        answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 3)
+        assert newest(found) == {"1": 3, "2": 7}
+        answers[f"/jobs/{ONE}/checkpoints"] = hostile.answer(b"", "503 Unavailable")
+        assert newest(found) == {"1": None, "2": 7}  # its directory has the newest one
+
+
+def test_an_entry_that_is_no_job_and_an_id_of_400_digits_hide_no_other_job():
+    lines: list[str] = []
+    jobs = overview(ONE, TWO, "1" * 400)
+    jobs["jobs"][0]["name"] = 7
+    answers = {"/jobs/overview": jobs, f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7)}
+    with jobmanager(answers) as server:
+        assert newest(asking([server.url], lines)) == {"2": 7}
+    assert len([line for line in lines if "does not answer as Flink's REST API does" in line]) == 2
+
+
+def test_jobs_that_failed_are_asked_last_and_a_slow_failure_ends_the_round():
+    now = [0.0]
+
+    def fail(connection, _head):
+        now[0] += 30  # as a request that meets its deadline
+        hostile.answer(b"", "500 Late")(connection, b"")
+
+    three = f"{3:032x}"
+    answers = {
+        "/jobs/overview": overview(ONE, TWO, three),
+        **{f"/jobs/{job}/checkpoints": checkpoints(job, 7) for job in (ONE, TWO, three)},
+    }
+    with jobmanager(answers) as server:
+        found = asking([server.url], [], clock=lambda: now[0])
+        assert newest(found) == {"1": 7, "2": 7, "3": 7}
+        answers[f"/jobs/{ONE}/checkpoints"] = fail
+        # what is not asked for is followed by its directory
+        assert newest(found) == {"1": None, "2": None, "3": None}
+        assert newest(found) == {"1": None, "2": 7, "3": 7}
+
+
+def test_who_reports_the_directory_of_another_job_is_refused_and_the_other_is_followed():
+    lines: list[str] = []
+    honest = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    forged = {"/jobs/overview": overview(TWO), f"/jobs/{TWO}/checkpoints": checkpoints(ONE, 99)}
+    with jobmanager(forged) as impostor, jobmanager(honest) as victim:
+        jobs = by_key(asking([impostor.url, victim.url], lines).jobs())
+    followed, refused = jobs[f"file:/dcB/{ONE}"], jobs[f"file:/dcB/{TWO}"]
+    assert (followed.refusal, followed.newest.path) == (None, f"file:/dcA/{ONE}/chk-7")
+    assert "in the directory of another job" in refused.refusal
+    assert refused.newest is None
+    assert any("in the directory of another job" in line for line in lines)
+
+
+def test_who_is_refused_hides_no_job_whose_id_it_names():
+    """It reports the id of a job, and for it the directory of yet another one."""
+    honest = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    forged = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(TWO, 99)}
+    with jobmanager(forged) as impostor, jobmanager(honest) as victim:
+        jobs = by_key(asking([impostor.url, victim.url], []).jobs())
+    assert jobs[f"file:/dcB/{ONE}"].refusal is None
+
+
+@pytest.mark.parametrize("root", ["file:/elsewhere", f"file:/dcA/{ONE}x"])
+def test_a_path_that_is_reported_is_held_to_the_source_roots(root):
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    template = SyncRequest("", "file:/dcB", source_roots=(root,))
+    with jobmanager(answers) as server:
+        (job,) = asking([server.url], [], template).jobs()
+        assert "outside the source's roots" in job.refusal
+        for allowed in ("file:/dcA", f"file:/dcA/{ONE}"):
+            inside = SyncRequest("", "file:/dcB", source_roots=(root, allowed))
+            (job,) = asking([server.url], [], inside).jobs()
+            assert job.refusal is None
+
+
+def test_a_line_that_is_no_url_is_reported_without_its_text_and_hides_no_jobmanager():
+    lines: list[str] = []
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with jobmanager(answers) as server:
+        urls = ["http://u:5f1c@[::1", "\ufffd5f1c", "http://h:5f1c", server.url]
+        found = asking(urls, lines)
+        assert newest(found) == newest(found) == {"1": 7}
+    (line,) = [line for line in lines if "left out" in line]
+    assert line.startswith("3 of 4 URLs of JobManagers are left out, the first is number 1")
+    assert "5f1c" not in str(lines)
+
+
+def test_a_url_that_comes_back_is_asked_again():
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with jobmanager(answers) as server:
+        urls = [server.url]
+        found = asking(urls, [])
+        assert newest(found) == {"1": 7}
+        urls.clear()
+        assert newest(found) == {"1": None}
+        urls.append(server.url)
+        assert newest(found) == {"1": 7}
+
+
+def test_a_root_that_does_not_answer_or_fails_unexpectedly_holds_up_no_other(tmp_path):
+    lines: list[str] = []
+    released = threading.Event()
+    for name in ("good", "silent", "odd"):
+        (tmp_path / name / ONE).mkdir(parents=True)
+
+    def misbehave(verb, place):
+        if verb == "list" and "silent" in place:
+            released.wait(HANG)
+        if verb == "list" and "odd" in place:
+            raise RecursionError("a defect")
+
+    roots = [f"file:{tmp_path}/{name}" for name in ("silent", "odd", "good")]
+    with serving("file", Faulty(Side().storage("file:/"), misbehave)):
+        known = KnownRoots(Side(), lines.append, 0.1)
+
+        def jobs_below():
+            known.look(roots)
+            return [len(known.jobs_under(root)) for root in roots]
+
+        wait_until(lambda: jobs_below() == [0, 0, 1])
+        wait_until(lambda: any("unexpected RecursionError" in line for line in lines))
+        released.set()
+        wait_until(lambda: jobs_below() == [1, 0, 1])

@@ -71,7 +71,15 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
 @contextlib.contextmanager
 def running(discovery, warnings=None, lines=None, sides=None, **settings):
     """A service in a thread of its own."""
-    chosen = ServiceSettings(**{"interval": 0.1, "max_backoff": 0.4, "grace": 10.0, **settings})
+    chosen = ServiceSettings(
+        **{
+            "interval": 0.1,
+            "max_backoff": 0.4,
+            "grace": 10.0,
+            "least_look_within": 1800.0,
+            **settings,
+        }
+    )
     warnings = warnings if warnings is not None else []
     with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
         notify = lines.append if lines is not None else lambda _line: None
@@ -413,3 +421,89 @@ def _limited(sides, bandwidth):
     return sides._replace(
         source=replace(sides.source, limits=limits), target=replace(sides.target, limits=limits)
     )
+
+
+def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(tmp_path):
+    """What it found is old after two intervals: the lag must not stay 0."""
+    path = write(tmp_path, 1, 1)
+    released, asked = threading.Event(), threading.Event()
+    known = replace(
+        served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
+    )
+
+    class Frozen(Jobs):
+        def jobs(self):
+            if asked.is_set():
+                released.wait(PATIENCE)
+            asked.set()
+            return super().jobs()
+
+    with running(Frozen(known), least_look_within=0.2) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+        wait_until(lambda: any("list of jobs is" in line for line in service.remarks()))
+        released.set()
+
+
+def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
+    path = write(tmp_path, 1, 1)
+    write(tmp_path, 2, 1)
+    completed = (path / "_metadata").stat().st_mtime
+    dark, released = threading.Event(), threading.Event()
+
+    def block(_verb, place):
+        if dark.is_set() and f"/dcA/{job_id(1)}" in place:
+            released.wait(PATIENCE)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), least_look_within=0.2) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1, "job-2": 1})
+        dark.set()
+        wait_until(lambda: any(line.endswith(": job-1") for line in service.remarks()))
+        observed = service.observations()[0]
+        now = time.time()
+        assert observed.is_unseen(now)
+        assert observed.lag(now) == pytest.approx(now - completed)
+        # the other one is looked at all the time
+        wait_until(lambda: service.observations()[1].lag(time.time()) == 0)
+        released.set()
+        wait_until(lambda: service.observations()[0].lag(time.time()) == 0)
+
+
+def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
+    write(tmp_path, 1, 1)
+    copying, released = threading.Event(), threading.Event()
+
+    def block(verb, place):
+        if verb == "open" and f"/dcA/{job_id(1)}/shared" in place:
+            copying.set()
+            released.wait(PATIENCE)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(served(tmp_path, 1)), least_look_within=0.2) as service,
+    ):
+        assert copying.wait(PATIENCE)
+        write(tmp_path, 1, 5, NEXT)
+        wait_until(lambda: service.observations()[0].source_newest.checkpoint_id == 5)
+        released.set()
+        wait_until(lambda: replica_ids(service) == {"job-1": 5})
+
+
+def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp_path):
+    write(tmp_path, 1, 1)
+    one = served(tmp_path, 1)
+    request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
+    other = ServedJob(replace(one.member, request=request))
+    discovery = Jobs(one)
+    warnings: list[str] = []
+    with running(discovery, warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = [other, one]
+        wait_until(lambda: warnings)
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+    assert warnings == [warning for warning in warnings if "is left out" in warning]

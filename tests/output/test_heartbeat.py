@@ -169,3 +169,11 @@ def test_what_is_no_url_of_http_is_a_usage_error(url):
     with pytest.raises(UsageError, match="--heartbeat: expected a URL") as refused:
         Heartbeat(url, 60, pytest.fail)
     assert "secret" not in str(refused.value)
+
+
+def test_a_job_whose_source_nobody_looked_at_is_in_time_by_the_age_of_its_replica():
+    job = Observation("orders", tries=1, look_within=60.0, replica_newest=Newest(1, 900.0))
+    job.saw(Newest(1, 900.0), 1000.0)
+    assert is_in_time(job, max_lag=150.0, now=1060.0)
+    assert is_in_time(job, max_lag=200.0, now=1090.0)
+    assert not is_in_time(job, max_lag=150.0, now=1090.0)

@@ -237,3 +237,12 @@ def test_prometheus_scrapes_the_server(tmp_path):
         assert "exported_job" not in sample.labels
         (up,) = server.query("up")
         assert up.value == 1
+
+
+def test_healthz_names_the_sources_that_nobody_looked_at_and_stays_200():
+    remarks = ["not looked at for more than 60 s: orders\x1b[2J\udcff"]
+    with serve(FREE, list, yes, yes, remarks=lambda: remarks) as address:
+        status, _, text = get(address, "/healthz")
+    assert status == 200
+    assert text.splitlines()[0] == "ok"
+    assert "orders\\x1b[2J" in text

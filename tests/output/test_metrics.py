@@ -192,3 +192,50 @@ def test_a_process_shows_its_version_and_start():
 def test_the_documentation_describes_each_metric(family, pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "monitoring.md").read_text()
     assert f"`{family.name}`" in page
+
+
+def test_a_source_that_nobody_looked_at_in_time_has_the_age_of_its_replica():
+    job = Observation("orders", replica=REPLICA, look_within=60.0, known_since=900.0)
+    assert "cpreplicate_replica_lag_seconds" not in values(job)
+    job.replica_newest = Newest(42, 890.0)
+    job.saw(Newest(42, 890.0), 940.0)
+    samples = values(job, now=1000.0)
+    assert samples["cpreplicate_replica_lag_seconds"] == 0
+    assert samples["cpreplicate_source_unseen"] == 0
+    samples = values(job, now=1000.5)
+    assert samples["cpreplicate_replica_lag_seconds"] == 110.5
+    assert samples["cpreplicate_source_unseen"] == 1
+    assert samples["cpreplicate_source_seen_timestamp_seconds"] == 940.0
+    assert "cpreplicate_replica_checkpoints_behind" not in samples
+
+
+def test_a_source_that_was_never_seen_is_unseen_after_a_while():
+    job = Observation("orders", replica=REPLICA, look_within=60.0, known_since=900.0)
+    assert values(job, now=960.0)["cpreplicate_source_unseen"] == 0
+    assert values(job, now=961.0)["cpreplicate_source_unseen"] == 1
+    job.replica_newest = Newest(42, 890.0)
+    assert values(job, now=961.0)["cpreplicate_replica_lag_seconds"] == 71.0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Observation("\ud800", replica=REPLICA),
+        Observation('a\nb\r"\\{}\0', replica=f"{REPLICA}\udcff"),
+        Observation("x", replica=REPLICA, source_newest=Newest(10**400, 1.0)),
+        Observation("x", replica=REPLICA, source_newest=Newest(1, float("nan"))),
+        Observation("x", replica=REPLICA, replica_newest=Newest(1, "not a time")),
+        Observation("x" * 1_000_000, replica=REPLICA),
+    ],
+    ids=range(6),
+)
+def test_a_job_whose_name_or_number_is_odd_hides_no_other(odd):
+    good = Observation("orders", replica=f"{REPLICA}2", source_newest=Newest(42, 990.0))
+    text = generate_latest(registry_of(lambda: [odd, good], with_process=False)).decode()
+    samples = {
+        (sample.name, sample.labels["flink_job"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["cpreplicate_source_checkpoint_id", "orders"] == 42
+    assert samples["cpreplicate_replica_lag_seconds", "orders"] == math.inf

@@ -1,0 +1,309 @@
+"""HTTP to a server that is not trusted: each request ends in time, and its answer is small.
+
+The timeouts of `requests` are for each call of a socket: a server that sends a byte a second meets
+none of them. So each request is made in a thread, and after its time its connections are cut.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.auth import HTTPBasicAuth
+from requests.cookies import RequestsCookieJar
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from cpreplicate.flink.address import Address, origin
+from cpreplicate.storage import Transient
+from cpreplicate.storage.cancellation import go_on
+
+_CONNECT_SECONDS = 5.0
+_CHUNK = 64 << 10
+_MOST_REDIRECTS = 5
+_MOST_REASON = 300  # characters of what a library states
+_LOOK = 0.1  # seconds between two looks at a cancellation
+
+
+class Limits(NamedTuple):
+    """What one request may take, redirects included."""
+
+    seconds: float = 20.0
+    bytes: int = 8 << 20
+
+
+class Answer(NamedTuple):
+    """The status and the body of an answer."""
+
+    status: int
+    body: bytes
+
+
+class Credentials(NamedTuple):
+    """What only the server itself gets, and no host that it redirects to.
+
+    `certificate` is the path of a PEM file with the client's certificate and key.
+    """
+
+    user: tuple[bytes, bytes] | None = None
+    headers: Mapping[str, str] = {}
+    certificate: str | None = None
+
+
+class Silent(Transient):
+    """A server did not answer completely within the time of a request."""
+
+
+class Untrusted(Transient):
+    """One side did not accept the certificate of the other."""
+
+
+class Client:
+    """A client of the server at one address; for one request at a time.
+
+    `authority` is the path of the certificates to trust, None for the system's.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        headers: Mapping[str, str],
+        certificate: str | None,
+        authority: str | None,
+        limits: Limits,
+    ) -> None:
+        self._origin, self._limits, self._authority = origin(address.url), limits, authority
+        self._credentials = Credentials(address.user, headers, certificate)
+        self._line = self._new_line()
+
+    def get(self, url: str) -> Answer:
+        """Return the answer to GET; redirects are followed.
+
+        Raises `Transient` if the server cannot be reached, redirects too often, or sends more or
+        for longer than the limits allow. What cannot be broken off, such as a question to a name
+        server, is left to a thread that does not hold up the end of the process.
+        """
+        line = self._line
+        try:
+            answer: Answer = _within(self._limits.seconds, lambda: self._follow(line, url))
+        except BaseException as error:
+            line.cut()
+            self._line = self._new_line()
+            if isinstance(error, Transient) or not isinstance(error, Exception):
+                raise
+            is_refused = isinstance(error, requests.exceptions.SSLError)
+            raise (Untrusted if is_refused else Transient)(_reason(error)) from error
+        line.wires.forget_closed()
+        return answer
+
+    def close(self) -> None:
+        """Close the connections; a request that is under way fails."""
+        self._line.cut()
+
+    def _new_line(self) -> _Line:
+        return _Line(self._credentials, self._authority)
+
+    def _follow(self, line: _Line, url: str) -> Answer:
+        for session in line.sessions():
+            session.cookies.clear()  # a server could add to them for ever
+        for _ in range(_MOST_REDIRECTS + 1):
+            with line.get(url, self._is_own(url), self._limits.seconds) as response:
+                place = response.headers.get("Location")
+                if not (300 <= response.status_code < 400 and place):
+                    return Answer(response.status_code, self._body(response))
+            url = _redirected(url, place)
+        raise Transient(f"it redirects more than {_MOST_REDIRECTS} times")
+
+    def _is_own(self, url: str) -> bool:
+        return origin(url) == self._origin
+
+    def _body(self, response: requests.Response) -> bytes:
+        if response.headers.get("Content-Encoding", "identity") not in ("", "identity"):
+            raise Transient("its answer is compressed, although that was not asked for")
+        body = bytearray()
+        while data := response.raw.read(_CHUNK, decode_content=False):
+            body += data
+            if len(body) > self._limits.bytes:
+                raise Transient(f"its answer has more than {self._limits.bytes} bytes")
+        return bytes(body)
+
+
+class _Line:
+    """The sessions of a client: `own` has its credentials, `other` is for redirects elsewhere."""
+
+    def __init__(self, credentials: Credentials, authority: str | None) -> None:
+        self.wires = _Wires()
+        self._own = _session(self.wires, credentials, authority)
+        self._other = _session(self.wires, Credentials(), authority)
+
+    def sessions(self) -> tuple[requests.Session, requests.Session]:
+        return self._own, self._other
+
+    def get(self, url: str, is_own: bool, seconds: float) -> requests.Response:
+        session = self._own if is_own else self._other
+        return session.get(
+            url, timeout=(_CONNECT_SECONDS, seconds), stream=True, allow_redirects=False
+        )
+
+    def cut(self) -> None:
+        """End what is under way, in another thread perhaps, and close everything."""
+        self.wires.cut()
+        for session in self.sessions():
+            session.close()
+
+
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002
+        return None  # else `requests` would read the whole body of a redirect, whatever its size
+
+
+def _session(wires: _Wires, credentials: Credentials, authority: str | None) -> requests.Session:
+    session = _Session()
+    adapter = _Adapter(wires)
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    session.auth = HTTPBasicAuth(*credentials.user) if credentials.user else None
+    # Flink compresses nothing, and a small answer could become a huge one
+    session.headers.update({"Accept-Encoding": "identity", **credentials.headers})
+    session.cert = credentials.certificate
+    session.verify = authority or True
+    session.cookies = RequestsCookieJar()
+    return session
+
+
+class _Wires:
+    """Second handles on the sockets of connections, with which another thread can cut these.
+
+    They are file descriptors: a handle that is a socket would be reported as left open.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handles: dict[Any, int] = {}
+        self._is_cut = False
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for handle in self._handles.values():
+            close(handle)  # `os` may be gone when a process ends
+
+    def add(self, connection: Any, connected: socket.socket) -> None:
+        """Remember the socket of a connection; cut it if that is due already."""
+        with self._lock:
+            former = self._handles.pop(connection, None)
+            self._handles[connection] = os.dup(connected.fileno())
+            is_late = self._is_cut
+        if former is not None:
+            os.close(former)
+        if is_late:
+            self.cut()
+
+    def forget_closed(self) -> None:
+        """Close the handles on connections that are closed, so that the server sees them close."""
+        with self._lock:
+            closed = [connection for connection in self._handles if connection.sock is None]
+            for connection in closed:
+                os.close(self._handles.pop(connection))
+
+    def cut(self) -> None:
+        """End each call of a socket that is under way, now and later."""
+        with self._lock:
+            self._is_cut = True
+            handles, self._handles = list(self._handles.values()), {}
+        for handle in handles:
+            # it fails if the server closed the connection
+            with socket.socket(fileno=handle) as second, suppress(OSError):
+                second.shutdown(socket.SHUT_RDWR)
+
+
+class _Adapter(HTTPAdapter):
+    """Makes connections whose sockets `wires` knows."""
+
+    def __init__(self, wires: _Wires) -> None:
+        self._pools = _pools(wires)
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **options)
+        if not proxy.lower().startswith("socks"):
+            manager.pool_classes_by_scheme = self._pools
+        return manager
+
+
+def _pools(wires: _Wires) -> dict[str, type[HTTPConnectionPool]]:
+    # `connect` would be too late: it includes the handshake of TLS
+    class Plain(HTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            connected: socket.socket = super()._new_conn()
+            wires.add(self, connected)
+            return connected
+
+    class Secure(HTTPSConnection):
+        def _new_conn(self) -> socket.socket:
+            connected: socket.socket = super()._new_conn()
+            wires.add(self, connected)
+            return connected
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    return {"http": PlainPool, "https": SecurePool}
+
+
+def _within(seconds: float, function: Callable[[], Answer]) -> Answer:
+    """Return what a function returns in a thread. Raises `Silent` if that takes too long."""
+    done: Future[Answer] = Future()
+
+    def perform() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:  # noqa: BLE001  # it is raised in the other thread
+            done.set_exception(error)
+
+    threading.Thread(target=perform, name="rest", daemon=True).start()
+    deadline = time.monotonic() + seconds
+    while not done.done():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise Silent(f"no complete answer came within {seconds:g} s")
+        go_on()
+        wait([done], min(left, _LOOK))
+    return done.result()
+
+
+def _redirected(url: str, place: str) -> str:
+    """Return where a redirect leads, without a user and a password."""
+    try:
+        parts = urlsplit(urljoin(url, place))
+        target = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
+        if origin(target)[0] in ("http", "https") and parts.hostname:
+            return target
+    except ValueError:
+        pass
+    raise Transient("it redirects to what is no URL of HTTP")
+
+
+def _reason(error: Exception) -> str:
+    """Return the innermost reason: the others repeat the URL."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        inner = error.__cause__ or error.__context__
+        if not isinstance(inner, Exception):
+            break
+        error = inner
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:_MOST_REASON]

@@ -1,0 +1,322 @@
+"""JobManagers that answer as none should: slowly, without end, with anything anywhere."""
+
+import copy
+import gzip
+import json
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cpreplicate.errors import CpreplicateError, MetadataError, UsageError
+from cpreplicate.flink import FlinkRest, address
+from cpreplicate.flink.client import Limits, Silent
+from cpreplicate.storage import Transient
+from tests.support.hostile import answer, endless, hostile
+from tests.support.waiting import PATIENCE
+
+JOB = "0123456789abcdef0123456789abcdef"
+SHORT = Limits(0.5, 100_000)  # met only by a server that never ends
+AMPLE = Limits(PATIENCE, 100_000)  # met only by a hang
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+OVERVIEW = {"jobs": [{"jid": JOB, "name": "orders", "start-time": 5000, "state": "RUNNING"}]}
+COMPLETED = {"id": 7, "external_path": f"file:/dcA/{JOB}/chk-7", "latest_ack_timestamp": 9000}
+
+
+CLIENTS: list[FlinkRest] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
+
+
+def client(url, limits=AMPLE, **options):
+    """A client that is closed when the test ends."""
+    CLIENTS.append(FlinkRest(url, limits=limits, **options))
+    return CLIENTS[-1]
+
+
+def assert_no_thread_is_left():
+    """Wait for the threads of requests: a server that sends for ever cannot hold them."""
+    for thread in threading.enumerate():
+        if thread.name == "rest":
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(lambda connection, _: connection.recv(1), id="no byte"),
+        pytest.param(endless(b"", b"H", 0.05), id="a status line that drips"),
+        pytest.param(endless(OK, b"X", 0.05), id="a header that drips"),
+        pytest.param(endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01), id="always continue"),
+        pytest.param(endless(OK + b"Content-Length: 9999\r\n\r\n", b" ", 0.05), id="a body"),
+        pytest.param(endless(CHUNKED, b"1\r\n \r\n", 0.05), id="chunks that drip"),
+        pytest.param(endless(CHUNKED, b"0", 0.05), id="the size of a chunk"),
+        pytest.param(endless(CHUNKED + b"0\r\n", b"X: y\r\n", 0.01), id="trailers"),
+    ],
+)
+def test_an_answer_without_end_ends_in_time_and_its_connection_is_closed(script):
+    with hostile(script) as server:
+        rest = client(server.url, SHORT)
+        with pytest.raises(Silent, match=r"no complete answer came within 0\.5 s"):
+            rest.jobs()
+        assert_no_thread_is_left()
+
+
+def test_a_handshake_that_drips_ends_in_time_and_its_connection_is_closed():
+    with hostile(lambda *_: None) as server:
+        # it waits for the end of a head, which a handshake has not
+        rest = client(f"https://{server.place}", SHORT)
+        with pytest.raises(Silent, match="within"):
+            rest.jobs()
+        assert_no_thread_is_left()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(endless(OK + b"\r\n", b" " * 65536), id="a body"),
+        pytest.param(endless(CHUNKED, b"10000\r\n" + b" " * 65536 + b"\r\n"), id="chunks"),
+        pytest.param(endless(CHUNKED, b"0" * 65536), id="the size of a chunk"),
+        pytest.param(endless(OK, b"X" * 65536), id="a header"),
+        pytest.param(endless(OK, b"X: y\r\n"), id="headers"),
+        pytest.param(endless(b"", b"H" * 65536), id="a status line"),
+        pytest.param(
+            answer(gzip.compress(b" " * 1_000_000), "200 OK", "Content-Encoding: gzip"), id="gzip"
+        ),
+        pytest.param(answer(b" " * 100_001), id="one byte too many"),
+        pytest.param(lambda connection, _: connection.close(), id="closed at once"),
+        pytest.param(
+            answer(b"", "302 Found", "Location: /jobs/overview"), id="a redirect in a loop"
+        ),
+        pytest.param(answer(b"", "302 Found", "Location: file:///etc/passwd"), id="to a file"),
+        pytest.param(answer(b"", "302 Found", "Location: http://[::1"), id="to no URL"),
+        pytest.param(answer(b"", "500 Oops"), id="500"),
+    ],
+)
+def test_an_answer_that_is_too_large_or_no_answer_is_a_failure_that_may_pass(script):
+    with hostile(script) as server, pytest.raises(Transient, match="cannot be read") as raised:
+        client(server.url).jobs()
+    assert not isinstance(raised.value, Silent)
+
+
+def test_a_redirect_with_a_body_without_end_is_followed_without_reading_it():
+    overview = json.dumps(OVERVIEW).encode()
+    endless_body = endless(b"HTTP/1.1 302 Found\r\nLocation: /jobs/there\r\n\r\n", b" " * 65536)
+
+    def script(connection, head):
+        (answer(overview) if b"/there" in head else endless_body)(connection, head)
+
+    with hostile(script) as server:
+        assert [job.name for job in client(server.url).jobs().jobs] == ["orders"]
+
+
+def test_a_connection_is_used_again_after_an_answer_and_replaced_after_a_failure():
+    good, too_large = answer(b'{"jobs": []}'), answer(b" " * 100_001)
+    answers = [good, good, too_large, good]
+    with hostile(lambda connection, head: answers.pop(0)(connection, head)) as server:
+        rest = client(server.url)
+        rest.jobs()
+        rest.jobs()
+        assert server.accepted == 1
+        with pytest.raises(Transient):
+            rest.jobs()
+        assert rest.jobs().jobs == ()
+        assert server.accepted == 2
+
+
+def test_headers_user_and_password_follow_no_redirect_to_another_host():
+    secret = {"Authorization": "Bearer 5f1c", "X-Token": "5f1c"}
+    with hostile(answer(json.dumps(OVERVIEW).encode())) as other:
+        elsewhere = answer(b"", "307 Temporary", f"Location: http://x:y@{other.place}/jobs")
+        with hostile(elsewhere) as server:
+            assert client(server.url, headers=secret).jobs().jobs
+            assert client(f"http://me:p%40ss@{server.place}").jobs().jobs
+        assert all(b"5f1c" in head or b"Basic bWU6cEBzcw==" in head for head in server.requests)
+    assert len(other.requests) == 2
+    for head in other.requests:
+        assert b"5f1c" not in head
+        assert b"authorization" not in head.lower()
+
+
+def test_headers_follow_a_redirect_on_the_same_host():
+    def script(connection, head):
+        is_moved = b"/proxy/" in head
+        moved = answer(b"", "302 Found", "Location: /proxy/jobs")
+        (answer(json.dumps(OVERVIEW).encode()) if is_moved else moved)(connection, head)
+
+    with hostile(script) as server:
+        assert client(server.url, headers={"X-Token": "5f1c"}).jobs().jobs
+    assert all(b"X-Token: 5f1c" in head for head in server.requests)
+
+
+ODD = ["p@ss", "a:b", "50%", "a/b", "a#b", "a?b", "п@роль", "p w", "]", "\\", "@", "a@b:c/d@e"]
+
+
+@pytest.mark.parametrize("password", ODD)
+@pytest.mark.parametrize("user", ["flink", ""])
+def test_no_part_of_an_odd_password_is_in_an_error(user, password, caplog):
+    caplog.set_level("DEBUG")  # also what the HTTP library logs
+    secret = f"SECRET{password}SECRET"
+    for place in ("127.0.0.1:1", "127.0.0.1:x", "[::1", ""):
+        with pytest.raises((CpreplicateError, OSError)) as raised:
+            client(f"http://{user}:{secret}@{place}").jobs()
+        assert "SECRET" not in str(raised.value) + caplog.text
+    assert "SECRET" not in address.parse(f"http://{user}:{secret}@host:1").url
+
+
+@pytest.mark.parametrize("password", ODD)
+def test_an_odd_password_is_sent(password):
+    with hostile(answer(b'{"jobs": []}')) as server:
+        client(f"http://me:{password}@{server.place}").jobs()
+    import base64
+
+    (line,) = [line for line in server.requests[0].split(b"\r\n") if b"Authorization" in line]
+    assert base64.b64decode(line.split()[-1]).decode() == f"me:{password}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "host:8081",
+        "http://",
+        "http://user:5f1c",
+        "ftp://u:5f1c@h",
+        "http://h:5f1c",
+        "http://5f\udc80",
+    ],
+)
+def test_what_is_no_url_is_refused_without_its_text(url):
+    with pytest.raises(UsageError, match="URL of a JobManager is none") as raised:
+        client(url)
+    assert "5f" not in str(raised.value)
+
+
+DEEP = "[" * 50_000
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(
+        ["\ud800", "\0", "file:/a/../../b", "//", f"file:/x/{JOB}/chk-9", "9" * 400, "ftp:x", ""]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def places(value, path=()):
+    """The paths of all values in a document."""
+    yield path
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], (*path, key))
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from places(each, (*path, index))
+
+
+def replaced(document, path, value):
+    if not path:
+        return value
+    result = copy.deepcopy(document)
+    inner = result
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return result
+
+
+@pytest.fixture(scope="module")
+def answering():
+    """A server that answers with the document in `holder`, and a client of it."""
+    holder: dict[str, bytes] = {}
+
+    def script(connection, head):
+        answer(holder["body"])(connection, head)
+
+    with hostile(script) as server:
+        rest = FlinkRest(server.url, limits=AMPLE)
+        yield holder, rest
+        rest.close()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_value_at_any_place_of_an_answer_is_an_error_that_a_program_expects(answering, data):
+    holder, rest = answering
+    for document, ask in (
+        (OVERVIEW, rest.jobs),
+        ({"latest": {"completed": COMPLETED}}, lambda: rest.newest_checkpoint(JOB)),
+    ):
+        path = data.draw(st.sampled_from(list(places(document))))
+        holder["body"] = json.dumps(replaced(document, path, data.draw(VALUES))).encode()
+        try:
+            found = ask()
+        except (CpreplicateError, OSError):
+            continue
+        str(found).encode()  # it can be written
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        DEEP,
+        '{"a":' * 10_000,
+        "",
+        "\udcff",
+        "{",
+        "9" * 5000,
+        '{"jobs": 1e999}',
+        '{"jobs": {}}',
+        "null",
+        '"jobs"',
+    ],
+    ids=range(10),
+)
+def test_what_is_no_answer_of_flink_is_a_metadata_error(answering, body):
+    holder, rest = answering
+    holder["body"] = body.encode("utf-8", "surrogateescape")
+    with pytest.raises(MetadataError, match="does not answer as Flink's REST API does"):
+        rest.jobs()
+
+
+@pytest.mark.parametrize("field", ["id", "latest_ack_timestamp"])
+@pytest.mark.parametrize(
+    "value", ["1e999", "-1", "NaN", "9" * 400, "9" * 5000, "true", '"7"', DEEP], ids=range(8)
+)
+def test_a_number_that_no_checkpoint_has_is_a_metadata_error(answering, field, value):
+    holder, rest = answering
+    marked = {"latest": {"completed": {**COMPLETED, field: "VALUE"}}}
+    holder["body"] = json.dumps(marked).replace('"VALUE"', value).encode()
+    with pytest.raises(MetadataError):
+        rest.newest_checkpoint(JOB)
+
+
+def test_a_job_with_a_field_that_is_wrong_hides_no_other(answering):
+    holder, rest = answering
+    good = OVERVIEW["jobs"][0]
+    other = f"{1:032x}"
+    entries = [
+        {**good, "jid": "1" * 400},
+        {**good, "jid": other, "state": 7},
+        {},
+        7,
+        good,
+    ]
+    holder["body"] = json.dumps({"jobs": entries}).encode()
+    overview = rest.jobs()
+    assert [job.job_id for job in overview.jobs] == [JOB]
+    assert list(overview.unclear) == [other]
+    assert len(overview.problems) == 3
