@@ -21,7 +21,7 @@ SHIPPED = [
 SOURCES = sorted((ROOT / "cpreplicate").rglob("*.py"))
 # options of other programs that a page names: of docker, scripts, node_exporter, kinit
 OF_OTHERS = {
-    "docs/deployment.md": {"--build-arg"},
+    "docs/deployment.md": {"--build-arg", "--collector"},
     "docs/drill.md": {"--flink-version"},
     "docs/kerberos.md": {"--keytab", "--principal"},
     "docs/monitoring.md": {"--collector"},

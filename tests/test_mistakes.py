@@ -301,7 +301,7 @@ def test_a_lease_that_another_run_holds_ends_unseal_with_11_and_leaves_the_seal(
     [
         ("s3://b/replicas", "endpont_url=http://127.0.0.1:1", "Did you mean 'endpoint_url'?"),
         ("webhdfs://127.0.0.1:1/r", "usr=me", "Did you mean 'user'?"),
-        ("hdfs://127.0.0.1:1/r", "replicaton=3", "but Hadoop's properties, which have dots"),
+        ("hdfs://127.0.0.1:1/r", "replicaton=3", "Hadoop's properties, which have dots"),
         ("dcC", "endpont_url=http://127.0.0.1:1", "Other storages have 'endpoint_url'"),
     ],
 )

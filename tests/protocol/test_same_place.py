@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.operations.sync import diff
+from cpreplicate.operations.sync import check
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -18,12 +18,12 @@ from tests.support.tracing import Tracing
 
 
 def listed_at_source(root: Path, target_root: str) -> set[str]:
-    """The directories of the source that the plan of its first sync lists, by name."""
+    """The directories of the source that are listed before its first sync, by name."""
     source = f"file:{root}/dcA/{JOB}/chk-1"
     execution = ExecutionOptions(runner="inline")
     tracing = Tracing(Side().storage("file:/"))
     with serving("file", tracing), serving("memory", MemoryStorage()):
-        diff(SyncRequest(source, target_root, execution=execution))
+        check(SyncRequest(source, target_root, execution=execution))
     listed = [Path(uri.removeprefix("file:")) for verb, uri in tracing.calls if verb == "list"]
     return {path.name for path in listed if path.is_relative_to(root / "dcA")}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -139,7 +139,7 @@ def _problems_of(
     if not texts:
         is_missing = parameter.required and is_whole
         return [f"no {parameter.name}"] if is_missing else []
-    if any(map(_is_placeholder, texts)):
+    if any(map(_is_placeholder, texts)) or _are_directories(parameter, texts):
         return []
     try:
         parameter.type_cast_value(context, raw)
@@ -149,6 +149,12 @@ def _problems_of(
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         return [f"{parameter.name}: {message}"]
     return []
+
+
+def _are_directories(parameter: click.Parameter, texts: Sequence[str]) -> bool:
+    """Return whether these name directories with Hadoop's files, which are not on this machine."""
+    is_configuration = (parameter.name or "").endswith("_conf")
+    return is_configuration and all(text.startswith("/etc/hadoop/") for text in texts)
 
 
 def _is_command(word: str) -> bool:
