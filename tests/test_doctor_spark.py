@@ -94,6 +94,10 @@ def test_executors_that_do_not_reach_the_target(doctor, cluster, s3):
         cluster.master,
         "--conf",
         proxy,
+        "--conf",
+        "spark.executorEnv.NO_PROXY=",  # the tests set it
+        "--conf",
+        "spark.executorEnv.no_proxy=",
         target="s3://doctor-spark/replicas",
         environment={**cluster.environment, **QUICKLY},
     )

@@ -163,7 +163,7 @@ def test_patterns_choose_the_jobs_and_a_wrong_header_is_reported(
         with following(
             tmp_path / "refused", tmp_path / "dcC", "--flink", gateway.url, "--all-jobs"
         ) as refused:
-            refused.wait_for_message("401 Client Error")
+            refused.wait_for_message("it answers with status 401")
             refused.wait_for_message("--header")
         chosen = ("--include", "ord*", "--exclude", "*-test")
         with follow(tmp_path, gateway, *chosen) as service:

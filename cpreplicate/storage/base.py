@@ -33,11 +33,11 @@ def read_up_to(stream: BinaryIO, count: int | None = None) -> bytes:
     """Return `count` bytes of a stream, or all that are left. A stream may return few at a time."""
     if count is None:
         return stream.read()
-    pieces, left = list[bytes](), count
+    pieces, left = io.BytesIO(), count  # which is not copied at the end, as joined pieces are
     while left > 0 and (piece := stream.read(min(left, _CHUNK))):
-        pieces.append(piece)
+        pieces.write(piece)
         left -= len(piece)
-    return b"".join(pieces)
+    return pieces.getvalue()
 
 
 class Transient(OSError):

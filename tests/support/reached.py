@@ -114,6 +114,8 @@ RARELY_LOST = (
     "the call delete a record was lost",
     "the answer delete a record was lost",
     "the call put a manifest was lost",
+    "the call put the commit was lost",
+    "the call delete the commit was lost",
 )
 
 
