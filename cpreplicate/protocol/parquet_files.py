@@ -185,6 +185,8 @@ def _check_pages(data: bytes, footer: Any, names: Container[str]) -> list[str]:
         group = footer.row_group(number)
         chunks = map(group.column, range(group.num_columns))
         for chunk in (each for each in chunks if each.path_in_schema in names):
+            if not (group.num_rows or chunk.data_page_offset):
+                continue  # no rows are written as no data page
             start = min(
                 chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset
             )

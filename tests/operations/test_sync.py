@@ -253,6 +253,14 @@ def test_a_replica_never_goes_back(pair):
     assert corpus.tree(pair.replica) == before
 
 
+def test_of_a_checkpoint_without_files_the_second_one_has_nothing_to_do(tmp_path):
+    listed = synced(tmp_path, {1: {}}) / ".cpreplicate/chk-1.parquet"
+    before = listed.stat().st_ino
+    report = sync(SyncRequest(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB"), silent)
+    assert not report.committed
+    assert listed.stat().st_ino == before
+
+
 def test_another_spelling_of_the_paths_is_published_without_copying(pair):
     number = pair.source.numbers(pair.job)[0]
     pair.sync(number, paths="relative")
