@@ -111,7 +111,8 @@ def verify(
     referenced, published = _committed_checkpoint(replica, name)
     _refuse_links(replica, referenced)
     is_torn = published is not None and referenced.metadata not in published.digests
-    manifests = _manifests(replica, committed)
+    # it may have been committed since they were listed
+    manifests = _manifests(replica, dict.fromkeys([name, *committed]))
     recorded = manifests[name].entries if name in manifests else EntryTable.of({})
     files = referenced.files
     present = replica.present(directories(files.paths))
@@ -250,7 +251,7 @@ def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -
     return checkpoint
 
 
-def _manifests(replica: Replica, committed: Sequence[str]) -> dict[str, Manifest]:
+def _manifests(replica: Replica, committed: Iterable[str]) -> dict[str, Manifest]:
     """Return all manifests: that of a later checkpoint describes a merged file that grew."""
     manifests = {name: replica.manifest(name) for name in committed}
     return {name: manifest for name, manifest in manifests.items() if manifest is not None}

@@ -10,9 +10,11 @@ import pytest
 from cpreplicate.core.packs import Packing
 from cpreplicate.errors import Refused
 from cpreplicate.operations import promote
+from cpreplicate.operations import verify as verify_operation
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
+from cpreplicate.protocol.checkpoint_record import newest_first
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.runners import ExecutionOptions
@@ -39,6 +41,11 @@ def linked(replica: Path, name: str, to: Path) -> None:
     place.symlink_to(to)
 
 
+def damage(replica: Path, name: str) -> None:
+    """Change the bytes of a file, but not its length."""
+    (replica / name).write_bytes(bytes((replica / name).stat().st_size))
+
+
 class TestLinks:
     @pytest.mark.parametrize("content", [False, True])
     @pytest.mark.parametrize("name", ["shared", "taskowned", "packed", "chk-7"])
@@ -63,6 +70,23 @@ class TestLinks:
         (replica / "shared/a").symlink_to(tmp_path / "dcA" / JOB / "shared/a")
         assert verified(replica, False).missing == ("shared/a",)
         assert promoted(replica).starting is None
+
+
+def test_a_checkpoint_that_is_committed_meanwhile_is_compared_by_its_manifest(
+    tmp_path, monkeypatch
+):
+    replica = synced(tmp_path, {1: FILES})
+
+    def then_another_is_committed(place):
+        names = newest_first(place)
+        synced(tmp_path, {2: NEXT})
+        damage(replica, "shared/y")
+        return names
+
+    monkeypatch.setattr(verify_operation, "newest_first", then_another_is_committed)
+    found = verified(replica, True)
+    assert (found.checkpoint_id, found.corrupt) == (2, ("shared/y",))
+    assert found.compared == len(NEXT)
 
 
 class Killed(BaseException):
