@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from cpreplicate.core import uri
+from cpreplicate.core.packs import is_written
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
 from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
@@ -23,7 +24,7 @@ from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import journal, json_files, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
 from cpreplicate.protocol.digest import Digest
-from cpreplicate.protocol.journal import Copied
+from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
@@ -62,15 +63,15 @@ class Verification:
     metadata: Digest = field(default=_NO_METADATA, compare=False)
     refused: str | None = None
     repair: str | None = None
-    # the run that published the checkpoint died before it recorded every CRC32C
+    # the run that published the checkpoint died before it recorded the CRC32Cs of the `uncompared`
     died: bool = False
 
     @property
     def restorable(self) -> bool:
         """Whether every file of the closure is in the replica and complete.
 
-        If content was compared, all of it must be equal. After a run that died right after its
-        commit, some CRC32Cs may not be recorded: that run had compared them when it copied.
+        If content was compared, all of it must be equal. Of files that a run had copied and
+        compared before it died right after its commit, no CRC32C may be recorded.
         """
         lacking = self.missing or self.short or self.corrupt or self.outside
         return not (lacking or (self.uncompared and not self.died))
@@ -123,9 +124,12 @@ def verify(
     longer = _extended(referenced, present, recorded, manifests.values()) if recorded else []
     compared: dict[str, bool] = {}
     uncompared: tuple[str, ...] = ()
+    journals: Sequence[Journal] = ()
     if content.share:
+        journals = _journals(replica, referenced, manifests.values())
+        recorded_crcs = [*manifests.values(), _as_manifest(journals)]
         compared, uncompared = _compare_content(
-            replica, referenced, present, content, manifests.values(), notify
+            replica, referenced, present, content, recorded_crcs, notify
         )
     known = {*short, *longer}  # their length is what is wrong: no CRC32C is recorded for it
     verification = Verification(
@@ -146,7 +150,7 @@ def verify(
         uncompared=tuple(path for path in uncompared if path not in known),
         completed=None if published is None else published.completed,
         metadata=referenced.metadata,
-        died=published is not None and not is_torn and _is_unlisted(referenced, manifests),
+        died=published is not None and _are_planned(uncompared, referenced, journals),
     )
     return _as_promote(verification, replica, state)
 
@@ -181,7 +185,7 @@ def _as_promote(verification: Verification, replica: Replica, state: State | str
     is_repairable = refused is None and state.marker is not None and not verification.outside
     if verification.restorable or not is_repairable:
         return replace(verification, refused=refused)
-    options = " --check-content" if verification.corrupt else ""
+    options = " --check-content" if verification.corrupt or verification.uncompared else ""
     assert state.marker is not None
     places = (state.marker.sources[-1].given, uri.parent(replica.root))
     return replace(
@@ -257,30 +261,40 @@ def _manifests(replica: Replica, committed: Iterable[str]) -> dict[str, Manifest
     return {name: manifest for name, manifest in manifests.items() if manifest is not None}
 
 
-def _with_journals(
+def _journals(
     replica: Replica, checkpoint: CommittedCheckpoint, manifests: Collection[Manifest]
-) -> Collection[Manifest]:
-    """Return the manifests, and what journals list if none describes this checkpoint.
+) -> list[Journal]:
+    """Return the journals if no manifest describes the checkpoint.
 
-    Its run died right after the commit. Then the journal of the run is there.
+    Its run may have died right after the commit. Then the journal of the run is there.
     """
     if any(manifest.metadata == checkpoint.metadata for manifest in manifests):
-        return manifests
+        return []
     names = journal.names(replica.own_files())
-    parts = [journal.read(replica.storage, replica.root, name) for name in names]
-    copied = [row for part in parts for row in part.copied.values()]
-    return [*manifests, _as_manifest(copied)]
+    return [journal.read(replica.storage, replica.root, name) for name in names]
 
 
-def _is_unlisted(checkpoint: CommittedCheckpoint, manifests: Mapping[str, Manifest]) -> bool:
-    """Return whether no manifest describes the checkpoint: its run died right after the commit."""
-    return all(listed.metadata != checkpoint.metadata for listed in manifests.values())
+def _are_planned(
+    paths: Iterable[str], checkpoint: CommittedCheckpoint, journals: Sequence[Journal]
+) -> bool:
+    """Return whether journals name all these files, or their packs, as about to be written.
+
+    Else it is not a run that died that explains why no CRC32C is recorded: the manifest was lost.
+    """
+    planned = frozenset[str]().union(*(part.planned for part in journals))
+    members = checkpoint.members
+    return bool(journals) and all(
+        is_written(members[path].pack if path in members else path, planned) for path in paths
+    )
 
 
-def _as_manifest(copied: Iterable[Copied]) -> Manifest:
+def _as_manifest(journals: Iterable[Journal]) -> Manifest:
+    """Return the complete files that journals list as a manifest lists them."""
     entries: dict[str, Entry] = {}
     members: dict[str, Member] = {}
-    for path, length, crc32c, pack, offset in copied:
+    for path, length, crc32c, pack, offset in (
+        row for part in journals for row in part.copied.values()
+    ):
         if pack is None or offset is None:
             entries[path] = Entry(length, length, crc32c)
         else:
@@ -338,7 +352,6 @@ def _compare_content(
 
     A pack that was copied whole, from a replica that was the source, has a CRC32C of its own.
     """
-    manifests = _with_journals(replica, checkpoint, manifests)
     crcs = _crcs(manifests)
     packs = {path for path in checkpoint.packs if (path, present.get(path)) not in crcs}
     lengths = {

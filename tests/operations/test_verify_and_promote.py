@@ -7,9 +7,10 @@ import shlex
 
 import pytest
 
+from cpreplicate.core.packs import Packing
 from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.replicas import FILES, synced
+from tests.support.replicas import FILES, recorded, synced
 
 DAMAGED, REFUSED = 4, 6
 
@@ -59,6 +60,30 @@ def test_damage_of_equal_length_is_repaired_by_a_sync_that_compares_content(repl
     assert (code, found["corrupt"]) == (DAMAGED, ["shared/c"])
     assert found["repair"].startswith("cpreplicate sync --check-content ")
     assert repaired(tmp_path, found["repair"])[0] == 0
+
+
+@pytest.mark.parametrize("packing", ["off", "on"])
+def test_damage_is_not_excused_by_the_loss_of_the_manifest(tmp_path, packing):
+    synced(tmp_path, {1: FILES}, packing=Packing(packing, 1 << 20))
+    replica = tmp_path / "dcB" / JOB
+    place = next((replica / "packed").iterdir()) if packing == "on" else replica / "shared/c"
+    place.write_bytes(bytes(place.stat().st_size))
+    (replica / ".cpreplicate/chk-1.parquet").unlink()
+    code, found = verified(replica, "--content")
+    assert (code, found["restorable"], found["compared"]) == (DAMAGED, False, 0)
+    assert set(found["uncompared"]) == set(FILES)
+    assert run("promote", "--content", replica).code == DAMAGED
+    assert not (replica / ".cpreplicate/sealed").exists()
+    assert repaired(tmp_path, found["repair"])[0] == 0
+
+
+def test_nor_is_it_by_a_journal_that_names_other_files(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    recorded(replica, "shared/a")
+    (replica / ".cpreplicate/chk-1.parquet").unlink()
+    assert verified(replica, "--content")[0] == DAMAGED
+    recorded(replica, *FILES)  # as of a run of version 0.2.0 that died right after its commit
+    assert verified(replica, "--content")[0] == 0
 
 
 def test_a_missing_file_is_repaired_by_a_sync(replica, tmp_path):
