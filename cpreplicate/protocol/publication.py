@@ -123,7 +123,12 @@ def withdraw(replica: Replica, name: str) -> None:
 
 
 def forget(replica: Replica, name: str) -> None:
-    """Remove the manifest, record and empty directory of a withdrawn checkpoint."""
+    """Remove the manifest, record and empty directory of a withdrawn checkpoint.
+
+    They stay if its `_metadata` is there after all: without a record it would be another program's.
+    """
+    if replica.storage.stat(replica.uri_of(f"{name}/{METADATA}")) is not None:
+        return
     manifest.remove(replica.storage, replica.root, name)
     replica.storage.delete(record_uri(replica, name))
     replica.storage.rmdir(replica.uri_of(name))

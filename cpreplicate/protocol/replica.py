@@ -138,6 +138,13 @@ class Replica:
             return listed.status(listed.names.index(METADATA))
         return next(other for other in listed.others if other.name == METADATA)
 
+    def lists_metadata(self, name: str) -> bool:
+        """Return whether the directory of a checkpoint, listed now, has a `_metadata` file.
+
+        A symbolic link is none: it may lead to nothing.
+        """
+        return METADATA in self.storage.listing(self.uri_of(name)).names
+
     def without_unfinished(self) -> bool:
         """Remove the unfinished files of other runs in the checkpoints just listed.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, OWN
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import json_files, lease, manifest
 from cpreplicate.protocol.checkpoint_record import (
@@ -21,11 +22,12 @@ from cpreplicate.protocol.checkpoint_record import (
 from cpreplicate.protocol.marker import MARKER, Marker, read_marker
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes
-from cpreplicate.storage import TEMPORARY, FileStatus
+from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 
 LAID_OUT = ("shared", "taskowned", "foreign", "packed")
 # Files that a run leaves in `.cpreplicate/` if it dies before it created the marker.
 _BEFORE_THE_MARKER = (lease.NAME, TEMPORARY)
+_LOOKS = 3  # at a `_metadata` that is listed, and that the storage does not open
 _COARSEST_TIME = 2.0  # seconds; S3 dates objects by whole ones
 
 
@@ -249,8 +251,24 @@ def observe(replica: Replica, name: str, has_own: bool) -> _Observed | None:
 
 
 def _observe_all(replica: Replica, names: Sequence[str], has_own: bool) -> dict[str, _Observed]:
-    checkpoints = {name: observe(replica, name, has_own) for name in names}
-    return {name: observed for name, observed in checkpoints.items() if observed is not None}
+    """Return the checkpoints of these names that are there.
+
+    A storage may list a `_metadata` and yet answer that it is not there. To take it for withdrawn
+    would have its files deleted. So it is listed again, and if it is there, opened again. Raises
+    `Transient` if that does not help.
+    """
+    seen: dict[str, _Observed | None] = dict.fromkeys(names)
+    for _ in range(_LOOKS):
+        unseen = [name for name, observed in seen.items() if observed is None]
+        seen |= {name: observe(replica, name, has_own) for name in unseen}
+        hidden = [name for name in unseen if seen[name] is None and replica.lists_metadata(name)]
+        if not hidden:
+            return {name: observed for name, observed in seen.items() if observed is not None}
+    raise Transient(
+        errno.EIO,
+        "is listed, but opening it answers that it is not there. Run again",
+        replica.uri_of(f"{hidden[0]}/{METADATA}"),
+    )
 
 
 def _is_laid_out(name: str) -> bool:

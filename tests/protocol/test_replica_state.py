@@ -5,13 +5,18 @@ import time
 
 import pytest
 
-from cpreplicate.protocol import replica_state
+from cpreplicate.core.placement import OWN
+from cpreplicate.operations import sweep
+from cpreplicate.protocol import publication, replica_state
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Transient
 from cpreplicate.storage.backends.local import LocalStorage
+from tests.support.faults import Faulty
+from tests.support.jobs import JOB
 from tests.support.registry import serving
-from tests.support.replicas import DAY, FILES, aged, synced
+from tests.support.replicas import DAY, FILES, NEXT, aged, paths, synced
 from tests.support.tracing import Tracing
 
 METADATA = "chk-1/_metadata"
@@ -96,3 +101,70 @@ def test_a_metadata_that_another_program_wrote_under_a_new_number_is_found(path)
     reads, is_true = opened(path, write)
     assert "chk-9/_metadata" in reads
     assert is_true
+
+
+LATER = {"chk-3/x": 30}
+
+
+class TestAMetadataThatIsListedButNotOpened:
+    """As of a storage whose answers lag behind, or that hides what it cannot read."""
+
+    @pytest.fixture
+    def lost(self, tmp_path):
+        """Return a replica of two checkpoints, and a storage that denies chk-2 `times` times."""
+        replica = aged(synced(tmp_path, {1: FILES, 2: NEXT}, keep=2))
+        return replica, lambda times: serving("file", Faulty(LocalStorage(), denying(times)))
+
+    def test_is_opened_again(self, lost):
+        replica, denied = lost
+        with denied(2):
+            state = replica_state.examine(Replica(f"file:{replica}", Side()))
+        assert [committed.name for committed in state.committed] == ["chk-2", "chk-1"]
+        assert not state.stale
+
+    def test_is_never_taken_for_withdrawn(self, tmp_path, lost):
+        replica, denied = lost
+        before = paths(replica)
+        with denied(999):
+            for run in (lambda: synced(tmp_path, {3: LATER}, keep=2), lambda: swept(replica)):
+                with pytest.raises(Transient, match="opening it answers that it is not") as caught:
+                    run()
+                assert caught.value.exit_code == 7
+                assert caught.value.filename == f"file:{replica}/chk-2/_metadata"
+        assert paths(replica) == before
+
+    def test_costs_one_listing_where_the_file_was_withdrawn_meanwhile(self, lost):
+        replica, _ = lost
+
+        def withdrawn(verb, uri):
+            if verb == "open" and uri.endswith("chk-2/_metadata"):
+                (replica / "chk-2/_metadata").unlink(missing_ok=True)
+
+        tracing = Tracing(Faulty(LocalStorage(), withdrawn))
+        with serving("file", tracing):
+            state = replica_state.examine(Replica(f"file:{replica}", Side()))
+        assert [committed.name for committed in state.committed] == ["chk-1"]
+        looks = [verb for verb, uri in tracing.calls if "/chk-2" in uri and OWN not in uri]
+        assert looks == ["list", "open", "list"]
+
+    def test_keeps_its_record(self, lost):
+        replica, _ = lost
+        before = paths(replica)
+        publication.forget(Replica(f"file:{replica}", Side()), "chk-2")
+        assert paths(replica) == before
+
+
+def denying(times):
+    """Answer that the `_metadata` of chk-2 is not there, so many times."""
+    left = iter(range(times))
+
+    def fault(verb, uri):
+        is_asked = verb == "open" and uri.endswith("dcB/" + JOB + "/chk-2/_metadata")
+        return FileNotFoundError(uri) if is_asked and next(left, None) is not None else None
+
+    return fault
+
+
+def swept(replica):
+    request = sweep.SweepRequest(f"file:{replica}", 0, execution=ExecutionOptions(runner="inline"))
+    return sweep.sweep(request, lambda _line: None)
