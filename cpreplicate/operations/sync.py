@@ -48,7 +48,7 @@ from cpreplicate.operations.sync_plan import (
     warnings_of_strangers,
 )
 from cpreplicate.operations.target_root import refuse_replica_as_root
-from cpreplicate.protocol import manifest, publication, replica_state, same_place, seal
+from cpreplicate.protocol import manifest, needed, publication, replica_state, same_place, seal
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.lease import JUST_CHECKED, Lease, acquire
@@ -533,6 +533,8 @@ def _clean_up(
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
         run.lease.check(JUST_CHECKED)  # it was before the commit
+        if targets or plan.dropped:
+            needed.refuse_later(run.replica, run.state, {*plan.dropped, plan.checkpoint})
         for name in plan.dropped:
             publication.withdraw(run.replica, name)
         if run.request.async_deletes:

@@ -62,6 +62,7 @@ class Unpacking:
     members: Mapping[str, Member]
     missing: tuple[str, ...]
     plain: frozenset[str]
+    state: State
     vouched: Vouched
     names: tuple[str, ...]
 
@@ -154,7 +155,7 @@ def plan(replica: Replica, state: State, packed_by_name: Mapping[str, PackedFile
     pairs = {pair for packed in checkpoints for pair in packed.members}
     members = _checked(replica, vouched, pairs)
     missing = _missing(replica, vouched, members, plain)
-    return Unpacking(members, missing, plain, vouched, tuple(packed_by_name))
+    return Unpacking(members, missing, plain, state, vouched, tuple(packed_by_name))
 
 
 def _checked(
@@ -281,19 +282,33 @@ class Unpacker:
         self._raise_if_not_as_written()
 
     def finish(self) -> Unpacked:
-        """Delete the packs, and the journal unless it alone lists files that are left."""
+        """Delete the packs, and the journal unless it alone lists files that are left.
+
+        If another program completed a checkpoint meanwhile, it may need them: they stay, with a
+        warning.
+        """
         if not self._planned:
             return Unpacked()
+        members = self._unpacking.members.values()
+        size = sum(member.length for member in members)
+        try:
+            self._refuse_later()
+        except Refused as error:
+            return Unpacked(len(members), size, 0, (f"{error}. The packs were left as they are",))
         sides = Sides(self._replica.side, self._replica.side)
         with InlineRunner(sides) as runner:
             failed = deletion.delete(self._packs, self._replica, runner, self._lease)
         if not failed:
             self._replica.storage.rmdir(self._replica.uri_of(PACKED))
             self._remove_journal()
-        members = self._unpacking.members.values()
-        size = sum(member.length for member in members)
         warnings = (f"{len(failed)} packs could not be deleted: {some(failed)}",) if failed else ()
         return Unpacked(len(members), size, len(self._packs) - len(failed), warnings)
+
+    def _refuse_later(self) -> None:
+        """Raise `Refused` if packs are to be deleted that a checkpoint may need since then."""
+        if self._packs:
+            unpacking = self._unpacking
+            needed.refuse_later(self._replica, unpacking.state, unpacking.names)
 
     def _tasks(self) -> list[Copy]:
         tasks = []

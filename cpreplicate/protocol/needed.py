@@ -16,7 +16,7 @@ from cpreplicate.core.tables import Texts, texts
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.protocol.source import MetadataBytes
+from cpreplicate.protocol.source import MetadataBytes, highest_first
 
 
 def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Texts:
@@ -29,6 +29,32 @@ def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Tex
     own = [each.files.paths for each in state.committed if each.name not in without]
     others = [texts(_of_another(replica, name, data)) for name, data in state.others.items()]
     return pa.concat_arrays([texts(()), *own, *others])
+
+
+def refuse_later(replica: Replica, state: State, published: Collection[str]) -> None:
+    """Raise `Refused` if another program completed a checkpoint since `state` was read.
+
+    It may reference files that were not needed then. `published` are the checkpoints that this run
+    wrote or will look at itself. Costs a listing of the replica, and one of each other checkpoint.
+    """
+    names = highest_first(
+        child.name for child in replica.children() if child.is_directory and not child.is_link
+    )
+    for name in names:
+        if name not in published and _is_later(replica, state, name):
+            raise Refused(
+                f"{replica.uri_of(name)}/{METADATA} was created by another program during the run:"
+                " a job writes its checkpoints here, and may need what was to be deleted. Nothing"
+                " was deleted. Accept the checkpoint with `sync --adopt`, or sync into a"
+                " TARGET_ROOT that only cpreplicate writes"
+            )
+
+
+def _is_later(replica: Replica, state: State, name: str) -> bool:
+    before, now = state.metadata_files.get(name), replica.metadata_status(name)
+    if before is None or now is None:
+        return now is not None
+    return (now.length, now.modified) != (before.length, before.modified)
 
 
 def _of_another(replica: Replica, name: str, data: MetadataBytes) -> Iterator[str]:

@@ -129,21 +129,17 @@ class Replica:
             child.name for child in children if child.is_directory and not child.is_link
         )
         self._listed = {name: self.storage.listing(self.uri_of(name)) for name in names}
-        return [name for name in names if _has_metadata(self._listed[name])]
+        return [name for name in names if _metadata_in(self._listed[name]) is not None]
 
     def listed_metadata(self, name: str) -> FileStatus:
         """Return the status of the `_metadata` of a checkpoint that `committed_names` returned."""
-        listed = self._listed[name]
-        if METADATA in listed.names:
-            return listed.status(listed.names.index(METADATA))
-        return next(other for other in listed.others if other.name == METADATA)
+        status = _metadata_in(self._listed[name])
+        assert status is not None
+        return status
 
-    def lists_metadata(self, name: str) -> bool:
-        """Return whether the directory of a checkpoint, listed now, has a `_metadata` file.
-
-        A symbolic link is none: it may lead to nothing.
-        """
-        return METADATA in self.storage.listing(self.uri_of(name)).names
+    def metadata_status(self, name: str) -> FileStatus | None:
+        """Return the status of the `_metadata` of a checkpoint, whose directory is listed now."""
+        return _metadata_in(self.storage.listing(self.uri_of(name)))
 
     def without_unfinished(self) -> bool:
         """Remove the unfinished files of other runs in the checkpoints just listed.
@@ -352,5 +348,7 @@ class Replica:
         return manifest.writing(self.storage, self.root, name, content)
 
 
-def _has_metadata(listed: Listing) -> bool:
-    return METADATA in listed.names or any(other.name == METADATA for other in listed.others)
+def _metadata_in(listed: Listing) -> FileStatus | None:
+    if METADATA in listed.names:
+        return listed.status(listed.names.index(METADATA))
+    return next((other for other in listed.others if other.name == METADATA), None)

@@ -261,7 +261,7 @@ def _observe_all(replica: Replica, names: Sequence[str], has_own: bool) -> dict[
     for _ in range(_LOOKS):
         unseen = [name for name, observed in seen.items() if observed is None]
         seen |= {name: observe(replica, name, has_own) for name in unseen}
-        hidden = [name for name in unseen if seen[name] is None and replica.lists_metadata(name)]
+        hidden = [name for name in unseen if seen[name] is None and _is_listed(replica, name)]
         if not hidden:
             return {name: observed for name, observed in seen.items() if observed is not None}
     raise Transient(
@@ -269,6 +269,12 @@ def _observe_all(replica: Replica, names: Sequence[str], has_own: bool) -> dict[
         "is listed, but opening it answers that it is not there. Run again",
         replica.uri_of(f"{hidden[0]}/{METADATA}"),
     )
+
+
+def _is_listed(replica: Replica, name: str) -> bool:
+    """Return whether a checkpoint has a `_metadata`. A link is none: it may lead to nothing."""
+    status = replica.metadata_status(name)
+    return status is not None and not status.is_link
 
 
 def _is_laid_out(name: str) -> bool:

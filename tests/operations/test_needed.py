@@ -99,6 +99,62 @@ def test_a_pack_that_such_a_checkpoint_references_outlives_unpacking(tmp_path):
     assert pack.exists()
 
 
+class TestACheckpointThatIsCompletedWhileASyncCopies:
+    def sync(self, adopted, act, **options):
+        """Sync, and act once before anything is deleted."""
+        adopted.moves_on()
+
+        def then(line):
+            if line.startswith("committed "):
+                act()
+
+        return sync(adopted.request(**options), then)
+
+    @pytest.mark.parametrize("options", [{}, {"async_deletes": True}, {"adopt": True}])
+    def test_has_nothing_withdrawn_or_deleted(self, adopted, options):
+        report = self.sync(adopted, lambda: adopted.complete(SHARED), **options)
+        (warning,) = report.warnings
+        assert "chk-2/_metadata was created by another program during the run" in warning
+        assert "chk-3 was committed before that" in warning
+        assert report.committed
+        assert adopted.there() == FILES.keys()
+        assert (adopted.replica / "chk-1/_metadata").exists()
+        adopted.sync(adopt=True)
+        assert adopted.there() == SHARED.keys()
+
+    def test_so_does_an_adopted_one_that_was_replaced(self, adopted):
+        adopted.complete({})
+        adopted.sync(adopt=True)
+
+        def again():
+            shutil.rmtree(adopted.replica / "chk-2")
+            adopted.complete(SHARED)
+
+        report = self.sync(adopted, again)
+        assert "chk-2/_metadata was created by another" in report.warnings[0]
+        assert adopted.there() == FILES.keys()
+
+    def test_or_one_of_those_that_are_kept(self, adopted):
+        adopted.moves_on()
+        adopted.sync(keep=2)
+        write_checkpoint(adopted.root / "dcA", 4, {"chk-4/q": 9})
+
+        def replace(line):
+            if line.startswith("committed "):
+                shutil.rmtree(adopted.replica / "chk-3")
+                adopted.complete(SHARED, number=3)
+
+        report = sync(adopted.request(keep=2), replace)
+        assert "chk-3/_metadata was created by another" in report.warnings[0]
+        assert adopted.there() == FILES.keys()
+
+    def test_an_adopted_one_that_stays_as_it_is_does_no_harm(self, adopted):
+        adopted.complete(SHARED)
+        report = self.sync(adopted, lambda: None, adopt=True)
+        assert not report.warnings
+        assert adopted.there() == SHARED.keys()
+
+
 class TestACheckpointThatCannotBeRead:
     @pytest.fixture
     def unreadable(self, adopted):

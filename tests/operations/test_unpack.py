@@ -223,6 +223,24 @@ def test_packs_that_an_adopted_checkpoint_references_stay(replica, tmp_path):
         assert verify(f"file:{replica}", name, NOTHING, silent, Side()).restorable, name
 
 
+def test_packs_stay_that_a_checkpoint_needs_which_a_job_completed_meanwhile(replica):
+    packs = {path for path in own(replica) if path.startswith("packed/")}
+
+    def complete_another(line: str) -> None:
+        if line.startswith("writing "):
+            shutil.copytree(replica / "chk-2", replica / "chk-7")
+
+    request = RelocateRequest(f"file:{replica}", unpack=True, execution=INLINE)
+    unpacked = relocate.relocate(request, complete_another).unpacked
+    (warning,) = unpacked.warnings
+    assert "chk-7/_metadata was created by another program during the run" in warning
+    assert unpacked.packs == 0
+    assert own(replica) >= packs
+    shutil.rmtree(replica / "chk-7")
+    assert unpack(replica).unpacked.packs == len(packs)
+    assert not packs & own(replica)
+
+
 def test_packed_files_beside_plain_ones_and_merged_segments_of_the_source():
     stage = Stage(Random(5), keep=2, merged=True, foreign=True)
     stage.complete().sync(paths="relative").complete()
