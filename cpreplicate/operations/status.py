@@ -293,7 +293,9 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
     observed.source = observed.source or _source_of(marker)
     names = replica.committed_names()
     records = {name: read_record(replica, name) for name in names}
-    foreign = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
+    replaced = [name for name in names if _is_another(replica, name, records[name])]
+    lost = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
+    foreign = [name for name in names if name in (*lost, *replaced)]
     ours = {
         name: record
         for name, record in records.items()
@@ -313,6 +315,10 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         warnings=() if observed.is_sealed else tuple(_of_others(replica, foreign)),
     )
     if newest is None:
+        if replaced:
+            observed.last_error = (
+                f"{replica.uri_of(replaced[0])}/{METADATA} is not the one that cpreplicate wrote"
+            )
         return row
     return _with_checkpoint(row, replica, own, newest, ours[newest])
 
@@ -333,10 +339,6 @@ def _with_checkpoint(
     row.observed.replica_newest = Newest(
         number, published.modified if completed is None else completed
     )
-    if record is not None and all(digest.length != published.length for digest in digests):
-        row.observed.last_error = (
-            f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote"
-        )
     manifest = own.get(f"{name}{SUFFIX}")
     verified = row.verified
     return replace(
@@ -362,6 +364,17 @@ def _of_others(replica: Replica, names: Sequence[str]) -> Iterator[str]:
 def _source_of(marker: Marker | None) -> str:
     """Return the source as it was named last."""
     return marker.sources[-1].given if marker is not None and marker.sources else ""
+
+
+def _is_another(replica: Replica, name: str, record: Record | None) -> bool:
+    """Return whether a `_metadata` has a length that its record does not list.
+
+    The record is of another one: a dead run's that had this number, or of ours, overwritten since.
+    """
+    if record is None:
+        return False
+    length = replica.listed_metadata(name).length
+    return all(digest.length != length for digest in record.digests)
 
 
 def _is_adopted(record: Record | None) -> bool:

@@ -217,6 +217,24 @@ def test_a_checkpoint_of_another_program_is_a_warning_beside_our_newest(root):
     assert run("promote", root / "dcB" / ORDERS).code == REFUSED
 
 
+@pytest.mark.parametrize("case", ["dead run", "overwritten"])
+def test_a_metadata_that_its_record_does_not_list_is_another_programs(root, case):
+    replica = root / "dcB" / ORDERS
+    complete(root, ORDERS, 2, NEXT, age=1)
+    if case == "dead run":  # the record of a number that the run did not live to publish
+        own = replica / ".cpreplicate"
+        shutil.copy(own / "chk-1.json", own / "chk-2.json")
+        (replica / "chk-2").mkdir()
+    else:
+        replicate(root, ORDERS, keep=2)
+    (replica / "chk-2" / "_metadata").write_bytes(b"of a job that writes here")
+    row = rows(root)[ORDERS]
+    assert (row["checkpoint"], row["checkpoints_behind"], row["error"]) == ("chk-1", 1, None)
+    assert row["lag_seconds"] == row["age_seconds"] >= AGE
+    assert "chk-2/_metadata was not written by cpreplicate" in row["warnings"][0]
+    assert code(root, "--max-lag", "30s") == LAGGING
+
+
 def test_a_checkpoint_whose_record_was_lost_is_ours_if_a_manifest_names_it(root):
     (root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.json").unlink()
     row = rows(root)[ORDERS]
