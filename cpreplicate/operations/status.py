@@ -336,15 +336,17 @@ def _with_checkpoint(
     # a replica of an older version: the checkpoint was completed before it was published
     completed = record.completed if record is not None else None
     number = int(name.removeprefix("chk-"))
+    manifest = own.get(f"{name}{SUFFIX}")
+    # before anything else is known of the row: a lag must not hide that this failed
+    totals = manifest and read_totals(replica.storage, replica.root, name, manifest.length)
     row.observed.replica_newest = Newest(
         number, published.modified if completed is None else completed
     )
-    manifest = own.get(f"{name}{SUFFIX}")
     verified = row.verified
     return replace(
         row,
         checkpoint=name,
-        totals=manifest and read_totals(replica.storage, replica.root, name, manifest.length),
+        totals=totals,
         is_verified=verified is not None
         and verified.is_restorable
         and verified.checkpoint == name

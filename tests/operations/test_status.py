@@ -361,6 +361,14 @@ def test_a_damaged_manifest_leaves_the_sums_out(root, content):
     assert (row["checkpoint"], row["files"], row["error"]) == ("chk-1", None, None)
 
 
+def test_a_manifest_that_cannot_be_read_is_an_error_without_a_lag(root):
+    os.truncate(root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.parquet", 1 << 40)
+    row = rows(root)[ORDERS]
+    assert "chk-1.parquet" in row["error"]
+    assert (row["checkpoint_id"], row["lag_seconds"]) == (None, None)
+    assert code(root, "--max-lag", "1h") == LAGGING
+
+
 def test_a_damaged_marker_or_a_metadata_of_others_is_the_error_of_its_row_alone(root):
     (root / "dcB" / ORDERS / ".cpreplicate" / "replica.json").write_text("{")
     (root / "dcB" / CLICKS / "chk-1" / "_metadata").write_bytes(b"another program's")
