@@ -157,6 +157,7 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
             raise refusal
         plan = with_earlier_replicas(plan, source_state, request, lambda _line: None)
         warnings = _refuse_to_copy(plan, source_state, state, request)
+        warnings += tuple(warnings_of_strangers(plan))
     return SyncCheck(
         checkpoint=plan.checkpoint,
         is_current=is_current,

@@ -161,11 +161,13 @@ def _kept_beside(
 
 def _strangers(
     copies: Sequence[Action], present: Mapping[str, int], vouched: Vouched
-) -> frozenset[str]:
-    """Return the targets of copies at which a file of another program lies."""
+) -> dict[str, int]:
+    """Return the targets of copies at which a file of another program lies, and its length."""
     targets = texts(action.target for action in copies)
     is_there = rows_of(targets, Lengths.of(present).paths) >= 0
-    return frozenset(vouched.of_others(chosen(targets, is_there)).to_pylist())
+    return {
+        path: present[path] for path in vouched.of_others(chosen(targets, is_there)).to_pylist()
+    }
 
 
 def warnings_of_strangers(plan: Plan) -> Iterator[str]:
