@@ -19,7 +19,7 @@ from cpreplicate.operations.deletion import some
 from cpreplicate.operations.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
-from cpreplicate.protocol import seal
+from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -152,15 +152,11 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
     if seal.describe(replica) is not None:
         return None
     state = orphans.examine(replica)
+    if request.checkpoint in state.adopted:
+        raise Refused(ownership.is_adopted(replica.uri_of(str(request.checkpoint))))
     if not state.committed:
         raise NotThere(
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
-        )
-    if request.checkpoint in state.adopted:
-        raise Refused(
-            f"{replica.uri_of(str(request.checkpoint))} was here before the directory was adopted,"
-            " so it is never changed. Nothing was done. Start the job from it as it is, or promote"
-            " another checkpoint"
         )
     return state
 

@@ -55,6 +55,14 @@ def is_link(path: str) -> str:
     )
 
 
+def is_adopted(checkpoint: str) -> str:
+    """Return the message for an adopted checkpoint that is to be promoted."""
+    return (
+        f"{checkpoint} was here before the directory was adopted, so it is never changed. Nothing"
+        " was done. Start the job from it as it is, or promote another checkpoint"
+    )
+
+
 def _advice(state: State) -> str:
     if state.marker is not None and state.marker.adopted:
         return "Accept the checkpoint with `sync --adopt`: it is then never changed"
