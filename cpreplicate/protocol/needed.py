@@ -45,8 +45,9 @@ def _decoded(replica: Replica, name: str, data: MetadataBytes) -> CommittedCheck
     except (MetadataError, NotThere) as error:
         raise Refused(
             f"{replica.uri_of(name)}/{METADATA} is another program's and cannot be read, so it is"
-            " not known which files it needs. Nothing was deleted. If no job needs the checkpoint,"
-            f" move {name} out of the replica. Else sync into another TARGET_ROOT. {error}"
+            " not known which files it needs. Nothing was deleted. Sync into another TARGET_ROOT."
+            f" Move {name} out of the replica only if nobody needs it any more: the next sync"
+            f" deletes the files that it references. {error}"
         ) from error
 
 

@@ -67,8 +67,9 @@ def _advice(state: State) -> str:
     if state.marker is not None and state.marker.adopted:
         return "Accept the checkpoint with `sync --adopt`: it is then never changed"
     return (
-        "If a job runs here, use another TARGET_ROOT. If none does, Flink may still restore the"
-        f" checkpoint: to keep using the replica, move {state.unrecorded[0]} out of it"
+        "Sync into another TARGET_ROOT: a job may run here, or Flink may restore the checkpoint."
+        f" Move {state.unrecorded[0]} out of the replica only if you no longer need it: the next"
+        " sync deletes the files that it references"
     )
 
 
