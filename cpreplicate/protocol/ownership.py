@@ -17,9 +17,9 @@ from cpreplicate.protocol.replica_state import State
 _SHOWN = 3  # names of checkpoints in a message
 
 
-def refuse_foreign(state: State, replica: Replica) -> None:
-    """Raise `Refused` if the directory is not, or not only, a replica."""
-    for reason in foreign(state, replica):
+def refuse_foreign(state: State, replica: Replica, may_adopt: bool = False) -> None:
+    """Raise `Refused` if the directory is not, or not only, a replica; see `foreign`."""
+    for reason in foreign(state, replica, may_adopt):
         raise Refused(reason)
 
 

@@ -85,6 +85,19 @@ def test_deletes_that_were_put_off_wait_for_a_checkpoint_that_is_not_accepted(ad
     assert adopted.there() == FILES.keys()
 
 
+def test_with_adopt_they_wait_until_the_next_sync_accepts_it(adopted):
+    adopted.moves_on()
+    request = adopted.request(async_deletes=True, adopt=True)
+    backlog = watch.Backlog(request)
+    backlog.add(sync(request, lambda _line: None))
+    adopted.complete(SHARED)
+    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    assert adopted.there() == set(backlog.targets) == FILES.keys()
+    backlog.add(sync(request, lambda _line: None))
+    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    assert adopted.there() == SHARED.keys()
+
+
 def test_a_pack_that_such_a_checkpoint_references_outlives_unpacking(tmp_path):
     adopted = Adopted(tmp_path, packing=ON, paths="absolute")
     (pack,) = (adopted.replica / "packed").iterdir()
