@@ -237,6 +237,8 @@ def reasons_against(
     """Yield why a sync must not change anything in the replica's directory."""
     may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
     yield from ownership.foreign(state, replica, may_adopt)
+    if may_adopt:
+        yield from needed.unreadable(replica, state)
     yield from ownership.same_replica(state, replica, source_state.marker, source_state.name)
     if not request.same_source:
         yield from ownership.other_source(state, replica, source_state.name)

@@ -31,6 +31,18 @@ def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Tex
     return pa.concat_arrays([texts(()), *own, *others])
 
 
+def unreadable(replica: Replica, state: State) -> Iterator[str]:
+    """Yield why checkpoints must not be adopted: it is not known what they need.
+
+    Every later sync would be refused because of them.
+    """
+    for name in state.unrecorded:
+        try:
+            _decoded(replica, name, state.others[name])
+        except Refused as error:
+            yield str(error)
+
+
 def _of_another(replica: Replica, name: str, data: MetadataBytes) -> Iterator[str]:
     """Yield the paths of the files in the replica that a checkpoint of another program needs."""
     checkpoint = _decoded(replica, name, data)
