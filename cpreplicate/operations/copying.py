@@ -17,7 +17,7 @@ from cpreplicate.core.plan import Held, Plan, total
 from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
 from cpreplicate.core.tables import rows_of, texts, without
 from cpreplicate.errors import CopyFailed, SourceMovedOn
-from cpreplicate.operations import content_check, earlier, incomplete
+from cpreplicate.operations import earlier, incomplete
 from cpreplicate.operations.deletion import some
 from cpreplicate.operations.sync_plan import SourceState, SyncRequest, copies, repacks, search
 from cpreplicate.protocol.journal import Copied, JournalWriter
@@ -277,8 +277,7 @@ def look_for_copies(plan: Plan, source_state: SourceState, request: SyncRequest)
     shown: a sync finds out while it copies.
 
     Returns a warning if only a sample was looked for. Raises as the copies would if files are
-    missing or too short, and `Refused` if a file of another program lies at the path of one and has
-    another length.
+    missing or too short.
     """
     from_source = [row.target for row in plan.copies if row.target not in plan.within]
     if not from_source:
@@ -287,12 +286,14 @@ def look_for_copies(plan: Plan, source_state: SourceState, request: SyncRequest)
     files = needed.take(rows_of(needed.paths, texts(from_source)) >= 0)
     looked = search(source_state.source, request).look(files)
     refuse_lacking(looked.missing, looked.short, source_state, request)
-    _refuse_other_lengths(plan, source_state, request)
     return (looked.warning,) if looked.warning is not None else ()
 
 
-def _refuse_other_lengths(plan: Plan, source_state: SourceState, request: SyncRequest) -> None:
-    """Raise `Refused` if files of other programs differ from the source's: their lengths do."""
+def of_other_lengths(plan: Plan, source_state: SourceState, request: SyncRequest) -> list[str]:
+    """Return the paths of copies at which a file of another program lies that has another length.
+
+    For a plan that is only shown: a sync compares the content.
+    """
     theirs = {
         str(row.source): row.target
         for row in plan.copies
@@ -301,10 +302,9 @@ def _refuse_other_lengths(plan: Plan, source_state: SourceState, request: SyncRe
         and row.target not in plan.within
     }
     if not theirs:
-        return
+        return []
     listed = search(source_state.source, request).lengths(texts(theirs))
-    different = [theirs[file] for file, n in listed if n != plan.strangers[theirs[file]]]
-    content_check.refuse_different(sorted(different), plan.replica)
+    return sorted(theirs[file] for file, n in listed if n != plan.strangers[theirs[file]])
 
 
 def _raise_if_incomplete(
