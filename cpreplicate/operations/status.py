@@ -310,7 +310,7 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         sealed=seal.describe(replica) if observed.is_sealed else None,
         verified=last_verification(replica) if NAME in own else None,
         holder=holder,
-        unfinished=_unfinished(own),
+        unfinished=_unfinished(own, newest),
         # a job may write its checkpoints into a replica that was promoted for it
         warnings=() if observed.is_sealed else tuple(_of_others(replica, foreign)),
     )
@@ -383,9 +383,16 @@ def _is_adopted(record: Record | None) -> bool:
     return record is not None and record.adopted
 
 
-def _unfinished(own: Mapping[str, FileStatus]) -> float | None:
-    """Return when the last journal was written: a run that completes removes its own."""
-    return max((own[name].modified for name in journal.names(own)), default=None)
+def _unfinished(own: Mapping[str, FileStatus], newest: str | None) -> float | None:
+    """Return when the last journal was written: a run that completes removes its own.
+
+    One that is not later than the manifest of the newest checkpoint was left by a run that
+    completed, or that a later one made up for. It names files that are kept for others.
+    """
+    manifest = own.get(f"{newest}{SUFFIX}")
+    completed = manifest.modified if manifest is not None else 0.0
+    times = (own[name].modified for name in journal.names(own))
+    return max((time for time in times if time > completed), default=None)
 
 
 def _orphans(replica: Replica) -> Orphans:

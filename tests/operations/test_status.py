@@ -281,8 +281,14 @@ def test_orphans_are_counted_if_asked_for(root):
     assert found[CLICKS]["orphans"] == {"files": 0, "bytes": 0}
 
 
+def test_a_journal_that_is_older_than_the_newest_manifest_is_of_no_unfinished_run(root):
+    recorded(root / "dcB" / ORDERS, "shared/left")
+    assert rows(root)[ORDERS]["unfinished_since"] is None
+
+
 def test_a_journal_without_a_run_at_work_is_an_unfinished_run(root):
     recorded(root / "dcB" / ORDERS, "shared/left")
+    aged(root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.parquet", days=3)
     assert rows(root)[ORDERS]["unfinished_since"] is not None
     assert rows(root)[CLICKS]["unfinished_since"] is None
     assert "unfinished run" in run("status", root / "dcB").out
