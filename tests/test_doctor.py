@@ -47,6 +47,16 @@ def test_every_check_of_a_sync_that_could_run_is_ok_and_nothing_is_left(source, 
     assert run("sync", source, target, "--runner", "inline").code == 0
 
 
+@pytest.mark.parametrize(("data", "code"), [(b"other", 6), (bytes(3000), 0)])
+def test_a_file_of_another_program_at_the_path_of_a_copy(source, target, data, code):
+    run("sync", source, target, "--runner", "inline")
+    write_checkpoint(source.parent, 2, {**FILES, "shared/c": 3000})
+    (target / JOB / "shared" / "c").write_bytes(data)
+    found = examined(source, target)
+    assert found.code == code
+    assert "They are shared/c" in found.text("plan")
+
+
 def test_a_replica_that_is_current_is_not_changed(source, target):
     run("sync", source, target, "--runner", "inline")
     before = {path: facts[:2] for path, facts in tree(target).items()}

@@ -321,7 +321,9 @@ def verify(
         if record:  # the newest one, which is first with --all
             operation.record(verifications[0], sample.share, side)
         is_restorable = all(result.restorable for result in verifications)
-        refused = next((each.refused for each in verifications if each.refused is not None), None)
+        # with --all, adopted checkpoints are no obstacle: `promote` takes the first
+        asked = verifications[:1] if every else verifications
+        refused = next((each.refused for each in asked if each.refused is not None), None)
         measure(is_restorable, refused)
     code = read_code(show_verifications(verifications, output))
     if not is_restorable:

@@ -118,8 +118,8 @@ class Plan:
     `packed` are the targets of the copies that become members of packs, and `members` the places of
     kept packed files. `repacks` move members of sparse packs from their places `moving` to a new
     pack. `within` are the places from which copies are made within the target, by their targets.
-    `strangers` are the targets of copies at which a file of another program lies: it is compared
-    with the source's, and never overwritten.
+    `strangers` are the targets of copies at which a file of another program lies, and its length:
+    it is compared with the source's, and never overwritten.
     """
 
     source: str
@@ -141,7 +141,7 @@ class Plan:
     repacks: tuple[Action, ...] = ()
     moving: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     within: Mapping[str, Held] = field(default_factory=dict)
-    strangers: frozenset[str] = frozenset()
+    strangers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:

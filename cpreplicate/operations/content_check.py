@@ -120,7 +120,7 @@ def keeping_what_is_equal(
     if missing or short:
         return Compared(plan, {}, tuple(missing), tuple(short))
     different = {pair.action.target for pair in there if pair.at_source != pair.at_target}
-    _refuse_different(sorted(different - plan.packed), replica)
+    refuse_different(sorted(different - plan.packed), replica.root)
     equal = [pair for pair in there if pair.action.target not in different]
     vouched = {pair.action.target: Vouch(*pair.at_target, written=False) for pair in equal}
     return Compared(_keeping(plan, [pair.action for pair in equal]), vouched)
@@ -142,11 +142,11 @@ class _Pair(NamedTuple):
         return self.at_source is not None and self.at_source.bytes < extent
 
 
-def _refuse_different(paths: Sequence[str], replica: Replica) -> None:
+def refuse_different(paths: Sequence[str], root: str) -> None:
     """Raise `Refused` for files that differ. A member of a pack is written elsewhere."""
     if paths:
         raise Refused(
-            f"{len(paths)} files of {replica.root} were not written by cpreplicate and differ from"
+            f"{len(paths)} files of {root} were not written by cpreplicate and differ from"
             " the source's files that belong there, so they would be overwritten. Nothing was"
             " copied, committed or deleted. If no program needs them, move them out of the replica."
             f" Else sync into another TARGET_ROOT. They are {some(paths)}"

@@ -289,6 +289,24 @@ def look_for_copies(plan: Plan, source_state: SourceState, request: SyncRequest)
     return (looked.warning,) if looked.warning is not None else ()
 
 
+def of_other_lengths(plan: Plan, source_state: SourceState, request: SyncRequest) -> list[str]:
+    """Return the paths of copies at which a file of another program lies that has another length.
+
+    For a plan that is only shown: a sync compares the content.
+    """
+    theirs = {
+        str(row.source): row.target
+        for row in plan.copies
+        if row.target in plan.strangers
+        and row.target not in plan.packed
+        and row.target not in plan.within
+    }
+    if not theirs:
+        return []
+    listed = search(source_state.source, request).lengths(texts(theirs))
+    return sorted(theirs[file] for file, n in listed if n != plan.strangers[theirs[file]])
+
+
 def _raise_if_incomplete(
     tasks: Sequence[Copy],
     outcomes: Sequence[Outcome],

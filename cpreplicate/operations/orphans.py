@@ -274,8 +274,8 @@ def _look_into(replica: Replica, directory: str, tree: _Tree, needed: Texts) -> 
     if directory.count("/") > DEEPEST + _IN_TRASH:
         raise Refused(
             f"{replica.uri_of(directory[:_SHOWN])}… is nested more than {DEEPEST} directories deep:"
-            " neither Flink nor cpreplicate makes that. Nothing was done. Find out who made it, and"
-            " remove it"
+            " neither Flink nor cpreplicate makes that. It was not searched. Find out who made it,"
+            " and remove it"
         )
     below = []
     prefix = f"{directory}/" if directory else ""

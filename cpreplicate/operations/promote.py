@@ -19,12 +19,12 @@ from cpreplicate.operations.deletion import some
 from cpreplicate.operations.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
-from cpreplicate.protocol import seal
+from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import read_metadata
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Transient
 
 Notify = Callable[[str], None]
 
@@ -79,14 +79,14 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         state = _refuse_foreign(replica, request)
-        strays = orphans.strays(replica, state) if state is not None else []
+        strays = _strays(replica, state) if state is not None else ()
         verification = verify(
             request.replica, request.checkpoint, request.content, notify, request.side
         )
         name = f"chk-{verification.checkpoint_id}"
         if not verification.restorable:
             sealed = seal.describe(replica)
-            return Promotion(verification, name, None, sealed, _of_strays(replica, strays))
+            return Promotion(verification, name, None, sealed, strays)
         if seal.describe(replica) is None:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
             lease.check()
@@ -96,8 +96,25 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             )
     metadata = read_metadata(replica.uri_of(name), replica.side).metadata
     starting = _starting(metadata, replica.uri_of(name))
-    warnings = _of_strays(replica, strays) + _of_packs(replica, metadata)
+    warnings = strays + _of_packs(replica, metadata)
     return Promotion(verification, name, starting, seal.describe(replica), warnings)
+
+
+def _strays(replica: Replica, state: State) -> tuple[str, ...]:
+    """Return warnings of files of others, also that they could not be looked for.
+
+    That must not stop a promotion, which is urgent.
+    """
+    try:
+        return _of_strays(replica, orphans.strays(replica, state))
+    except Transient:
+        raise
+    except (Refused, OSError) as error:
+        return (
+            f"{replica.root} could not be searched for files that cpreplicate did not write. The"
+            " promotion does not need it, but a job may write its checkpoints here: stop it before"
+            f" you start another one. The reason: {error}",
+        )
 
 
 def _of_strays(replica: Replica, strays: Sequence[str]) -> tuple[str, ...]:
@@ -135,15 +152,11 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
     if seal.describe(replica) is not None:
         return None
     state = orphans.examine(replica)
+    if request.checkpoint in state.adopted:
+        raise Refused(ownership.is_adopted(replica.uri_of(str(request.checkpoint))))
     if not state.committed:
         raise NotThere(
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
-        )
-    if request.checkpoint in state.adopted:
-        raise Refused(
-            f"{replica.uri_of(str(request.checkpoint))} was here before the directory was adopted,"
-            " so it is never changed. Nothing was done. Start the job from it as it is, or promote"
-            " another checkpoint"
         )
     return state
 

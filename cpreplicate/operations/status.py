@@ -293,7 +293,9 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
     observed.source = observed.source or _source_of(marker)
     names = replica.committed_names()
     records = {name: read_record(replica, name) for name in names}
-    foreign = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
+    replaced = [name for name in names if _is_another(replica, name, records[name])]
+    lost = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
+    foreign = [name for name in names if name in (*lost, *replaced)]
     ours = {
         name: record
         for name, record in records.items()
@@ -308,11 +310,15 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         sealed=seal.describe(replica) if observed.is_sealed else None,
         verified=last_verification(replica) if NAME in own else None,
         holder=holder,
-        unfinished=_unfinished(own),
+        unfinished=_unfinished(own, newest),
         # a job may write its checkpoints into a replica that was promoted for it
         warnings=() if observed.is_sealed else tuple(_of_others(replica, foreign)),
     )
     if newest is None:
+        if replaced:
+            observed.last_error = (
+                f"{replica.uri_of(replaced[0])}/{METADATA} is not the one that cpreplicate wrote"
+            )
         return row
     return _with_checkpoint(row, replica, own, newest, ours[newest])
 
@@ -330,19 +336,17 @@ def _with_checkpoint(
     # a replica of an older version: the checkpoint was completed before it was published
     completed = record.completed if record is not None else None
     number = int(name.removeprefix("chk-"))
+    manifest = own.get(f"{name}{SUFFIX}")
+    # before anything else is known of the row: a lag must not hide that this failed
+    totals = manifest and read_totals(replica.storage, replica.root, name, manifest.length)
     row.observed.replica_newest = Newest(
         number, published.modified if completed is None else completed
     )
-    if record is not None and all(digest.length != published.length for digest in digests):
-        row.observed.last_error = (
-            f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote"
-        )
-    manifest = own.get(f"{name}{SUFFIX}")
     verified = row.verified
     return replace(
         row,
         checkpoint=name,
-        totals=manifest and read_totals(replica.storage, replica.root, name, manifest.length),
+        totals=totals,
         is_verified=verified is not None
         and verified.is_restorable
         and verified.checkpoint == name
@@ -364,13 +368,31 @@ def _source_of(marker: Marker | None) -> str:
     return marker.sources[-1].given if marker is not None and marker.sources else ""
 
 
+def _is_another(replica: Replica, name: str, record: Record | None) -> bool:
+    """Return whether a `_metadata` has a length that its record does not list.
+
+    The record is of another one: a dead run's that had this number, or of ours, overwritten since.
+    """
+    if record is None:
+        return False
+    length = replica.listed_metadata(name).length
+    return all(digest.length != length for digest in record.digests)
+
+
 def _is_adopted(record: Record | None) -> bool:
     return record is not None and record.adopted
 
 
-def _unfinished(own: Mapping[str, FileStatus]) -> float | None:
-    """Return when the last journal was written: a run that completes removes its own."""
-    return max((own[name].modified for name in journal.names(own)), default=None)
+def _unfinished(own: Mapping[str, FileStatus], newest: str | None) -> float | None:
+    """Return when the last journal was written: a run that completes removes its own.
+
+    One that is not later than the manifest of the newest checkpoint was left by a run that
+    completed, or that a later one made up for. It names files that are kept for others.
+    """
+    manifest = own.get(f"{newest}{SUFFIX}")
+    completed = manifest.modified if manifest is not None else 0.0
+    times = (own[name].modified for name in journal.names(own))
+    return max((time for time in times if time > completed), default=None)
 
 
 def _orphans(replica: Replica) -> Orphans:

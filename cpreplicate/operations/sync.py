@@ -29,6 +29,7 @@ from cpreplicate.operations.copying import (
     Written,
     copy_missing,
     look_for_copies,
+    of_other_lengths,
     refuse_incomplete,
     refuse_lacking,
 )
@@ -157,6 +158,7 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
             raise refusal
         plan = with_earlier_replicas(plan, source_state, request, lambda _line: None)
         warnings = _refuse_to_copy(plan, source_state, state, request)
+        warnings += tuple(warnings_of_strangers(plan))
     return SyncCheck(
         checkpoint=plan.checkpoint,
         is_current=is_current,
@@ -188,7 +190,10 @@ def _refuse_to_copy(
 ) -> tuple[str, ...]:
     """Raise what a sync would raise that carries out a plan. Return warnings of what is unknown."""
     _capped(_report(plan, source_state, time.monotonic()), state, request)
-    return look_for_copies(plan, source_state, request)
+    warnings = look_for_copies(plan, source_state, request)
+    different = of_other_lengths(plan, source_state, request)
+    content_check.refuse_different(different, plan.replica)
+    return warnings
 
 
 def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> Report:

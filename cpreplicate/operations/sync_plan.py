@@ -161,11 +161,13 @@ def _kept_beside(
 
 def _strangers(
     copies: Sequence[Action], present: Mapping[str, int], vouched: Vouched
-) -> frozenset[str]:
-    """Return the targets of copies at which a file of another program lies."""
+) -> dict[str, int]:
+    """Return the targets of copies at which a file of another program lies, and its length."""
     targets = texts(action.target for action in copies)
     is_there = rows_of(targets, Lengths.of(present).paths) >= 0
-    return frozenset(vouched.of_others(chosen(targets, is_there)).to_pylist())
+    return {
+        path: present[path] for path in vouched.of_others(chosen(targets, is_there)).to_pylist()
+    }
 
 
 def warnings_of_strangers(plan: Plan) -> Iterator[str]:
@@ -235,6 +237,8 @@ def reasons_against(
     """Yield why a sync must not change anything in the replica's directory."""
     may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
     yield from ownership.foreign(state, replica, may_adopt)
+    if may_adopt:
+        yield from needed.unreadable(replica, state)
     yield from ownership.same_replica(state, replica, source_state.marker, source_state.name)
     if not request.same_source:
         yield from ownership.other_source(state, replica, source_state.name)

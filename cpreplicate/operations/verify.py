@@ -107,6 +107,8 @@ def verify(
     replica = Replica(replica_root, side)
     committed = newest_first(replica)
     state = _state(replica)
+    if checkpoint is None:
+        _refuse_only_adopted(replica, state)
     name = _asked(replica, _own_first(committed, state), checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
@@ -181,7 +183,10 @@ def _as_promote(verification: Verification, replica: Replica, state: State | str
         return verification
     if isinstance(state, str):
         return replace(verification, refused=state)
+    name = f"chk-{verification.checkpoint_id}"
     refused = next(ownership.foreign(state, replica), None)
+    if refused is None and name in state.adopted:
+        refused = ownership.is_adopted(replica.uri_of(name))
     is_repairable = refused is None and state.marker is not None and not verification.outside
     if verification.restorable or not is_repairable:
         return replace(verification, refused=refused)
@@ -191,6 +196,18 @@ def _as_promote(verification: Verification, replica: Replica, state: State | str
     return replace(
         verification, repair=f"cpreplicate sync{options} {' '.join(map(shlex.quote, places))}"
     )
+
+
+def _refuse_only_adopted(replica: Replica, state: State | str) -> None:
+    """Raise `NotThere`, as `promote` does, if all that the replica holds was adopted."""
+    if isinstance(state, str) or state.committed or not state.adopted or state.unrecorded:
+        return
+    if not seal.is_sealed(replica):
+        raise NotThere(
+            f"{replica.root} holds no checkpoint that cpreplicate published, only adopted ones:"
+            f" {', '.join(state.adopted)}. Sync one. Or verify one of these with --checkpoint, and"
+            " start the job from it as it is"
+        )
 
 
 def _refuse_links(replica: Replica, checkpoint: CommittedCheckpoint) -> None:
@@ -220,7 +237,9 @@ def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     """
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
-    names = _own_first(newest_first(replica), _state(replica))
+    state = _state(replica)
+    _refuse_only_adopted(replica, state)
+    names = _own_first(newest_first(replica), state)
     _asked(replica, names, None)
     return tuple(names)
 

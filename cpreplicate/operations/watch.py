@@ -64,7 +64,8 @@ class Backlog:
     def work_off(self, until: float, notify: Notify) -> None:
         """Delete files until that time on the monotonic clock.
 
-        Files that a checkpoint needs that was committed or adopted since are kept.
+        Files that a checkpoint needs that was committed or adopted since are kept. With `--adopt`,
+        nothing is deleted while there is a checkpoint that the next sync will accept.
         """
         if not self.targets:
             return
@@ -80,7 +81,11 @@ class Backlog:
         ):
             seal.refuse_sealed(replica)
             state = replica_state.examine(replica, is_alone=True)
-            ownership.refuse_foreign(state, replica)
+            is_adopted = state.marker is not None and state.marker.adopted
+            may_adopt = self.request.adopt and is_adopted
+            ownership.refuse_foreign(state, replica, may_adopt)
+            if state.unrecorded:
+                return  # the next sync accepts what a job completed since the last one
             needed_now = needed.needed(replica, state)
             self.targets = without(texts(self.targets), needed_now).to_pylist()
             while self.targets and time.monotonic() < until:

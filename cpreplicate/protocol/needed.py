@@ -57,6 +57,18 @@ def _is_later(replica: Replica, state: State, name: str) -> bool:
     return (now.length, now.modified) != (before.length, before.modified)
 
 
+def unreadable(replica: Replica, state: State) -> Iterator[str]:
+    """Yield why checkpoints must not be adopted: it is not known what they need.
+
+    Every later sync would be refused because of them.
+    """
+    for name in state.unrecorded:
+        try:
+            _decoded(replica, name, state.others[name])
+        except Refused as error:
+            yield str(error)
+
+
 def _of_another(replica: Replica, name: str, data: MetadataBytes) -> Iterator[str]:
     """Yield the paths of the files in the replica that a checkpoint of another program needs."""
     checkpoint = _decoded(replica, name, data)
@@ -71,8 +83,9 @@ def _decoded(replica: Replica, name: str, data: MetadataBytes) -> CommittedCheck
     except (MetadataError, NotThere) as error:
         raise Refused(
             f"{replica.uri_of(name)}/{METADATA} is another program's and cannot be read, so it is"
-            " not known which files it needs. Nothing was deleted. If no job needs the checkpoint,"
-            f" move {name} out of the replica. Else sync into another TARGET_ROOT. {error}"
+            " not known which files it needs. Nothing was deleted. Sync into another TARGET_ROOT."
+            f" Move {name} out of the replica only if nobody needs it any more: the next sync"
+            f" deletes the files that it references. {error}"
         ) from error
 
 

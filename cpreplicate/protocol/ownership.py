@@ -17,9 +17,9 @@ from cpreplicate.protocol.replica_state import State
 _SHOWN = 3  # names of checkpoints in a message
 
 
-def refuse_foreign(state: State, replica: Replica) -> None:
-    """Raise `Refused` if the directory is not, or not only, a replica."""
-    for reason in foreign(state, replica):
+def refuse_foreign(state: State, replica: Replica, may_adopt: bool = False) -> None:
+    """Raise `Refused` if the directory is not, or not only, a replica; see `foreign`."""
+    for reason in foreign(state, replica, may_adopt):
         raise Refused(reason)
 
 
@@ -55,12 +55,21 @@ def is_link(path: str) -> str:
     )
 
 
+def is_adopted(checkpoint: str) -> str:
+    """Return the message for an adopted checkpoint that is to be promoted."""
+    return (
+        f"{checkpoint} was here before the directory was adopted, so it is never changed. Nothing"
+        " was done. Start the job from it as it is, or promote another checkpoint"
+    )
+
+
 def _advice(state: State) -> str:
     if state.marker is not None and state.marker.adopted:
         return "Accept the checkpoint with `sync --adopt`: it is then never changed"
     return (
-        "If a job runs here, use another TARGET_ROOT. If none does, Flink may still restore the"
-        f" checkpoint: to keep using the replica, move {state.unrecorded[0]} out of it"
+        "Sync into another TARGET_ROOT: a job may run here, or Flink may restore the checkpoint."
+        f" Move {state.unrecorded[0]} out of the replica only if you no longer need it: the next"
+        " sync deletes the files that it references"
     )
 
 

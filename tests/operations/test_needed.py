@@ -12,14 +12,15 @@ from cpreplicate.errors import Refused
 from cpreplicate.operations import relocate, watch
 from cpreplicate.operations.sync import diff, sync
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import replica_state
+from cpreplicate.protocol import publication, replica_state
 from cpreplicate.protocol.needed import needed
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
 from tests.support.adopting import SHARED, Adopted
+from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
-from tests.support.replicas import FILES
+from tests.support.replicas import FILES, paths
 from tests.support.tracing import Tracing
 
 ON = Packing("on", 1 << 20)
@@ -62,6 +63,25 @@ def test_the_files_are_deleted_once_the_job_has_deleted_its_checkpoint(adopted):
     assert (adopted.replica / "shared/of-b").exists()
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_checkpoint_that_cannot_be_read_is_not_adopted(tmp_path, is_new):
+    if is_new:
+        write_checkpoint(tmp_path / "dcA", 1, FILES)
+        write_checkpoint(tmp_path / "dcB", 9, FILES)
+        replica = tmp_path / "dcB" / JOB
+    else:
+        replica = Adopted(tmp_path).replica
+    (replica / "chk-2").mkdir()
+    (replica / "chk-2" / "_metadata").write_bytes(b"of a later Flink")
+    before = paths(replica)
+    words = ["--adopt", tmp_path / "dcA" / JOB, tmp_path / "dcB", "--runner", "inline"]
+    for dry_run in ([], ["--dry-run"]):
+        done = run("sync", *dry_run, *words)
+        assert done.code == 6
+        assert "chk-2/_metadata is another program's and cannot be read" in done.out + done.message
+    assert paths(replica) == before
+
+
 def test_deletes_that_were_put_off_spare_what_was_adopted_since(adopted):
     adopted.moves_on()
     request = adopted.request(async_deletes=True, adopt=True)
@@ -83,6 +103,19 @@ def test_deletes_that_were_put_off_wait_for_a_checkpoint_that_is_not_accepted(ad
     with pytest.raises(Refused, match="chk-2/_metadata was not written by cpreplicate"):
         backlog.work_off(time.monotonic() + 60, lambda _line: None)
     assert adopted.there() == FILES.keys()
+
+
+def test_with_adopt_they_wait_until_the_next_sync_accepts_it(adopted):
+    adopted.moves_on()
+    request = adopted.request(async_deletes=True, adopt=True)
+    backlog = watch.Backlog(request)
+    backlog.add(sync(request, lambda _line: None))
+    adopted.complete(SHARED)
+    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    assert adopted.there() == set(backlog.targets) == FILES.keys()
+    backlog.add(sync(request, lambda _line: None))
+    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    assert adopted.there() == SHARED.keys()
 
 
 def test_a_pack_that_such_a_checkpoint_references_outlives_unpacking(tmp_path):
@@ -168,7 +201,8 @@ class TestACheckpointThatCannotBeRead:
             unreadable.sync(adopt=True)
         assert unreadable.there() == FILES.keys()
 
-    def test_is_no_reason_where_nothing_is_deleted(self, unreadable):
+    def test_that_a_former_version_adopted_is_no_reason_where_nothing_is_deleted(self, unreadable):
+        publication.adopt(Replica(f"file:{unreadable.replica}", Side()), "chk-2")
         assert unreadable.sync(adopt=True, keep=2).committed
         with pytest.raises(Refused, match="cannot be read"):
             unreadable.sweep()

@@ -1,5 +1,6 @@
 """A promoted replica is complete, absolute and sealed: a sync into it is refused."""
 
+import errno
 import json
 import os
 import time
@@ -17,9 +18,11 @@ from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Transient
 from tests.support import checker
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths, synced
 
 
@@ -132,6 +135,39 @@ def test_a_stray_file_is_in_the_json_of_a_promotion(replica):
     done = CliRunner().invoke(cli, ["promote", "--output", "json", str(replica)])
     (warning,) = json.loads(done.stdout)["warnings"]
     assert "shared/stray" in warning
+
+
+def test_what_cannot_be_searched_for_stray_files_does_not_stop_a_promotion(replica):
+    (replica / "shared" / "secret").mkdir()
+    denied = f"file:{replica}/shared/secret"
+
+    def deny(_verb, uri):
+        return PermissionError(errno.EACCES, "Permission denied", uri) if uri == denied else None
+
+    with serving("file", Faulty(Side().storage("file:/"), deny)):
+        (warning,) = run(replica).warnings
+    assert "could not be searched" in warning
+    assert "Permission denied" in warning
+    assert (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_neither_do_directories_that_are_nested_too_deeply(replica):
+    (replica / "shared" / "deep" / "/".join("d" * 120)).mkdir(parents=True)
+    (warning,) = run(replica).warnings
+    assert "more than 100 directories deep" in warning
+    assert (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_but_a_storage_that_does_not_answer_does(replica):
+    (replica / "shared" / "slow").mkdir()
+    slow = f"file:{replica}/shared/slow"
+
+    def fail(_verb, uri):
+        return Transient(errno.EIO, "no answer", uri) if uri == slow else None
+
+    with serving("file", Faulty(Side().storage("file:/"), fail)), pytest.raises(Transient):
+        run(replica)
+    assert not (replica / ".cpreplicate" / "sealed").exists()
 
 
 def test_relocate_still_refuses_a_stray_file_that_is_newer(replica):

@@ -217,6 +217,24 @@ def test_a_checkpoint_of_another_program_is_a_warning_beside_our_newest(root):
     assert run("promote", root / "dcB" / ORDERS).code == REFUSED
 
 
+@pytest.mark.parametrize("case", ["dead run", "overwritten"])
+def test_a_metadata_that_its_record_does_not_list_is_another_programs(root, case):
+    replica = root / "dcB" / ORDERS
+    complete(root, ORDERS, 2, NEXT, age=1)
+    if case == "dead run":  # the record of a number that the run did not live to publish
+        own = replica / ".cpreplicate"
+        shutil.copy(own / "chk-1.json", own / "chk-2.json")
+        (replica / "chk-2").mkdir()
+    else:
+        replicate(root, ORDERS, keep=2)
+    (replica / "chk-2" / "_metadata").write_bytes(b"of a job that writes here")
+    row = rows(root)[ORDERS]
+    assert (row["checkpoint"], row["checkpoints_behind"], row["error"]) == ("chk-1", 1, None)
+    assert row["lag_seconds"] == row["age_seconds"] >= AGE
+    assert "chk-2/_metadata was not written by cpreplicate" in row["warnings"][0]
+    assert code(root, "--max-lag", "30s") == LAGGING
+
+
 def test_a_checkpoint_whose_record_was_lost_is_ours_if_a_manifest_names_it(root):
     (root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.json").unlink()
     row = rows(root)[ORDERS]
@@ -263,8 +281,14 @@ def test_orphans_are_counted_if_asked_for(root):
     assert found[CLICKS]["orphans"] == {"files": 0, "bytes": 0}
 
 
+def test_a_journal_that_is_older_than_the_newest_manifest_is_of_no_unfinished_run(root):
+    recorded(root / "dcB" / ORDERS, "shared/left")
+    assert rows(root)[ORDERS]["unfinished_since"] is None
+
+
 def test_a_journal_without_a_run_at_work_is_an_unfinished_run(root):
     recorded(root / "dcB" / ORDERS, "shared/left")
+    aged(root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.parquet", days=3)
     assert rows(root)[ORDERS]["unfinished_since"] is not None
     assert rows(root)[CLICKS]["unfinished_since"] is None
     assert "unfinished run" in run("status", root / "dcB").out
@@ -341,6 +365,14 @@ def test_a_damaged_manifest_leaves_the_sums_out(root, content):
     (root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.parquet").write_bytes(content)
     row = rows(root)[ORDERS]
     assert (row["checkpoint"], row["files"], row["error"]) == ("chk-1", None, None)
+
+
+def test_a_manifest_that_cannot_be_read_is_an_error_without_a_lag(root):
+    os.truncate(root / "dcB" / ORDERS / ".cpreplicate" / "chk-1.parquet", 1 << 40)
+    row = rows(root)[ORDERS]
+    assert "chk-1.parquet" in row["error"]
+    assert (row["checkpoint_id"], row["lag_seconds"]) == (None, None)
+    assert code(root, "--max-lag", "1h") == LAGGING
 
 
 def test_a_damaged_marker_or_a_metadata_of_others_is_the_error_of_its_row_alone(root):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cpreplicate.core.packs import Packing
 from cpreplicate.errors import Refused, SourceBroken
 from cpreplicate.operations import sweep
-from cpreplicate.operations.sync import Report, diff, sync
+from cpreplicate.operations.sync import Report, check, diff, sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import manifest
@@ -149,10 +150,19 @@ class TestOtherContent:
         assert not (replica / "chk-2").exists()
         assert is_whole(replica)
 
-    def test_is_announced_by_a_dry_run(self, tmp_path, replica):
-        place(replica, "shared/y", b"other")
-        (warning,) = [line for line in diff(request(tmp_path)).warnings if "not written" in line]
-        assert "shared/y" in warning
+    def test_of_equal_length_is_announced_by_a_dry_run(self, tmp_path, replica):
+        place(replica, "shared/y", bytes(60))
+        for shown in (diff(request(tmp_path)), check(request(tmp_path), is_dry_run=True)):
+            (warning,) = [line for line in shown.warnings if "not written" in line]
+            assert "shared/y" in warning
+
+    @pytest.mark.parametrize("data", [b"", b"other", WRITTEN + b"x"])
+    def test_of_another_length_is_refused_by_a_dry_run_too(self, tmp_path, replica, data):
+        place(replica, "shared/y", data)
+        for dry_run in (diff, partial(check, is_dry_run=True)):
+            with pytest.raises(Refused, match=r"1 files of .*They are shared/y"):
+                dry_run(request(tmp_path))
+            dry_run(request(tmp_path, packing=Packing("on", 1 << 20)))
 
     def test_is_no_obstacle_to_a_copy_into_a_pack(self, tmp_path, replica):
         path = place(replica, "shared/y", b"other")

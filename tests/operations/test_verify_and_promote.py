@@ -12,7 +12,7 @@ from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, recorded, synced
 
-DAMAGED, REFUSED = 4, 6
+DAMAGED, REFUSED, NOT_THERE = 4, 6, 10
 
 
 @pytest.fixture
@@ -114,6 +114,34 @@ def test_a_checkpoint_of_others_is_still_verified_by_its_name(replica, tmp_path)
     write_checkpoint(tmp_path / "dcB", 12, {"shared/of-b": 5})
     code, found = verified(replica, "--checkpoint", "chk-12")
     assert (code, found["restorable"], found["checkpoint_id"]) == (REFUSED, True, 12)
+
+
+class TestAdopted:
+    @pytest.fixture
+    def adopted(self, tmp_path):
+        write_checkpoint(tmp_path / "dcA", 1, FILES)
+        write_checkpoint(tmp_path / "dcB", 12, {"shared/of-b": 5})
+        source, target = tmp_path / "dcA" / JOB, tmp_path / "dcB"
+        assert run("sync", "--adopt", source, target, "--runner", "inline").code == 0
+        return target / JOB
+
+    def test_one_that_is_named_is_refused_as_by_promote(self, adopted):
+        code, found = verified(adopted, "--checkpoint", "chk-12")
+        assert (code, found["restorable"]) == (REFUSED, True)
+        assert "was here before the directory was adopted" in found["refused"]
+        done = run("promote", adopted, "--checkpoint", "chk-12")
+        assert (done.code, found["refused"] in done.message) == (REFUSED, True)
+
+    def test_one_beside_our_own_is_no_obstacle(self, adopted):
+        assert run("verify", adopted).code == run("verify", "--all", adopted).code == 0
+        assert run("promote", adopted).code == 0
+
+    def test_if_there_is_nothing_else_none_is_there_to_promote(self, adopted):
+        (adopted / "chk-1" / "_metadata").unlink()
+        codes = [run(*words, adopted).code for words in (["verify"], ["verify", "--all"])]
+        assert [*codes, run("promote", adopted).code] == [NOT_THERE] * 3
+        for command in ("verify", "promote"):
+            assert run(command, adopted, "--checkpoint", "chk-12").code == REFUSED
 
 
 def test_of_all_checkpoints_the_newest_of_our_own_is_recorded(replica, tmp_path):

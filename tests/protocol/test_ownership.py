@@ -706,7 +706,11 @@ def test_an_unknown_checkpoint_in_an_adopted_replica_may_be_adopted_in_another_i
     refused(job, "Accept the checkpoint with `sync --adopt`: it is then never changed")
 
 
-def test_an_unknown_checkpoint_in_a_replica_that_was_not_adopted_must_be_moved_out(job):
+def test_an_unknown_checkpoint_in_a_replica_that_was_not_adopted_loses_its_files_if_it_goes(job):
     sync(job)
     write_checkpoint(job / "dcB", 91, NEXT)
-    refused(job, "to keep using the replica, move chk-91 out of it")
+    refused(
+        job,
+        "Move chk-91 out of the replica only if you no longer need it: the next sync deletes the"
+        " files that it references",
+    )
