@@ -83,6 +83,7 @@ class HdfsStorage(HdfsClientStorage):
     streams = 64
     closers = 64
     closes_slowly = True
+    _was_broken = False  # the connection to a NameNode, and nothing was asked since
 
     def __init__(
         self,
@@ -99,7 +100,6 @@ class HdfsStorage(HdfsClientStorage):
         self._client = _client(filesystem, options)
         named = " and ".join(namenodes) or f"of {filesystem}"
         self._namenodes = namenodes
-        self._was_broken = False
         self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", self._break)
         self._datanodes = Deadline(deadline, filesystem, "a DataNode or the NameNode")
 
