@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import cancellation
@@ -33,35 +33,63 @@ DEFAULT = 20.0
 # Seconds between two looks at the calls. The callers do not look themselves: hundreds of threads
 # that wake up for it would cost as much as the work.
 _LOOK = 0.2
-# A silent DataNode may keep a thread for as long as the process lives: not more than these.
+# Seconds by which a look is later where this process was paused, or starved of the processor.
+_PAUSED = 0.5
+# A silent DataNode may keep a thread for as long as the process lives: not more than these of one
+# server, or of one kind of servers.
 _MOST_LEFT = 512
 _HANGS = 2.0  # seconds after which a cancellation does not wait for the end of a call
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_until: ContextVar[float | None] = ContextVar("until", default=None)
+_LEAST = 1.0  # seconds that a call has in any case, if its deadline allows them
 
 
 class _LeftBehind(BaseException):
     """The caller waits no longer: the worker ends what it does, and cleans up."""
 
 
-class _Call(NamedTuple):
+class _Bound:
+    """An instant at which each call ends, as long as none was answered."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+        self._is_lifted = False
+
+    def lift(self) -> None:
+        """Record an answer: from now on calls have their whole time."""
+        self._is_lifted = True
+
+    def limit(self, seconds: float) -> float:
+        """Return the seconds that a call may take which may take so long without this bound."""
+        left = self._until - time.monotonic()
+        return seconds if self._is_lifted or left <= 0 else min(seconds, max(left, _LEAST))
+
+
+_bound: ContextVar[_Bound | None] = ContextVar("bound", default=None)
+
+
+class _Call:
     """A call of a client: when it began, its seconds, and the deadline that they are of."""
 
-    began: float
-    seconds: float
-    deadline: Deadline
+    def __init__(self, seconds: float, deadline: Deadline, is_change: bool) -> None:
+        self.began = time.monotonic()
+        self.seconds, self.deadline, self.is_change = seconds, deadline, is_change
+
+    def forgive(self, seconds: float) -> None:
+        """Do not count some seconds in which this process was paused."""
+        self.began = min(self.began + seconds, time.monotonic())
 
 
 class _Job:
     """What a worker does for a caller."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    def __init__(self, work: Callable[[], Any], deadline: Deadline) -> None:
+        self.deadline = deadline  # which has it done: its calls may be of another one as well
         self._work: Callable[[], Any] | None = work
         self._context = copy_context()
         self._result: Any = None
         self._error: BaseException | None = None
         self.call: _Call | None = None  # the call of the client that it waits for
-        self.is_left = self.has_ended = False
+        self.is_left = self.cleans_up = self.has_ended = False
         self.broken_off: BaseException | None = None  # raised by the caller
         self.done = threading.Lock()  # an Event would cost ten times as much
         self.done.acquire()
@@ -95,6 +123,12 @@ class _Job:
         with contextlib.suppress(RuntimeError):  # it does so already
             self.done.release()
 
+    def raise_if_left(self) -> None:
+        """Raise `_LeftBehind` before a call, once: what follows cleans up."""
+        if self.is_left and not self.cleans_up:
+            self.cleans_up = True
+            raise _LeftBehind
+
     def raise_if_cancelled(self) -> None:
         """Raise the exception of the caller's check if its work was cancelled."""
         check = self._context.get(cancellation.CHECK)
@@ -115,9 +149,9 @@ class _Workers:
 
     def start(self, job: _Job) -> None:
         """Let a worker do a job. Raises `Transient` if too many have been left behind."""
-        if len(self._left) >= _MOST_LEFT and self.left >= _MOST_LEFT:
+        if len(self._left) >= _MOST_LEFT and self.left_of(job.deadline) >= _MOST_LEFT:
             raise Transient(
-                errno.EAGAIN, f"{_MOST_LEFT} calls of this process have not been answered"
+                errno.EAGAIN, f"{_MOST_LEFT} calls to {job.deadline.who} have not been answered"
             )
         try:
             worker = self._idle.pop()
@@ -132,18 +166,34 @@ class _Workers:
         with self._lock:
             self._has_work.set()
             if not self._is_watched:
-                self._is_watched = True
                 threading.Thread(target=self._look, name="deadlines", daemon=True).start()
+                self._is_watched = True
 
     def _look(self) -> None:
         """Look at the jobs under way, until the process ends."""
         while self._has_work.wait():
-            time.sleep(_LOOK)
+            if self._has_been_paused():
+                self._has_been_paused()  # answers that arrived meanwhile are taken first
             for job in list(self._active):
                 self._look_at(job)
             self._has_work.clear()
             if self._active:  # also if one was begun before the line above
                 self._has_work.set()
+
+    def _has_been_paused(self) -> bool:
+        """Sleep until the next look. Return whether this process was paused meanwhile.
+
+        A pause, as by SIGSTOP or of a virtual machine, counts for no call.
+        """
+        began = time.monotonic()
+        time.sleep(_LOOK)
+        late = time.monotonic() - began - _LOOK
+        if late <= _PAUSED:
+            return False
+        for call in [job.call for job in list(self._active)]:
+            if call is not None:
+                call.forgive(late)
+        return True
 
     def _look_at(self, job: _Job) -> None:
         try:
@@ -168,12 +218,11 @@ class _Workers:
             if not job.has_ended:
                 self._left.add(job)
 
-    @property
-    def left(self) -> int:
-        """The number of workers that were left behind and have not come back."""
+    def left_of(self, deadline: Deadline | None) -> int:
+        """Return how many workers were left behind and are not back: of a deadline, or all."""
         with self._lock:
             self._left = {job for job in self._left if not job.has_ended}
-            return len(self._left)
+            return sum(deadline is None or job.deadline is deadline for job in self._left)
 
 
 class _Worker:
@@ -237,9 +286,10 @@ class Deadline:
     """The deadline of the calls to one server, or to one kind of servers.
 
     `who` names it in messages, and `place` its filesystem. `breaks_off` is called when nothing was
-    answered for that long: it may close connections, so that the client makes new ones. With it, a
-    server that is silent is asked by one call at a time until it answers, and other calls fail at
-    once.
+    answered for that long: it may close connections, so that the client makes new ones. It is also
+    called when a `change` is left behind, else the client might make that change later, against
+    what another run did meanwhile. With it, a server that is silent is asked by one call at a time
+    until it answers, and other calls fail at once.
     """
 
     def __init__(
@@ -250,7 +300,8 @@ class Deadline:
         breaks_off: Callable[[], None] | None = None,
     ) -> None:
         self.seconds = seconds
-        self._place, self._who = place, who
+        self.who = who
+        self._place = place
         self._breaks_off = breaks_off
         self._answered = 0.0  # when the last call was answered
         self._is_silent = False
@@ -260,7 +311,7 @@ class Deadline:
         """Do what makes calls, in a worker; raise `NoAnswer` if one of them is not answered."""
         if _thread.job is not None:
             return work()
-        job = _Job(work)
+        job = _Job(work, self)
         _workers.start(job)
         try:
             job.done.acquire()
@@ -273,38 +324,63 @@ class Deadline:
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Make one call of a client and return its result."""
+        return self._call(False, function, *arguments)
+
+    def change(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make one call that changes what others may see."""
+        return self._call(True, function, *arguments)
+
+    def _call(self, is_change: bool, function: Callable[..., T], *arguments: Any) -> T:
         job = _thread.job
         if job is None:
-            return self.run(lambda: self.call(function, *arguments))
+            return self.run(lambda: self._call(is_change, function, *arguments))
+        job.raise_if_left()
         if self._is_silent:
             self._begin_asking(job)
-        began = time.monotonic()
-        job.call = _Call(began, limit(self.seconds), self)
+        call = job.call = _Call(limit(self.seconds), self, is_change)
         try:
-            return function(*arguments)
+            result = function(*arguments)
+            answered()
+            return result
         finally:
             job.call = None
+            if self._asking is job:
+                self._asking = None
             if job.is_left:
+                job.cleans_up = True
                 raise _LeftBehind
-            self._answered, self._is_silent = began, False  # by an error, perhaps
+            self._answered, self._is_silent = call.began, False  # by an error, perhaps
 
     def progress(self) -> None:
         """Record that the present call goes on: its deadline begins again."""
         job = _thread.job
         if job is not None and job.call is not None:
-            job.call = job.call._replace(began=time.monotonic())
+            answered()
+            job.call.began, job.call.seconds = time.monotonic(), self.seconds
 
     def no_answer(self, lasted: float) -> NoAnswer:
         """Return the exception for a call that was not answered for some seconds."""
-        text = f"{self._who} has not answered for {lasted:.3g} s"
+        text = f"{self.who} has not answered for {lasted:.3g} s"
         return NoAnswer(errno.ETIMEDOUT, text, self._place)
 
     def gives_up(self, call: _Call) -> None:
         """Record that a call was left behind. One that had less time means nothing for others."""
-        had_its_time = call.seconds >= self.seconds
-        if self._breaks_off is not None and had_its_time and self._answered < call.began:
-            self._is_silent = True
-            # in a thread of its own: it may ask for the addresses of a host
+        if call.seconds >= self.seconds and self._answered < call.began:
+            self._is_silent = self._breaks_off is not None
+            self._break()
+        else:
+            self.leaves(call)
+
+    def leaves(self, call: _Call) -> None:
+        """Let no call that was left behind make its change later."""
+        if call.is_change:
+            self._break()
+
+    def _break(self) -> None:
+        if self._breaks_off is None:
+            return
+        # in a thread of its own: it may ask for the addresses of a host
+        with contextlib.suppress(RuntimeError):  # there are too many threads
             threading.Thread(target=self._breaks_off, name="break", daemon=True).start()
 
     def _begin_asking(self, job: _Job) -> None:
@@ -331,23 +407,37 @@ def _raise_if_overdue(job: _Job) -> None:
     if _ending.is_over(lasted, now):
         raise call.deadline.no_answer(lasted)
     if lasted >= _HANGS:
-        job.raise_if_cancelled()
+        try:
+            job.raise_if_cancelled()
+        except BaseException:
+            call.deadline.leaves(call)
+            raise
 
 
 def limit(seconds: float) -> float:
     """Return the seconds that a call may take which may take so long by its own deadline."""
-    until = _until.get()
-    return seconds if until is None else min(seconds, max(until - time.monotonic(), 0.001))
+    bound = _bound.get()
+    return seconds if bound is None else bound.limit(seconds)
+
+
+def answered() -> None:
+    """Record that a call was answered: the block of `bounded` makes progress."""
+    bound = _bound.get()
+    if bound is not None:
+        bound.lift()
 
 
 @contextlib.contextmanager
-def bounded(until: float) -> Iterator[None]:
-    """While the block runs, let each call end at an instant of the monotonic clock or before."""
-    token = _until.set(until)
+def bounded(seconds: float) -> Iterator[None]:
+    """Let each call in the block end in some seconds from now, as long as none was answered.
+
+    A long transfer that makes progress is not broken off.
+    """
+    token = _bound.set(_Bound(time.monotonic() + seconds))
     try:
         yield
     finally:
-        _until.reset(token)
+        _bound.reset(token)
 
 
 def deadline_of(text: str | None) -> float:
@@ -377,7 +467,7 @@ def is_ending() -> bool:
 
 def left_behind() -> int:
     """Return how many calls were left behind and have not returned."""
-    return _workers.left
+    return _workers.left_of(None)
 
 
 def _after_fork() -> None:

@@ -47,25 +47,35 @@ class Resuming(io.RawIOBase):
         super().close()
 
     def _open(self) -> int:
-        self._stream = self._storage.unwrapped.open(self._uri)
-        return _end(self._stream)
+        stream = self._storage.unwrapped.open(self._uri)
+        length = _end(stream)
+        self._stream = stream
+        return length
 
     def _read(self, count: int) -> bytes:
+        # Taken out as long as it is used: a read that is left behind keeps its stream and the lock
+        # of that, and the next try opens another one.
+        stream, self._stream = self._stream, None
+        if stream is None:
+            stream = self._storage.unwrapped.open(self._uri)
         try:
-            if self._stream is None:
-                self._open()
-            assert self._stream is not None, "just opened"
-            self._stream.seek(self._offset)
-            return read_up_to(self._stream, count)
+            stream.seek(self._offset)
+            data = read_up_to(stream, count)
         except OSError:
-            self._drop()
+            _close(stream)
             raise
+        self._stream = stream
+        return data
 
     def _drop(self) -> None:
         stream, self._stream = getattr(self, "_stream", None), None
         if stream is not None:
-            with contextlib.suppress(OSError):  # it has failed already
-                stream.close()
+            _close(stream)
+
+
+def _close(stream: BinaryIO) -> None:
+    with contextlib.suppress(OSError):  # it has failed already
+        stream.close()
 
 
 def _end(stream: BinaryIO) -> int:

@@ -58,10 +58,8 @@ class RpcClient:
             with self._lock:
                 if self._connection is None:
                     self._connection = _connected(self._address)
-                self._connection.send((name, *arguments))
-                answer = self._connection.recv()
+                answer = self._answer_to(self._connection, (name, *arguments))
         except (OSError, EOFError, AuthenticationError) as error:
-            self._connection = None
             reason = str(error) or "it ended the connection"
             raise Transient(
                 errno.EIO, f"the driver, which holds the run's limits, cannot be reached: {reason}"
@@ -69,6 +67,19 @@ class RpcClient:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _answer_to(self, connection: Connection, question: tuple[Any, ...]) -> Any:
+        """Send a question, and return what is answered.
+
+        An interrupt between the two ends the connection: the next question would get this answer.
+        """
+        try:
+            connection.send(question)
+            return connection.recv()
+        except BaseException:
+            self._connection = None
+            connection.close()
+            raise
 
 
 def _connected(address: Address) -> Connection:

@@ -6,7 +6,7 @@ determines what a URI means, never the environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,14 +80,31 @@ class Side:
     def namenodes(self, uri: str) -> tuple[str, ...]:
         """Return the addresses, as `host:port`, of the NameNodes behind a URI of HDFS.
 
-        There is none for other storages, and for a name whose addresses are not configured.
+        There is none for other storages, and for a name whose addresses are not configured. A view
+        itself has those of all its mounts.
         """
-        filesystem = uris.filesystem(self.behind_view(uri))
+        behind = self.behind_view(uri)
+        whole = uris.filesystem(uri)
+        mounted = self._mounted(whole) if uri == whole else []
+        addresses = [address for each in mounted or [behind] for address in self._servers(each)]
+        return tuple(dict.fromkeys(addresses))
+
+    def _servers(self, uri: str) -> Iterator[str]:
+        filesystem = uris.filesystem(uri)
         scheme, _, authority = filesystem.partition("://")
-        if scheme != "hdfs":
-            return ()
-        addresses = _addresses(authority, self.options_for(filesystem))
-        return tuple(address for address in addresses.split(",") if ":" in address)
+        if scheme == "hdfs":
+            for address in _addresses(authority, self.options_for(filesystem)).split(","):
+                if ":" in address:
+                    yield address
+
+    def _mounted(self, filesystem: str) -> list[str]:
+        """Return the targets of all links of a view, its fallback included."""
+        scheme, _, authority = filesystem.partition("://")
+        if scheme != "viewfs":
+            return []
+        prefix = f"fs.viewfs.mounttable.{authority}.link"
+        options = self.options_for(filesystem).items()
+        return [target for name, target in options if name.startswith(prefix)]
 
     def behind_view(self, uri: str) -> str:
         """Return the URI that the mount table of viewfs has for a URI.

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -135,3 +136,22 @@ def test_a_driver_that_is_silent_is_one_that_cannot_be_reached(monkeypatch):
         client = RpcClient(Address(silent.getsockname(), b"key"))
         with pytest.raises(Transient, match=r"the driver, .* cannot be reached: it ended"):
             client.call("add", 1)
+
+
+def test_an_interrupted_call_ends_its_connection_whose_answer_would_be_the_next_ones():
+    class Interrupted:
+        def send(self, question):
+            self.question = question
+
+        def recv(self):
+            raise KeyboardInterrupt
+
+        def close(self):
+            self.question = None
+
+    with served() as address:
+        client = RpcClient(address)
+        client._connection = cast(Any, Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            client.call("add", 1)
+        assert client.call("add", 2) == 2

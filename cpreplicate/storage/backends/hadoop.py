@@ -33,7 +33,7 @@ from cpreplicate.storage.base import (
     Transient,
     refuse_unusable,
 )
-from cpreplicate.storage.deadlines import DEFAULT, limit
+from cpreplicate.storage.deadlines import DEFAULT, answered, limit
 from cpreplicate.storage.settings import WriteSettings
 
 _FS = "org.apache.hadoop.fs"
@@ -116,7 +116,8 @@ class HadoopStorage(HdfsClientStorage):
 
     def list(self, uri: str) -> list[FileStatus]:
         try:
-            with self.translated_errors(uri) as cluster:
+            # the client's own timeouts hold for each page of a large directory
+            with self.translated_errors(uri) as cluster, jvm_client.answering(None):
                 statuses = cluster.statuses(uri)
         except FileNotFoundError:
             return []
@@ -166,7 +167,8 @@ class HadoopStorage(HdfsClientStorage):
         It is a `CompositeCrcFileChecksum`. The bytes are not read.
         """
         with self.translated_errors(uri) as cluster:
-            checksum = cluster.call("getFileChecksum", cluster.path(uri))
+            with jvm_client.answering(None):  # the client's own timeouts hold for each block
+                checksum = cluster.call("getFileChecksum", cluster.path(uri))
             if checksum is None:
                 return None
             if cluster.jvm.call(checksum, "getAlgorithmName") != "COMPOSITE-CRC32C":
@@ -254,6 +256,7 @@ class HadoopStorage(HdfsClientStorage):
         try:
             with jvm_client.answering(limit(self._deadline) + _MARGIN):
                 yield self._reached(jvm)
+            answered()
         except jvm_client.Thrown as error:
             raise _translated(jvm, error.java_exception, uri) from None
         except jvm_client.Silent as error:

@@ -8,7 +8,6 @@ needed to reach a cluster is in its options.
 from __future__ import annotations
 
 import errno
-import functools
 import io
 import os
 import re
@@ -84,6 +83,7 @@ class HdfsStorage(HdfsClientStorage):
     streams = 64
     closers = 64
     closes_slowly = True
+    _was_broken = False  # the connection to a NameNode, and nothing was asked since
 
     def __init__(
         self,
@@ -99,12 +99,31 @@ class HdfsStorage(HdfsClientStorage):
         self.replication = replication_of(write, options)
         self._client = _client(filesystem, options)
         named = " and ".join(namenodes) or f"of {filesystem}"
-        breaks_off = functools.partial(break_connections, namenodes)
-        self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", breaks_off)
+        self._namenodes = namenodes
+        self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", self._break)
         self._datanodes = Deadline(deadline, filesystem, "a DataNode or the NameNode")
 
     def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # of the interface
-        return self._namenode.run(call)
+        return self._namenode.run(lambda: self._with_the_active_one(uri, call))
+
+    def _break(self) -> None:
+        self._was_broken = True
+        break_connections(self._namenodes)
+
+    def _with_the_active_one(self, uri: str, call: Callable[[], T]) -> T:
+        """Make a call. After a silence, let hdfs-native turn to the NameNode that answers before.
+
+        It does so for a question whose connection breaks, and not for a change.
+        """
+        if self._was_broken and len(self._namenodes) > 1:
+            try:
+                self._namenode.call(self._client.get_file_info, path_of(uri))
+            except NoAnswer:  # another call asks
+                raise
+            except (OSError, RuntimeError):  # an answer, too
+                pass
+            self._was_broken = False
+        return call()
 
     def open(self, uri: str) -> BinaryIO:
         with _TranslatedErrors(uri):
@@ -196,7 +215,7 @@ class HdfsStorage(HdfsClientStorage):
         refuse_unusable(new_uri)
         try:
             with _TranslatedErrors(new_uri):
-                self._namenode.call(self._client.rename, path_of(uri), path_of(new_uri), replace)
+                self._namenode.change(self._client.rename, path_of(uri), path_of(new_uri), replace)
         except FileNotFoundError:
             return False
         return True
@@ -204,15 +223,15 @@ class HdfsStorage(HdfsClientStorage):
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         with _TranslatedErrors(uri):
             if attributes.permission is not None:
-                self._namenode.call(
+                self._namenode.change(
                     self._client.set_permission, path_of(uri), attributes.permission
                 )
             milliseconds = int(attributes.modified * 1000)
-            self._namenode.call(self._client.set_times, path_of(uri), milliseconds, milliseconds)
+            self._namenode.change(self._client.set_times, path_of(uri), milliseconds, milliseconds)
 
     def delete_path(self, uri: str) -> bool:
         with _TranslatedErrors(uri):
-            return self._namenode.call(self._client.delete, path_of(uri), False)
+            return self._namenode.change(self._client.delete, path_of(uri), False)
 
     def trash_minutes(self, uri: str) -> float | None:  # noqa: ARG002  # hdfs-native does not ask
         minutes = self._options.get("fs.trash.interval")

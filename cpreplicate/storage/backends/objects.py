@@ -12,6 +12,7 @@ import asyncio
 import base64
 import contextlib
 import errno
+import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -33,7 +34,7 @@ from cpreplicate.storage.base import (
     Transient,
     refuse_unusable,
 )
-from cpreplicate.storage.deadlines import DEFAULT, limit
+from cpreplicate.storage.deadlines import DEFAULT, answered, limit
 
 PROTOCOLS = {
     **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
@@ -81,6 +82,7 @@ _CONNECT_SECONDS = 10.0
 _SLOWEST = 128 << 10
 _SILENT = ("ReadTimeoutError", "ConnectTimeoutError", "TimeoutError", "FSTimeoutError")
 # These may take long for a large object. While they do, AWS sends a space now and then.
+_COPY_SECONDS = 60.0  # not every service does
 _WITHIN_THE_SERVICE = ("copy_object", "upload_part_copy", "complete_multipart_upload")
 _PERMANENT = (
     FileNotFoundError,
@@ -119,9 +121,17 @@ class ObjectStorage(Storage):
         if "://" not in filesystem:
             raise UsageError(f"{filesystem}/… names no bucket. Write {filesystem}//bucket/…")
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
+        self._options, self._deadline = options, deadline
         self._fs = _filesystem(self._protocol, options, deadline)
         self.copies_within = self._protocol == "s3"
         self.unusable = _UNUSABLE.get(self._protocol)
+
+    @functools.cached_property
+    def _copier(self) -> Any:
+        """A client that waits longer between two pieces of an answer, for copies in the service."""
+        if self._protocol != "s3":
+            return self._fs
+        return _filesystem("s3", self._options, max(self._deadline, _COPY_SECONDS))
 
     def open(self, uri: str) -> BinaryIO:
         with _translated_errors(uri):
@@ -239,7 +249,7 @@ class ObjectStorage(Storage):
             raise FileExistsError(errno.EEXIST, "is there already", new_uri)
         try:
             with _translated_errors(uri):
-                self._fs.cp_file(_path(uri), _path(new_uri))
+                self._copier.cp_file(_path(uri), _path(new_uri))
         except FileNotFoundError:
             return False
         return self.delete(uri)
@@ -253,7 +263,7 @@ class ObjectStorage(Storage):
         new_bucket, _, new_key = _path(new_uri).partition("/")
         try:
             with _translated_errors(uri):
-                answer = self._fs.call_s3(
+                answer = self._copier.call_s3(
                     "copy_object",
                     Bucket=new_bucket,
                     Key=new_key,
@@ -435,16 +445,20 @@ def _answered(filesystem: Any, deadline: float) -> Callable[..., Coroutine[Any, 
     async def call(method: str, *arguments: Any, **named: Any) -> Any:
         answer = call_s3(method, *arguments, **named)
         if method in _WITHIN_THE_SERVICE:
-            return await answer
+            copied = await answer
+            answered()
+            return copied
         body = named.get("Body")
         length = len(body) if isinstance(body, (bytes, bytearray, memoryview)) else 0
         seconds = limit(deadline) + length / _SLOWEST
         try:
-            return await asyncio.wait_for(answer, seconds)
+            result = await asyncio.wait_for(answer, seconds)
         except asyncio.TimeoutError:
             raise NoAnswer(
                 errno.ETIMEDOUT, f"the service {service} has not answered for {seconds:.3g} s"
             ) from None
+        answered()
+        return result
 
     return call
 

@@ -30,7 +30,7 @@ from cpreplicate.storage.base import (
     NoAnswer,
     Transient,
 )
-from cpreplicate.storage.deadlines import DEFAULT, limit
+from cpreplicate.storage.deadlines import DEFAULT, answered, limit
 from cpreplicate.storage.settings import WriteSettings
 
 try:
@@ -249,6 +249,7 @@ class _Client:
             remote = _remote_exception(response)
             if remote is None:
                 response.raise_for_status()
+                answered()
                 return response
         except requests.Timeout as error:
             server = urlsplit(url).netloc.rpartition("@")[2]

@@ -65,7 +65,8 @@ class _Health:
 class Retrying(StorageWrapper):
     """A wrapper that tries a call again after a `Transient` error, and then raises `Unreachable`.
 
-    It tries for `seconds`, with growing pauses. A call that writes gets at least eight tries,
+    It tries for `seconds` from the first failure on, with growing pauses. A try that makes progress
+    may last longer. A call that writes gets at least eight tries,
     because a NameNode goes on naming a DataNode that died, and each try at it is slow. A server
     that is silent gets no more tries than fit into `seconds`. If nothing has succeeded on this
     storage for that long, it is down, and every call fails at once: hundreds of thousands of files
@@ -107,7 +108,7 @@ class Retrying(StorageWrapper):
             return False
 
     def _again(self, call: Callable[[], T], uri: str, health: _Health) -> T:
-        until, tries = time.monotonic() + self._seconds, 0
+        until, tries = float("inf"), 0  # the first try may take long, and makes progress
         cause: Transient | None = None
         while True:
             cancellation.go_on()
@@ -117,6 +118,7 @@ class Retrying(StorageWrapper):
                 raise
             except Transient as error:
                 tries += 1
+                until = min(until, time.monotonic() + self._seconds)
                 left = until - time.monotonic()
                 is_silent = isinstance(error, NoAnswer)
                 # further tries are no better after silence, and each takes long
@@ -136,10 +138,11 @@ class Retrying(StorageWrapper):
                 return result
 
     def _within(self, until: float, call: Callable[[], T]) -> T:
-        """Try again. A call ends with the time for retries, unless that is over already."""
-        if until <= time.monotonic():
+        """Try again. What is not answered ends with the time for retries, if some is left."""
+        left = until - time.monotonic()
+        if left <= 0:
             return call()
-        with deadlines.bounded(until):
+        with deadlines.bounded(left):
             return call()
 
     def _unreachable(self, uri: str, error: Transient) -> Unreachable:

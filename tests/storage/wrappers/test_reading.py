@@ -8,7 +8,7 @@ import pytest
 from cpreplicate.protocol import json_files, source
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.storage import Side, Transient, Unreachable
-from cpreplicate.storage.resuming import resuming
+from cpreplicate.storage.resuming import Resuming, resuming
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
@@ -111,3 +111,28 @@ def test_a_file_that_is_deleted_while_a_read_is_tried_again_is_not_there():
     storage = storage_with(Cut(1, after=1000, gone=True))
     with resuming(storage, URI) as stream, pytest.raises(FileNotFoundError):
         stream.read()
+
+
+def test_a_read_that_was_left_behind_keeps_its_stream_and_the_next_try_opens_another():
+    """It may hold the stream's lock for as long as a server is silent."""
+    inner = Cut()
+    storage = storage_with(inner)
+    raw = Resuming(storage, URI)
+    in_use: list[object] = []
+
+    class LeftBehind(BaseException):
+        pass
+
+    class Silent(io.BytesIO):
+        def read(self, _size=-1):
+            in_use.append(raw._stream)
+            raise LeftBehind
+
+        readinto = read
+
+    raw._stream = used = Silent()
+    with pytest.raises(LeftBehind):
+        raw.read(10)
+    assert in_use == [None]
+    assert raw.read(10) == DATA[:10]
+    assert not used.closed
