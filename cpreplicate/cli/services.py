@@ -21,9 +21,11 @@ from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
+    from cpreplicate.operations.discovery import FlinkJobs, JobsUnder
     from cpreplicate.operations.observation import Observation
     from cpreplicate.operations.served_job import Discovery, ServedJob
     from cpreplicate.operations.service import Service
+    from cpreplicate.operations.sight import Sight
     from cpreplicate.operations.sync_plan import SyncRequest
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
@@ -285,7 +287,7 @@ class FollowOptions(OptionValues):
 
     def discovery(
         self, template: SyncRequest, notify: Callable[[str], None], shard: Shard
-    ) -> Discovery:
+    ) -> FlinkJobs | JobsUnder:
         """Return what finds the jobs; `template` is the request of each but for its source."""
         from cpreplicate.flink import address
         from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder
@@ -321,6 +323,8 @@ class ServiceOptions(OptionValues):
 class OneJob:
     """The discovery of a `watch` of one directory."""
 
+    sight = None  # it looks nowhere
+
     def __init__(self, request: SyncRequest, may_come: bool) -> None:
         self._request, self._may_come = request, may_come
 
@@ -344,6 +348,7 @@ def run_service(
     form: Any,
     retire_after: float | None = None,
     notify_service: Callable[[Service], None] = lambda _service: None,
+    sight: Sight | None = None,
 ) -> None:
     """Run a service until this process is stopped. Raises `UsageError` for wrong options.
 
@@ -375,6 +380,7 @@ def run_service(
             narrate,
             warn,
             lambda name, report: change_code(show_replicated(name, report, form)),
+            sight,
         )
         notify_service(service)
         each_turn = _observed(service, options, stack)
@@ -411,6 +417,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
                 service.is_ready,
                 service.load,
                 service.remarks,
+                service.discovered,
             )
         )
         narrate(f"metrics and probes at http://{served}")
@@ -419,7 +426,12 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
     from cpreplicate.output.heartbeat import Heartbeat
 
     heartbeat = Heartbeat(options.heartbeat, options.max_lag, write_warning)
-    return _every(_HEARTBEAT_PAUSE, lambda: heartbeat.update(service.observations()))
+
+    def beat() -> None:
+        if not service.is_blind(options.max_lag):
+            heartbeat.update(service.observations())
+
+    return _every(_HEARTBEAT_PAUSE, beat)
 
 
 def _every(seconds: float, function: Callable[[], None]) -> Callable[[], None]:

@@ -16,6 +16,7 @@ from cpreplicate.operations import service as service_module
 from cpreplicate.operations.fleet import Member
 from cpreplicate.operations.served_job import Checkpoint, ServedJob
 from cpreplicate.operations.service import Service, ServiceSettings
+from cpreplicate.operations.sight import Sight
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import seal
@@ -69,7 +70,7 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
 
 
 @contextlib.contextmanager
-def running(discovery, warnings=None, lines=None, sides=None, **settings):
+def running(discovery, warnings=None, lines=None, sides=None, sight=None, **settings):
     """A service in a thread of its own."""
     chosen = ServiceSettings(
         **{
@@ -83,7 +84,7 @@ def running(discovery, warnings=None, lines=None, sides=None, **settings):
     warnings = warnings if warnings is not None else []
     with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
         notify = lines.append if lines is not None else lambda _line: None
-        service = Service(discovery, runners, chosen, notify, warnings.append)
+        service = Service(discovery, runners, chosen, notify, warnings.append, sight=sight)
         thread = threading.Thread(target=service.run, args=[pytest.fail])
         thread.start()
         try:
@@ -444,6 +445,24 @@ def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(
         wait_until(lambda: replica_ids(service) == {"job-1": 2})
         wait_until(lambda: any("list of jobs is" in line for line in service.remarks()))
         released.set()
+
+
+def test_a_service_is_ready_when_each_place_was_asked_and_names_those_that_failed(tmp_path):
+    write(tmp_path, 1, 1)
+    sight = Sight(["orders"])
+    sight.expect(["http://jm-1", "http://jm-2"])
+    with running(Jobs(served(tmp_path, 1)), sight=sight) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        assert not service.is_ready()
+        sight.answered("http://jm-1")
+        sight.failed("http://jm-2", "it is gone")
+        wait_until(service.is_ready)
+        assert service.remarks() == ["no job is followed for: orders"]
+    with running(Jobs(served(tmp_path, 1)), sight=sight, least_look_within=0.0) as service:
+        wait_until(lambda: service.discovered().unseen["http://jm-2"])
+        assert "no jobs can be looked for at http://jm-2: it is gone" in service.remarks()
+        assert service.is_blind(0.0)
+        assert not service.is_blind(1800.0)
 
 
 def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
