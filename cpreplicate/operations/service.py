@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -86,7 +86,7 @@ class _Followed:
 
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
-    the epoch.
+    the epoch. `is_source_lost` is whether the source could not be reached at the last look.
     """
 
     def __init__(self, job: ServedJob, warn: Notify, look_within: float) -> None:
@@ -98,6 +98,7 @@ class _Followed:
         self.looked = -math.inf
         self.backlog: Backlog | None = None
         self.discovered = 0.0
+        self.is_source_lost = False
         self._look_within = look_within
         self._subsumed: Checkpoint | None = None
 
@@ -127,15 +128,24 @@ class _Followed:
     def is_overdue(self, interval: float, now: float) -> bool:
         """Return whether to look at the source beside the tries: one takes long, or none is due.
 
-        That is the case during a long sync, and after failures. A source that may be what could
-        not be reached is left to the tries: each of them costs its time.
+        That is the case during a long sync, and after failures, such as those of the target. A
+        source that could not be reached is left to the tries: each look costs its time.
         """
         observation = self.observation
         if self.job.refusal is not None or observation.looked is None:
             return False
-        is_reachable = observation.last_exit_code != Transient.exit_code
         soon = (interval + self._look_within) / 2  # before it is unseen
-        return is_reachable and now - observation.looked > soon
+        return not self.is_source_lost and now - observation.looked > soon
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Record whether the source can be reached within the context, which looks at it."""
+        try:
+            yield
+        except Transient:
+            self.is_source_lost = True
+            raise
+        self.is_source_lost = False
 
     def is_retired(self, retire_after: float | None) -> bool:
         """Return whether a discovered job, all of which is replicated, is older than that."""
@@ -315,7 +325,8 @@ class Service:
         now, observation = time.time(), followed.observation
         before = observation.looked
         with suppress(Exception), cancellable(self._raise_if_cancelled):
-            newest = newest_checkpoint(followed.job.member).newest
+            with followed.looking():
+                newest = newest_checkpoint(followed.job.member).newest
             with self._lock:
                 if observation.looked == before:  # else somebody else looked, perhaps later
                     observation.saw(newest, now)
@@ -428,11 +439,12 @@ class Service:
     def _replicate(self, followed: _Followed, job: ServedJob) -> None:
         if job.refusal is not None:
             raise Refused(job.refusal)
-        if self._is_skipped(followed, job.member):
-            return
-        reported, now = followed.reported(job), time.time()
-        looked = now if reported is None else followed.discovered
-        checkpoint = reported or newest_checkpoint(job.member)
+        with followed.looking():
+            if self._is_skipped(followed, job.member):
+                return
+            reported, now = followed.reported(job), time.time()
+            looked = now if reported is None else followed.discovered
+            checkpoint = reported or newest_checkpoint(job.member)
         with self._lock:
             followed.observation.saw(checkpoint.newest, looked)
             is_done = followed.done == checkpoint

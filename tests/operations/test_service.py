@@ -23,7 +23,7 @@ from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, WarmRunners
-from cpreplicate.storage import Side, Sides
+from cpreplicate.storage import Side, Sides, Transient
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support import jobs, parts
 from tests.support.faults import Faulty
@@ -490,6 +490,42 @@ def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
         wait_until(lambda: service.observations()[1].lag(time.time()) == 0)
         released.set()
         wait_until(lambda: service.observations()[0].lag(time.time()) == 0)
+
+
+def test_a_source_is_looked_at_while_its_target_cannot_be_reached_but_not_if_it_cannot_itself(
+    tmp_path,
+):
+    followed = service_module._Followed(served(tmp_path, 1), print, 60.0)
+    followed.observation.saw(Newest(1, 1000.0), 1000.0)
+    followed.observation.failed(Transient.exit_code, "the target is gone", 1010.0)
+    assert followed.is_overdue(30.0, 1050.0)
+    with pytest.raises(Transient), followed.looking():
+        raise Transient("the source is gone")
+    assert not followed.is_overdue(30.0, 1050.0)
+    with followed.looking():
+        pass
+    assert followed.is_overdue(30.0, 1050.0)
+
+
+def test_a_try_that_cannot_reach_the_source_records_that(tmp_path):
+    dark = threading.Event()
+    write(tmp_path, 1, 1)
+
+    def fail(_verb, place):
+        if dark.is_set() and "/dcA/" in place:
+            raise Transient("gone")
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), fail)),
+        running(Jobs(served(tmp_path, 1))) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        [followed] = service._followed.values()
+        assert not followed.is_source_lost
+        dark.set()
+        wait_until(lambda: followed.is_source_lost)
+        dark.clear()
+        wait_until(lambda: not followed.is_source_lost)
 
 
 def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
