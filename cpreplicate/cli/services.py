@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MORE_THAN_GRACE = 1.25  # what a service takes at most to end
 _HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
 _MOST_OF_FILE = 1 << 20  # bytes
+_MOST_FILES = 65536
 _COMMENT = re.compile(r"(?:^|\s)#")  # `#` in a word may be part of a password
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
 _seconds = storage_options.parsed(storage_options.seconds)
@@ -370,6 +371,7 @@ def run_service(
     )
     # a failure does not end the service: without narration it would pass unnoticed
     warn = write_warning if values["quiet"] else narrate_failure
+    _allow_many_connections()
     with ExitStack() as stack:
         silent = replace(execution, show=None)  # the progress of many jobs says nothing
         runners = stack.enter_context(WarmRunners(sides, silent, options.session_idle))
@@ -391,6 +393,21 @@ def run_service(
         except signals.Stopped as stopped:
             narrate(f"stopped. {_outcome(service.observations())}")
             raise click.exceptions.Exit(stopped.code) from None
+
+
+def _allow_many_connections() -> None:
+    """Raise the limit of open files as far as this process may, at most to `_MOST_FILES`.
+
+    A connection to a JobManager takes two. Programs that it starts may fail with a larger limit.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    wanted = _MOST_FILES if hard == unlimited else min(hard, _MOST_FILES)
+    if soft != unlimited and soft < wanted:
+        with suppress(OSError, ValueError):  # the system's own limit may be lower
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _outcome(jobs: Collection[Observation]) -> str:
