@@ -13,8 +13,9 @@ import yaml
 from cpreplicate.core.lag import Newest
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.schedule import Load
+from cpreplicate.operations.sight import Discovered
 from cpreplicate.output.http import Address, serve
-from cpreplicate.output.metrics import DURATIONS, FAMILIES, LOAD_GAUGES
+from cpreplicate.output.metrics import DURATIONS, FAMILIES, LOAD_GAUGES, UNMATCHED, UNSEEN
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.prometheus import free_port, prometheus, promtool
 from tests.support.replicas import FILES, NEXT
@@ -25,7 +26,7 @@ RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.test.yml"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "cpreplicate.json").read_text())
 METRICS = {
-    *(family.name for family in (*FAMILIES, *LOAD_GAUGES)),
+    *(family.name for family in (*FAMILIES, *LOAD_GAUGES, UNSEEN, UNMATCHED)),
     f"{DURATIONS.name}_bucket",
     "cpreplicate_build_info",
 }
@@ -144,7 +145,12 @@ def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_pat
 
     with (
         serve(
-            Address("127.0.0.1", 0), observed, lambda: True, lambda: True, lambda: Load(1, 0, 20)
+            Address("127.0.0.1", 0),
+            observed,
+            lambda: True,
+            lambda: True,
+            lambda: Load(1, 0, 20),
+            discovered=lambda: Discovered({"http://jm:8081": True}, {"orders": True}),
         ) as address,
         prometheus(tmp_path, [str(address)], RULES) as server,
     ):

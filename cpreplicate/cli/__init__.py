@@ -13,7 +13,7 @@ import click
 
 from cpreplicate.cli import doctor, fleet, maintenance, status
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.signals import Stopped, stop_on_signals, stopped
+from cpreplicate.cli.signals import Stopped, least_to_stop, stop_on_signals, stopped
 from cpreplicate.errors import CpreplicateError, exit_code_of
 from cpreplicate.storage.closing import PromptExit
 
@@ -74,6 +74,7 @@ def _fill_closed_descriptors() -> None:
 
 def _exit_code() -> int:
     try:
+        least_to_stop()  # a mistake ends the command now
         return int(cli.main(standalone_mode=False, prog_name="cpreplicate") or 0)
     except click.ClickException as error:
         return _misused(error)

@@ -230,6 +230,7 @@ def watch(
             interval,
             output,
             follow.retire_after,
+            sight=discovery.sight,
         )
         return
     operation.watch(

@@ -196,6 +196,7 @@ def _serve(
         every,
         output,
         notify_service=reload_on_hangup,
+        sight=roots.sight,
     )
     return 0
 

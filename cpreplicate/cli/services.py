@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,11 @@ from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
+    from cpreplicate.operations.discovery import FlinkJobs, JobsUnder
     from cpreplicate.operations.observation import Observation
     from cpreplicate.operations.served_job import Discovery, ServedJob
     from cpreplicate.operations.service import Service
+    from cpreplicate.operations.sight import Sight
     from cpreplicate.operations.sync_plan import SyncRequest
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _MORE_THAN_GRACE = 1.25  # what a service takes at most to end
 _HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
 _MOST_OF_FILE = 1 << 20  # bytes
+_MOST_FILES = 65536
 _COMMENT = re.compile(r"(?:^|\s)#")  # `#` in a word may be part of a password
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
 _seconds = storage_options.parsed(storage_options.seconds)
@@ -285,7 +288,7 @@ class FollowOptions(OptionValues):
 
     def discovery(
         self, template: SyncRequest, notify: Callable[[str], None], shard: Shard
-    ) -> Discovery:
+    ) -> FlinkJobs | JobsUnder:
         """Return what finds the jobs; `template` is the request of each but for its source."""
         from cpreplicate.flink import address
         from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder
@@ -321,6 +324,8 @@ class ServiceOptions(OptionValues):
 class OneJob:
     """The discovery of a `watch` of one directory."""
 
+    sight = None  # it looks nowhere
+
     def __init__(self, request: SyncRequest, may_come: bool) -> None:
         self._request, self._may_come = request, may_come
 
@@ -344,6 +349,7 @@ def run_service(
     form: Any,
     retire_after: float | None = None,
     notify_service: Callable[[Service], None] = lambda _service: None,
+    sight: Sight | None = None,
 ) -> None:
     """Run a service until this process is stopped. Raises `UsageError` for wrong options.
 
@@ -365,6 +371,7 @@ def run_service(
     )
     # a failure does not end the service: without narration it would pass unnoticed
     warn = write_warning if values["quiet"] else narrate_failure
+    _allow_many_connections()
     with ExitStack() as stack:
         silent = replace(execution, show=None)  # the progress of many jobs says nothing
         runners = stack.enter_context(WarmRunners(sides, silent, options.session_idle))
@@ -375,6 +382,7 @@ def run_service(
             narrate,
             warn,
             lambda name, report: change_code(show_replicated(name, report, form)),
+            sight,
         )
         notify_service(service)
         each_turn = _observed(service, options, stack)
@@ -385,6 +393,21 @@ def run_service(
         except signals.Stopped as stopped:
             narrate(f"stopped. {_outcome(service.observations())}")
             raise click.exceptions.Exit(stopped.code) from None
+
+
+def _allow_many_connections() -> None:
+    """Raise the limit of open files as far as this process may, at most to `_MOST_FILES`.
+
+    A connection to a JobManager takes two. Programs that it starts may fail with a larger limit.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    wanted = _MOST_FILES if hard == unlimited else min(hard, _MOST_FILES)
+    if soft != unlimited and soft < wanted:
+        with suppress(OSError, ValueError):  # the system's own limit may be lower
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _outcome(jobs: Collection[Observation]) -> str:
@@ -411,6 +434,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
                 service.is_ready,
                 service.load,
                 service.remarks,
+                service.discovered,
             )
         )
         narrate(f"metrics and probes at http://{served}")
@@ -419,7 +443,12 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
     from cpreplicate.output.heartbeat import Heartbeat
 
     heartbeat = Heartbeat(options.heartbeat, options.max_lag, write_warning)
-    return _every(_HEARTBEAT_PAUSE, lambda: heartbeat.update(service.observations()))
+
+    def beat() -> None:
+        if not service.is_blind(options.max_lag):
+            heartbeat.update(service.observations())
+
+    return _every(_HEARTBEAT_PAUSE, beat)
 
 
 def _every(seconds: float, function: Callable[[], None]) -> Callable[[], None]:

@@ -16,6 +16,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+import click
+
+from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines
 
 _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
@@ -86,6 +89,19 @@ def stop_within(seconds: float) -> None:
     _within = seconds
 
 
+def least_to_stop() -> float:
+    """Return the seconds that CPREPLICATE_STOP_WITHIN allows, else 0. Raises `UsageError`."""
+    text = os.environ.get(_VARIABLE, "").strip()
+    if not text:
+        return 0.0
+    from cpreplicate.cli.storage_options import seconds
+
+    try:
+        return seconds(text)
+    except click.BadParameter as error:
+        raise UsageError(f"{_VARIABLE}={error.message}") from None
+
+
 def stopped() -> None:
     """Record that the exception of a signal has ended the command."""
     _request.is_over.set()
@@ -138,8 +154,8 @@ def _interrupt_waits(reading: int) -> None:
 
 def _seconds_to_stop() -> float:
     """Return the seconds within which a signal ends the process: as asked for, at least."""
-    with contextlib.suppress(KeyError, ValueError):
-        return max(_within, float(os.environ[_VARIABLE].removesuffix("s")))
+    with contextlib.suppress(UsageError):  # the command has ended with it, or is about to
+        return max(_within, least_to_stop())
     return _within
 
 

@@ -151,7 +151,12 @@ class _Line:
     def get(self, url: str, is_own: bool, seconds: float) -> requests.Response:
         session = self._own if is_own else self._other
         return session.get(
-            url, timeout=(_CONNECT_SECONDS, seconds), stream=True, allow_redirects=False
+            url,
+            timeout=(_CONNECT_SECONDS, seconds),
+            stream=True,
+            allow_redirects=False,
+            # else REQUESTS_CA_BUNDLE would replace what the user named on the command line
+            verify=session.verify,
         )
 
     def cut(self) -> None:
@@ -166,12 +171,18 @@ class _Session(requests.Session):
         return None  # else `requests` would read the whole body of a redirect, whatever its size
 
 
+def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Return a request as it is: an authentication that adds nothing."""
+    return request
+
+
 def _session(wires: _Wires, credentials: Credentials, authority: str | None) -> requests.Session:
     session = _Session()
     adapter = _Adapter(wires)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
-    session.auth = HTTPBasicAuth(*credentials.user) if credentials.user else None
+    # without any, `requests` would send what ~/.netrc has for the host, or as its default
+    session.auth = HTTPBasicAuth(*credentials.user) if credentials.user else _unchanged
     # Flink compresses nothing, and a small answer could become a huge one
     session.headers.update({"Accept-Encoding": "identity", **credentials.headers})
     session.cert = credentials.certificate

@@ -20,6 +20,7 @@ from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.fleet import Member, jobs_under
 from cpreplicate.operations.inquiries import Inquiries
 from cpreplicate.operations.served_job import Checkpoint, ServedJob
+from cpreplicate.operations.sight import Sight
 from cpreplicate.operations.sync_plan import SyncRequest, is_outside_roots
 from cpreplicate.operations.watch import Sparing
 from cpreplicate.storage import Side
@@ -47,6 +48,16 @@ class Chosen:
     every: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The names and the patterns as a user reads them, each of which should have a job."""
+        return self.names | {_pattern(pattern) for pattern in self.include}
+
+    def matched(self, names: Collection[str]) -> set[str]:
+        """Return those of `words` that the names of followed jobs fulfil."""
+        patterns = {each for each in self.include if fnmatch.filter(names, each)}
+        return set(self.names & set(names)) | {_pattern(pattern) for pattern in patterns}
 
     def has(self, name: str) -> bool:
         """Return whether a job of this name is followed."""
@@ -111,6 +122,7 @@ class FlinkJobs:
         self._template, self._notify, self._clock = template, notify, clock
         self._sparing = Sparing(notify, clock)
         self._inquiries = Inquiries(patience)
+        self.sight = Sight(chosen.words)
         self._lock = threading.Lock()  # JobManagers are asked in threads
         self._managers: dict[str, _JobManager] = {}
         self._urls_read: Sequence[str] = ()
@@ -126,7 +138,9 @@ class FlinkJobs:
         with self._lock:
             managers = list(self._managers.values())
             jobs = [seen.job for manager in managers for seen in manager.seen.values()]
-        self._report_missing({job.member.name for job in jobs})
+        names = {job.member.name for job in jobs}
+        self.sight.matched(self._chosen.matched(names))
+        self._report_missing(names)
         return [job for job in jobs if job.is_in(self._shard)]
 
     def _ask_or_lose_sight(self, manager: _JobManager) -> None:
@@ -149,6 +163,17 @@ class FlinkJobs:
         self._connect_to_new()
         for url in self._managers.keys() - set(self._urls_read):
             self._leave(url)
+
+        self._expect()
+
+    def _expect(self) -> None:
+        """Let `sight` know the JobManagers; what is no URL is named by its number."""
+        numbered = enumerate(self._urls_read, 1)
+        broken = [_number(number) for number, url in numbered if url not in self._managers]
+        managers = [self._managers[url] for url in self._urls_read if url in self._managers]
+        self.sight.expect([*(manager.rest.url for manager in managers), *broken])
+        for name in broken:
+            self.sight.failed(name, f"{name} is none of a JobManager")
 
     def _connect_to_new(self) -> None:
         """Connect to the JobManagers that are new, and report what is no URL without its text."""
@@ -182,6 +207,7 @@ class FlinkJobs:
 
     def _ask(self, manager: _JobManager) -> None:
         began, overview = self._clock(), manager.rest.jobs()
+        self.sight.answered(manager.rest.url)
         manager.names = frozenset(_shown(job.name) for job in overview.jobs)
         for problem in (*overview.problems, *overview.unclear.values()):
             self._sparing(problem)
@@ -213,6 +239,7 @@ class FlinkJobs:
             self._follow_by_directory(manager, {job.job_id}, now)
             manager.failed[job.job_id] = now
             return False
+        self.sight.answered(manager.rest.url)  # it may have too many jobs for an interval
         manager.failed.pop(job.job_id, None)
         return True
 
@@ -306,6 +333,7 @@ class FlinkJobs:
         if problem != manager.problem:
             self._notify(f"{problem}. Its jobs are followed by their directories meanwhile")
         manager.problem = problem
+        self.sight.failed(manager.rest.url, problem)
         with self._lock:
             for seen in manager.seen.values():
                 seen.job = replace(seen.job, newest=None)
@@ -315,7 +343,7 @@ class FlinkJobs:
         running = frozenset[str]().union(*(each.names for each in self._managers.values()))
         missing = {(name, name in running or not running) for name in self._chosen.names - names}
         missing |= {
-            (f"--include {pattern}", False)
+            (_pattern(pattern), False)
             for pattern in self._chosen.include
             if running and not fnmatch.filter(running, pattern)
         }
@@ -325,6 +353,15 @@ class FlinkJobs:
         for name, is_there in sorted(missing - self._missing):
             self._notify(f"{name}: {_waiting(name, is_there, running)}")
         self._missing = missing
+
+
+def _pattern(pattern: str) -> str:
+    return f"--include {pattern}"
+
+
+def _number(number: int) -> str:
+    """Return the name of what is no URL: its text may be a password."""
+    return f"URL number {number}"
 
 
 def _waiting(chosen: str, is_there: bool, running: Collection[str]) -> str:
@@ -353,21 +390,15 @@ class JobsUnder:
         self._sparing = Sparing(notify)
         self._shard = shard
         self._known: set[str] = set()
+        self.sight = Sight()
+        self.sight.expect([root])
 
     def jobs(self) -> list[ServedJob]:
         """See `Discovery`. Costs one listing. A root without jobs has none yet, or is lost.
 
         Raises `NoJob` if the root can never be one.
         """
-        try:
-            sources = jobs_under(self._root, self._template.sides.source)
-        except NoJob:
-            raise
-        except NotThere as error:
-            if self._known:
-                raise
-            sources = []
-            self._sparing(f"{error}. Waiting for jobs")
+        sources = self._sources()
         found = [self._served(source) for source in sources]
         jobs = [job for job in found if job.is_in(self._shard)]
         for job in jobs:
@@ -375,6 +406,19 @@ class JobsUnder:
                 self._notify(f"{job.member.name}: following {job.member.request.source}")
         self._known = set(sources)
         return jobs
+
+    def _sources(self) -> list[str]:
+        try:
+            sources = jobs_under(self._root, self._template.sides.source)
+        except Exception as error:
+            self.sight.failed(self._root, described(error))
+            is_waiting = isinstance(error, NotThere) and not isinstance(error, NoJob)
+            if self._known or not is_waiting:
+                raise
+            self._sparing(f"{error}. Waiting for jobs")
+            return []
+        self.sight.answered(self._root)
+        return sources
 
     def _served(self, source: str) -> ServedJob:
         request = replace(self._template, source=source)
@@ -397,7 +441,8 @@ def refuse_no_root(template: SyncRequest) -> None:
 class KnownRoots:
     """The jobs below the roots of a service: a root with a problem holds up no other job.
 
-    One without jobs is reported. While one cannot be listed, the jobs found there last are kept.
+    One without jobs is reported. While one is lost or cannot be listed, the jobs found there last
+    are kept.
     One that takes longer than `patience` seconds is waited for no longer.
     """
 
@@ -406,10 +451,13 @@ class KnownRoots:
         self._inquiries = Inquiries(patience)
         self._known: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
+        self.sight = Sight()
 
     def look(self, roots: Iterable[str]) -> None:
         """List the roots, all at the same time."""
-        self._inquiries.ask({root: partial(self._list, root) for root in roots})
+        questions = {root: partial(self._list, root) for root in roots}
+        self.sight.expect(questions)
+        self._inquiries.ask(questions)
 
     def jobs_under(self, root: str) -> list[str]:
         """Return the directories of the jobs below a root that were found last."""
@@ -419,10 +467,13 @@ class KnownRoots:
         problem = ""
         try:
             self._known[root] = jobs_under(root, self._side)
-        except NotThere as error:
-            self._known[root], problem = [], f"{error}. Waiting for jobs"
         except Exception as error:  # noqa: BLE001  # it concerns this root only
-            problem = f"{described(error)}. The jobs found below {root} before are followed"
+            is_waiting = isinstance(error, NotThere) and not self._known.get(root)
+            before = f"The jobs found below {root} before are followed"
+            problem = f"{described(error)}. {'Waiting for jobs' if is_waiting else before}"
+            self.sight.failed(root, problem)
+        else:
+            self.sight.answered(root)
         if problem and problem != self._problems.get(root):
             self._notify(problem)
         self._problems[root] = problem

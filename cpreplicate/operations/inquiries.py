@@ -9,17 +9,21 @@ from collections.abc import Callable, Mapping
 from cpreplicate.storage.cancellation import go_on
 
 _LOOK = 0.1  # seconds between two looks at a cancellation
+_MOST = 100  # questions under way at the same time: each costs a thread, perhaps a connection
 
 
 class Inquiries:
     """Asks questions again and again, each in a thread that does not hold up the process's end.
 
-    `patience`: for so many seconds `ask` waits for the questions that it begins.
+    `patience`: for so many seconds `ask` waits for the questions that it begins. At most `most`
+    are under way at the same time.
     """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, patience: float, most: int = _MOST) -> None:
+        self._patience, self._most = patience, most
         self._asked: dict[str, threading.Thread] = {}
+        self._begun: dict[str, int] = {}  # when each was begun last, by a count
+        self._count = 0
 
     @property
     def pending(self) -> int:
@@ -29,19 +33,42 @@ class Inquiries:
     def ask(self, questions: Mapping[str, Callable[[], None]]) -> None:
         """Ask each question whose last time has ended, and wait until these end, but not for long.
 
-        A question that takes longer goes on, and is not asked a second time meanwhile.
+        A question that takes longer goes on, and is not asked a second time meanwhile. Those for
+        which there is no room or no thread in time are the first ones of the next call.
         """
         self._asked = {key: thread for key, thread in self._asked.items() if thread.is_alive()}
-        begun = {key: _begin(questions[key]) for key in questions.keys() - self._asked.keys()}
-        self._asked.update(begun)
+        self._begun = {key: count for key, count in self._begun.items() if key in questions}
+        waiting = [key for key in questions if key not in self._asked]
+        waiting.sort(key=lambda key: self._begun.get(key, -1), reverse=True)  # the next is the last
+        begun: list[threading.Thread] = []
         until = time.monotonic() + self._patience
-        for thread in begun.values():
-            while thread.is_alive() and (left := until - time.monotonic()) > 0:
-                go_on()
-                thread.join(min(left, _LOOK))
+        while True:
+            begun += self._begin_some(waiting, questions)
+            begun = [thread for thread in begun if thread.is_alive()]
+            left = until - time.monotonic()
+            is_stuck = not waiting or self.pending >= self._most
+            if left <= 0 or (is_stuck and not begun):
+                return
+            go_on()
+            if begun:
+                begun[0].join(min(left, _LOOK))
 
-
-def _begin(question: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=question, name="ask", daemon=True)
-    thread.start()
-    return thread
+    def _begin_some(
+        self, waiting: list[str], questions: Mapping[str, Callable[[], None]]
+    ) -> list[threading.Thread]:
+        """Begin the last ones of `waiting` for which there is room, and return their threads."""
+        begun = []
+        room = self._most - self.pending
+        while waiting and room > 0:
+            key = waiting.pop()
+            thread = threading.Thread(target=questions[key], name="ask", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left
+                waiting.clear()
+                break
+            self._asked[key], self._begun[key] = thread, self._count
+            self._count += 1
+            room -= 1
+            begun.append(thread)
+        return begun

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,6 +40,7 @@ from cpreplicate.operations.served_job import (
     is_subsumed,
     newest_checkpoint,
 )
+from cpreplicate.operations.sight import Discovered, Sight
 from cpreplicate.operations.subject import begin_job
 from cpreplicate.operations.sync import Report, sync
 from cpreplicate.operations.watch import Backlog, Sparing
@@ -85,7 +86,7 @@ class _Followed:
 
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
-    the epoch.
+    the epoch. `is_source_lost` is whether the source could not be reached at the last look.
     """
 
     def __init__(self, job: ServedJob, warn: Notify, look_within: float) -> None:
@@ -97,6 +98,7 @@ class _Followed:
         self.looked = -math.inf
         self.backlog: Backlog | None = None
         self.discovered = 0.0
+        self.is_source_lost = False
         self._look_within = look_within
         self._subsumed: Checkpoint | None = None
 
@@ -126,15 +128,24 @@ class _Followed:
     def is_overdue(self, interval: float, now: float) -> bool:
         """Return whether to look at the source beside the tries: one takes long, or none is due.
 
-        That is the case during a long sync, and after failures. A source that may be what could
-        not be reached is left to the tries: each of them costs its time.
+        That is the case during a long sync, and after failures, such as those of the target. A
+        source that could not be reached is left to the tries: each look costs its time.
         """
         observation = self.observation
         if self.job.refusal is not None or observation.looked is None:
             return False
-        is_reachable = observation.last_exit_code != Transient.exit_code
         soon = (interval + self._look_within) / 2  # before it is unseen
-        return is_reachable and now - observation.looked > soon
+        return not self.is_source_lost and now - observation.looked > soon
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Record whether the source can be reached within the context, which looks at it."""
+        try:
+            yield
+        except Transient:
+            self.is_source_lost = True
+            raise
+        self.is_source_lost = False
 
     def is_retired(self, retire_after: float | None) -> bool:
         """Return whether a discovered job, all of which is replicated, is older than that."""
@@ -148,7 +159,7 @@ class Service:
     """Follows the jobs that discovery returns, until it is interrupted.
 
     `show` is called with the name and the report of each sync that changed a replica. `warn` gets
-    the failures, `notify` everything else.
+    the failures, `notify` everything else. `sight` is that of the discovery, if it has one.
     """
 
     def __init__(
@@ -159,7 +170,9 @@ class Service:
         notify: Notify,
         warn: Notify,
         show: Callable[[str, Report], object] = lambda _name, _report: None,
+        sight: Sight | None = None,
     ) -> None:
+        self._sight = sight or Sight()
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._show = notify, show
         self._warn, self._undiscovered, self._shadowed = warn, Sparing(warn), Sparing(warn)
@@ -194,9 +207,15 @@ class Service:
         return time.monotonic() - self._beat < _ALIVE
 
     def is_ready(self) -> bool:
-        """Return whether the jobs are known, and each was tried at least once."""
+        """Return whether discovery looked everywhere once, and each job was tried at least once.
+
+        A place that fails, or does not answer in time, counts too: it keeps no other job's service
+        from being ready.
+        """
+        if not self._sight.was_asked(self._settings.look_within):
+            return False
         with self._lock:
-            return self._is_discovered and all(
+            return (self._is_discovered or bool(self._sight.places())) and all(
                 followed.observation.tries for followed in self._observed()
             )
 
@@ -206,12 +225,32 @@ class Service:
         unseen = [job.name for job in self.observations() if job.is_unseen(now)]
         lines = []
         if unseen:
-            names = unseen[:_MOST_NAMES] + [f"{len(unseen)} in all"] * (len(unseen) > _MOST_NAMES)
-            lines.append(f"not looked at for more than {within:g} s: {', '.join(names)}")
+            lines.append(f"not looked at for more than {within:g} s: {_listed(unseen)}")
         if is_unseen(self._discovered, within, now):
             age = now - self._discovered
             lines.append(f"the list of jobs is {age:.0f} s old: it could not be renewed since")
-        return lines
+        return [*lines, *self._remarks_on_discovery()]
+
+    def discovered(self) -> Discovered:
+        """Return which places discovery could not look at in time, and which names have no job."""
+        return self._sight.discovered(self._settings.look_within)
+
+    def is_blind(self, seconds: float) -> bool:
+        """Return whether discovery could not look at a place for so many seconds."""
+        return any(self._sight.discovered(seconds).unseen.values())
+
+    def _remarks_on_discovery(self) -> list[str]:
+        discovered = self.discovered()
+        problems = {place.name: place.problem for place in self._sight.places()}
+        lines = [
+            f"no jobs can be looked for at {name}: {problems.get(name) or 'it does not answer'}"
+            for name, is_dark in discovered.unseen.items()
+            if is_dark
+        ]
+        unmatched = [name for name, is_unmatched in discovered.unmatched.items() if is_unmatched]
+        if unmatched:
+            lines.append(f"no job is followed for: {_listed(unmatched)}")
+        return _few(lines)
 
     def discover_soon(self) -> None:
         """Look for jobs at the next turn, within a second; callable from a signal handler.
@@ -286,7 +325,8 @@ class Service:
         now, observation = time.time(), followed.observation
         before = observation.looked
         with suppress(Exception), cancellable(self._raise_if_cancelled):
-            newest = newest_checkpoint(followed.job.member).newest
+            with followed.looking():
+                newest = newest_checkpoint(followed.job.member).newest
             with self._lock:
                 if observation.looked == before:  # else somebody else looked, perhaps later
                     observation.saw(newest, now)
@@ -399,11 +439,12 @@ class Service:
     def _replicate(self, followed: _Followed, job: ServedJob) -> None:
         if job.refusal is not None:
             raise Refused(job.refusal)
-        if self._is_skipped(followed, job.member):
-            return
-        reported, now = followed.reported(job), time.time()
-        looked = now if reported is None else followed.discovered
-        checkpoint = reported or newest_checkpoint(job.member)
+        with followed.looking():
+            if self._is_skipped(followed, job.member):
+                return
+            reported, now = followed.reported(job), time.time()
+            looked = now if reported is None else followed.discovered
+            checkpoint = reported or newest_checkpoint(job.member)
         with self._lock:
             followed.observation.saw(checkpoint.newest, looked)
             is_done = followed.done == checkpoint
@@ -489,6 +530,16 @@ class Service:
         ):
             return newest_of_replica(member.request)
         return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(_few(names))
+
+
+def _few(texts: Sequence[str]) -> list[str]:
+    """Return the first texts, and how many there are if those are not all."""
+    more = [f"{len(texts)} in all"] if len(texts) > _MOST_NAMES else []
+    return [*texts[:_MOST_NAMES], *more]
 
 
 def _wanted(job: ServedJob) -> Wanted:

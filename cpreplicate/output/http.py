@@ -20,6 +20,7 @@ from prometheus_client.exposition import MetricsHandler
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.schedule import Load
+from cpreplicate.operations.sight import Discovered
 from cpreplicate.output.metrics import registry_of
 from cpreplicate.output.streams import printable, write_message
 
@@ -85,6 +86,7 @@ def serve(
     is_ready: Callable[[], bool],
     load: Callable[[], Load] | None = None,
     remarks: Callable[[], Sequence[str]] = lambda: (),
+    discovered: Callable[[], Discovered] = Discovered,
 ) -> Iterator[Address]:
     """Serve `/metrics`, `/healthz` and `/readyz` while the context lasts, and yield the address.
 
@@ -93,7 +95,8 @@ def serve(
     one. The functions are called from several threads. The end of the context waits for no client.
     Raises `UsageError` if the address cannot be listened on.
     """
-    handler = _handler(registry_of(observations, load=load), is_alive, is_ready, remarks)
+    registry = registry_of(observations, load=load, discovered=discovered)
+    handler = _handler(registry, is_alive, is_ready, remarks)
     try:
         server = _server(address, handler)
     except OSError as error:
@@ -145,7 +148,7 @@ def _handler(
 
     probes = {
         "/healthz": (alive, healthy, "the service loop has not made progress in time"),
-        "/readyz": (ready, lambda: "ok", "not every job was tried yet"),
+        "/readyz": (ready, lambda: "ok", "not each JobManager, root and job was tried yet"),
     }
 
     class Handler(MetricsHandler):

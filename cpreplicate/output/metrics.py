@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from cpreplicate import __version__
 from cpreplicate.operations.observation import SYNC_SECONDS, Observation, Operation
 from cpreplicate.operations.schedule import Load
+from cpreplicate.operations.sight import Discovered
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 _JOB = ("flink_job", "replica")
@@ -228,6 +229,14 @@ LOAD_GAUGES = (
     Described("cpreplicate_slots", "Slots for the jobs of each priority, see --slots."),
 )
 """In the order of the fields of `Load`."""
+UNSEEN = Described(
+    "cpreplicate_discovery_unseen",
+    "1 if no jobs could be looked for at this JobManager or root within two intervals, else 0.",
+)
+UNMATCHED = Described(
+    "cpreplicate_discovery_unmatched",
+    "1 while no job is followed for this name of --job-name or pattern of --include, else 0.",
+)
 
 
 class JobCollector(Collector):
@@ -268,6 +277,25 @@ class _LoadCollector(Collector):
             yield GaugeMetricFamily(gauge.name, gauge.help, value=value)
 
 
+class _DiscoveryCollector(Collector):
+    """What the discovery of a service misses."""
+
+    def __init__(self, discovered: Callable[[], Discovered]) -> None:
+        self._discovered = discovered
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._discovered()
+        for gauge, label, values in (
+            (UNSEEN, "source", now.unseen),
+            (UNMATCHED, "name", now.unmatched),
+        ):
+            metric = GaugeMetricFamily(gauge.name, gauge.help, labels=[label])
+            for text, value in {_writable(text): value for text, value in values.items()}.items():
+                metric.add_metric([text], value)
+            if metric.samples:
+                yield metric
+
+
 class _BuildInfo(Collector):
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily(
@@ -279,15 +307,17 @@ def registry_of(
     observations: Callable[[], Sequence[Observation]],
     with_process: bool = True,
     load: Callable[[], Load] | None = None,
+    discovered: Callable[[], Discovered] = Discovered,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
-    `load` returns how busy the service is, if it is one.
+    `load` returns how busy the service is, if it is one, and `discovered` what it misses.
     """
     registry = CollectorRegistry()
     registry.register(JobCollector(observations))
     if load is not None:
         registry.register(_LoadCollector(load))
+    registry.register(_DiscoveryCollector(discovered))
     if with_process:
         registry.register(_BuildInfo())
         ProcessCollector(registry=registry)

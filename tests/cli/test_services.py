@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -345,6 +346,42 @@ def test_options_that_do_not_fit_together_are_usage_errors(tmp_path, words, mess
     )
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
     assert "5f1c" not in ended.stderr
+
+
+def test_a_service_that_starts_during_an_outage_shows_what_it_misses(tmp_path):
+    words = ["--flink", "http://user:5f1c@127.0.0.1:1", "--job-name", "orders", tmp_path / "dcB"]
+    with running(tmp_path, "watch", *words, "--interval", "0.2s", "--metrics", "0") as service:
+        url = service.url()
+        missing = [
+            'cpreplicate_discovery_unseen{source="http://127.0.0.1:1"} 1.0',
+            'cpreplicate_discovery_unmatched{name="orders"} 1.0',
+        ]
+        wait_until(lambda: all(line in read(f"{url}/metrics")[1] for line in missing))
+        assert read(f"{url}/readyz")[0] == 200
+        status, text = read(f"{url}/healthz")
+        assert status == 200
+        assert "no jobs can be looked for at http://127.0.0.1:1: " in text
+        assert "no job is followed for: orders" in text
+        assert "5f1c" not in text
+
+
+def test_a_service_may_open_as_many_files_as_the_system_lets_it(tmp_path):
+    (tmp_path / "dcA").mkdir()
+    inherited, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    words = ["--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--metrics", "0"]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(inherited, 512), hard))
+    try:
+        started = Running(tmp_path, "watch", *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (inherited, hard))
+    try:
+        started.url()
+        soft, unchanged = resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        started.process.kill()
+        started.process.wait()
+    assert unchanged == hard
+    assert hard == resource.RLIM_INFINITY or soft >= min(hard, 65536)
 
 
 def test_a_service_that_stops_before_any_checkpoint_claims_none(tmp_path):

@@ -1,10 +1,13 @@
 """Signals end a command, also when they arrive where Python does not see them at once."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from cpreplicate.cli import signals
+from cpreplicate.errors import UsageError
 from tests.support.waiting import PATIENCE
 
 _WAITS = """
@@ -76,3 +79,27 @@ def test_a_request_to_stop_that_a_finalizer_swallows_is_made_again(name, raised)
         check=True,
     )
     assert (ended.stdout.split(), ended.stderr) == (["lost", raised, raised, "handled"], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1m", 60.0), ("30s", 30.0), ("90", 90.0), ("", 0.0)]
+)
+def test_the_time_to_stop_is_read_as_times_are_elsewhere(monkeypatch, text, seconds):
+    monkeypatch.setenv("CPREPLICATE_STOP_WITHIN", text)
+    assert signals.least_to_stop() == seconds
+
+
+def test_a_time_to_stop_that_is_none_is_a_usage_error(monkeypatch):
+    monkeypatch.setenv("CPREPLICATE_STOP_WITHIN", "soon")
+    with pytest.raises(UsageError, match="CPREPLICATE_STOP_WITHIN=soon: expected a time"):
+        signals.least_to_stop()
+    ended = subprocess.run(
+        [sys.executable, "-m", "cpreplicate", "inspect", "nowhere"],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "CPREPLICATE_STOP_WITHIN=soon: expected a time such as 30s or 5m" in ended.stderr

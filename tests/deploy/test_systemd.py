@@ -102,3 +102,8 @@ def test_a_timed_sync_succeeds_where_the_next_one_replicates():
     [unit] = [unit for unit in SERVICES if "sync" in unit.name]
     later = {errors.LeaseHeld.exit_code, errors.SourceMovedOn.exit_code}
     assert codes(unit, "SuccessExitStatus") == {130, 143, *later}
+
+
+@pytest.mark.parametrize("unit", FOLLOWING, ids=lambda unit: unit.name)
+def test_a_service_may_have_connections_to_many_jobmanagers(unit):
+    assert setting(unit, "LimitNOFILE") == ["65536"]

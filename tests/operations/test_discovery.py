@@ -14,6 +14,7 @@ from cpreplicate.flink import FlinkRest
 from cpreplicate.flink.client import Limits
 from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder, KnownRoots
 from cpreplicate.operations.served_job import by_key
+from cpreplicate.operations.sight import Sight
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.storage import Side
 from tests.support import hostile
@@ -174,6 +175,72 @@ def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_rep
     roots.look([root])
     assert roots.jobs_under(root) == [f"{root}/{ONE}"]
     assert "no listing. The jobs found below" in lines[-1]
+
+
+def test_a_root_that_is_lost_keeps_its_jobs_and_is_reported(tmp_path):
+    lines: list[str] = []
+    roots, root = KnownRoots(Side(), lines.append, HANG), f"file:{tmp_path}/root"
+    (tmp_path / "root" / ONE).mkdir(parents=True)
+    roots.look([root])
+    (tmp_path / "root").rename(tmp_path / "elsewhere")
+    roots.look([root])
+    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
+    assert f"The jobs found below {root} before are followed" in lines[-1]
+    [place] = roots.sight.places()
+    assert place.problem == lines[-1]
+
+
+def test_a_root_that_cannot_be_listed_is_a_place_that_was_asked_and_is_unseen(tmp_path):
+    now = [1000.0]
+    root = f"file:{tmp_path}"
+    found = JobsUnder(root, SyncRequest(root, "file:/dcB"), lambda _line: None)
+    found.sight = Sight(clock=lambda: now[0])
+    found.sight.expect([root])
+    assert not found.sight.was_asked(60.0)
+    assert found.jobs() == []
+    assert found.sight.was_asked(60.0)
+    assert found.sight.discovered(60.0).unseen == {root: False}
+    now[0] = 1061.0
+    assert found.sight.discovered(60.0).unseen == {root: True}
+    (tmp_path / ONE).mkdir()
+    found.jobs()
+    assert found.sight.discovered(60.0).unseen == {root: False}
+
+
+def test_a_service_that_starts_during_an_outage_misses_its_jobmanager_and_its_job():
+    """Nothing else has a series then: no job was ever found."""
+    lines: list[str] = []
+    answers = {"/jobs/overview": overview(TWO), f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7)}
+    chosen = Chosen(frozenset({"2", "orders"}), include=("pay-*",))
+    with answering(answers) as (place, _):
+        urls = [f"http://user:secret@{place}", "http://127.0.0.1:1", "secret"]
+        template = SyncRequest("", "file:/dcB")
+        found = FlinkJobs(lambda: urls, FlinkRest, chosen, template, lines.append, patience=HANG)
+        names = {"2": True, "orders": True, "--include pay-*": True}
+        assert found.sight.discovered(60.0) == ({}, names)
+        found.jobs()
+    unseen = {f"http://{place}": False, "http://127.0.0.1:1": True, "URL number 3": True}
+    assert found.sight.was_asked(60.0)
+    discovered = found.sight.discovered(-1.0)  # as if time had passed
+    assert discovered.unmatched == {**names, "2": False}
+    assert discovered.unseen.keys() == unseen.keys()
+    assert {each.name for each in found.sight.places() if each.problem} == {
+        name for name, is_unseen in unseen.items() if is_unseen
+    }
+    assert "secret" not in str(found.sight.places())
+
+
+def test_a_name_that_a_job_has_is_matched():
+    answers = {"/jobs/overview": overview(TWO), f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7)}
+    chosen = Chosen(frozenset({"orders"}), include=("2*", "pay-*"))
+    with answering(answers) as (place, _):
+        template = SyncRequest("", "file:/dcB")
+        found = FlinkJobs(
+            lambda: [f"http://{place}"], FlinkRest, chosen, template, print, patience=HANG
+        )
+        found.jobs()
+    unmatched = {"orders": True, "--include pay-*": True, "--include 2*": False}
+    assert found.sight.discovered(60.0).unmatched == unmatched
 
 
 def named(chosen, lines, answers):

@@ -146,6 +146,36 @@ def test_headers_user_and_password_follow_no_redirect_to_another_host():
         assert b"authorization" not in head.lower()
 
 
+def test_nothing_of_the_environment_replaces_what_a_request_authenticates_with(
+    monkeypatch, tmp_path
+):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login somebody password 7a9e\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with hostile(answer(json.dumps(OVERVIEW).encode())) as other:
+        elsewhere = answer(b"", "307 Temporary", f"Location: http://{other.place}/jobs")
+        with hostile(elsewhere) as server:
+            headers = {"Authorization": "Bearer 5f1c"}
+            assert client(server.url, headers=headers).jobs().jobs
+    assert b"Authorization: Bearer 5f1c" in server.requests[0]
+    assert b"authorization" not in other.requests[0].lower()
+
+
+def test_no_variable_replaces_the_certificates_to_trust(monkeypatch, tmp_path):
+    trusted = []
+
+    def record(_adapter, _request, **options):
+        trusted.append(options["verify"])
+        raise ConnectionError("recorded")
+
+    monkeypatch.setattr("requests.adapters.HTTPAdapter.send", record)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(name, str(tmp_path / "other.pem"))
+    with pytest.raises(Transient, match="recorded"):
+        client("https://127.0.0.1:1", authority="/mine.pem").jobs()
+    assert trusted == ["/mine.pem"]
+
+
 def test_headers_follow_a_redirect_on_the_same_host():
     def script(connection, head):
         is_moved = b"/proxy/" in head

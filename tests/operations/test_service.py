@@ -16,13 +16,14 @@ from cpreplicate.operations import service as service_module
 from cpreplicate.operations.fleet import Member
 from cpreplicate.operations.served_job import Checkpoint, ServedJob
 from cpreplicate.operations.service import Service, ServiceSettings
+from cpreplicate.operations.sight import Sight
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, WarmRunners
-from cpreplicate.storage import Side, Sides
+from cpreplicate.storage import Side, Sides, Transient
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support import jobs, parts
 from tests.support.faults import Faulty
@@ -69,7 +70,7 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
 
 
 @contextlib.contextmanager
-def running(discovery, warnings=None, lines=None, sides=None, **settings):
+def running(discovery, warnings=None, lines=None, sides=None, sight=None, **settings):
     """A service in a thread of its own."""
     chosen = ServiceSettings(
         **{
@@ -83,7 +84,7 @@ def running(discovery, warnings=None, lines=None, sides=None, **settings):
     warnings = warnings if warnings is not None else []
     with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
         notify = lines.append if lines is not None else lambda _line: None
-        service = Service(discovery, runners, chosen, notify, warnings.append)
+        service = Service(discovery, runners, chosen, notify, warnings.append, sight=sight)
         thread = threading.Thread(target=service.run, args=[pytest.fail])
         thread.start()
         try:
@@ -446,6 +447,24 @@ def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(
         released.set()
 
 
+def test_a_service_is_ready_when_each_place_was_asked_and_names_those_that_failed(tmp_path):
+    write(tmp_path, 1, 1)
+    sight = Sight(["orders"])
+    sight.expect(["http://jm-1", "http://jm-2"])
+    with running(Jobs(served(tmp_path, 1)), sight=sight) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        assert not service.is_ready()
+        sight.answered("http://jm-1")
+        sight.failed("http://jm-2", "it is gone")
+        wait_until(service.is_ready)
+        assert service.remarks() == ["no job is followed for: orders"]
+    with running(Jobs(served(tmp_path, 1)), sight=sight, least_look_within=0.0) as service:
+        wait_until(lambda: service.discovered().unseen["http://jm-2"])
+        assert "no jobs can be looked for at http://jm-2: it is gone" in service.remarks()
+        assert service.is_blind(0.0)
+        assert not service.is_blind(1800.0)
+
+
 def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
     path = write(tmp_path, 1, 1)
     write(tmp_path, 2, 1)
@@ -471,6 +490,42 @@ def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
         wait_until(lambda: service.observations()[1].lag(time.time()) == 0)
         released.set()
         wait_until(lambda: service.observations()[0].lag(time.time()) == 0)
+
+
+def test_a_source_is_looked_at_while_its_target_cannot_be_reached_but_not_if_it_cannot_itself(
+    tmp_path,
+):
+    followed = service_module._Followed(served(tmp_path, 1), print, 60.0)
+    followed.observation.saw(Newest(1, 1000.0), 1000.0)
+    followed.observation.failed(Transient.exit_code, "the target is gone", 1010.0)
+    assert followed.is_overdue(30.0, 1050.0)
+    with pytest.raises(Transient), followed.looking():
+        raise Transient("the source is gone")
+    assert not followed.is_overdue(30.0, 1050.0)
+    with followed.looking():
+        pass
+    assert followed.is_overdue(30.0, 1050.0)
+
+
+def test_a_try_that_cannot_reach_the_source_records_that(tmp_path):
+    dark = threading.Event()
+    write(tmp_path, 1, 1)
+
+    def fail(_verb, place):
+        if dark.is_set() and "/dcA/" in place:
+            raise Transient("gone")
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), fail)),
+        running(Jobs(served(tmp_path, 1))) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        [followed] = service._followed.values()
+        assert not followed.is_source_lost
+        dark.set()
+        wait_until(lambda: followed.is_source_lost)
+        dark.clear()
+        wait_until(lambda: not followed.is_source_lost)
 
 
 def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):

@@ -63,7 +63,7 @@ def test_probes_answer_200_or_503():
     with serve(FREE, list, yes, no) as address:
         assert get(address, "/healthz")[0] == 200
         status, _, text = get(address, "/readyz")
-        assert (status, text) == (503, "not every job was tried yet\n")
+        assert (status, text) == (503, "not each JobManager, root and job was tried yet\n")
     with serve(FREE, list, no, yes) as address:
         assert get(address, "/healthz")[0] == 503
         assert get(address, "/readyz?verbose")[0] == 200

@@ -10,10 +10,13 @@ from cpreplicate import __version__
 from cpreplicate.core.lag import Newest
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.schedule import Load
+from cpreplicate.operations.sight import Discovered
 from cpreplicate.output.metrics import (
     DURATIONS,
     FAMILIES,
     LOAD_GAUGES,
+    UNMATCHED,
+    UNSEEN,
     JobCollector,
     registry_of,
 )
@@ -103,6 +106,18 @@ def test_a_service_shows_how_busy_it_is():
         assert f"\ncpreplicate_{line}\n" in text
 
 
+def test_what_discovery_misses_is_shown_beside_what_it_sees():
+    seen = Discovered({"http://jm-1:8081": True, "file:/r": False}, {"--include a-*": True})
+    text = generate_latest(registry_of(list, discovered=lambda: seen)).decode()
+    for line in (
+        'unseen{source="http://jm-1:8081"} 1.0',
+        'unseen{source="file:/r"} 0.0',
+        'unmatched{name="--include a-*"} 1.0',
+    ):
+        assert f"\ncpreplicate_discovery_{line}\n" in text
+    assert "discovery" not in generate_latest(registry_of(list)).decode()
+
+
 def test_lag_is_the_age_of_the_replica_while_the_source_has_a_newer_checkpoint():
     job = Observation("orders", replica=REPLICA)
     job.source_newest, job.replica_newest = Newest(42, 990.0), Newest(40, 970.0)
@@ -189,7 +204,9 @@ def test_a_process_shows_its_version_and_start():
 
 
 @pytest.mark.parametrize(
-    "family", [*FAMILIES, DURATIONS, *LOAD_GAUGES], ids=lambda family: family.name
+    "family",
+    [*FAMILIES, DURATIONS, *LOAD_GAUGES, UNSEEN, UNMATCHED],
+    ids=lambda family: family.name,
 )
 def test_the_documentation_describes_each_metric(family, pytestconfig):
     page = (pytestconfig.rootpath / "docs" / "monitoring.md").read_text()
