@@ -52,6 +52,7 @@ from tests.support.waiting import PATIENCE
 HERE, ALIAS = "file:", "viewfs:"  # two names of the same disk
 ARCHIVE = "file:/archive"
 OWN = ".cpreplicate"
+PACKS = "/packed/"
 COMMITTED = re.compile(r"(.*)/chk-(\d+)/_metadata")
 REPLICA_PATH = re.compile(r"(shared|taskowned|foreign|packed|chk-\d+)/(?!(.*/)?_metadata$).+")
 PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^/]*")
@@ -113,6 +114,13 @@ def here(place: str) -> str:
 
 def _there(status: FileStatus) -> FileStatus:
     return status._replace(uri=ALIAS + status.uri.removeprefix(HERE))
+
+
+def _is_of(damage: bytes, copy: checker.Need, found: bytes | None) -> bool:
+    """Whether a file that was damaged at the source was copied as it is, or into a pack."""
+    if found is None or not copy.is_packed:
+        return found == damage
+    return damage.startswith(found[copy.position : copy.extent])
 
 
 @dataclass(frozen=True)
@@ -687,7 +695,7 @@ class World:
         others = {
             place: data
             for place, data in files(self.disk.snapshot(), replica).items()
-            if OWN not in place and METADATA not in place and data
+            if OWN not in place and METADATA not in place and PACKS not in place and data
         }
         if listed is None or not others:
             return False
@@ -859,12 +867,7 @@ class World:
         ]
         is_any = kind == "unseal" and replica not in self.adopted
         newer = [place for place in theirs if is_any or self.disk.modified(place) > since]
-        needed = {
-            place
-            for each in published
-            if each not in self.flink.owned
-            for place in self._needed(each)
-        }
+        needed = {place for each in published for place in self._needed(each)}
         newer = [place for place in newer if place not in needed]
         return f"a job wrote {newer[0]}" if newer else ""
 
@@ -1116,8 +1119,8 @@ class World:
                 and len(found) >= copy.extent
                 and checker.is_copy(original, copy, expected, found)
             )
-            is_secondhand = (
-                uri.parent(uri.parent(place)) in self.secondhand and found in self.damaged.values()
+            is_secondhand = uri.parent(uri.parent(place)) in self.secondhand and any(
+                _is_of(damage, copy, found) for damage in self.damaged.values()
             )
             if (
                 is_whole
