@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -186,6 +187,11 @@ def cluster():
         yield running
 
 
+def is_stopped(thread):
+    """Whether a thread has stopped: a signal reaches those of one process one by one."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 @pytest.fixture
 def frozen(cluster):
     """What freezes all servers of the cluster, until the test ends or lets them go on."""
@@ -193,6 +199,7 @@ def frozen(cluster):
     class Host:
         def freeze(self):
             os.kill(cluster.pid, signal.SIGSTOP)
+            wait_for(lambda: all(map(is_stopped, Path(f"/proc/{cluster.pid}/task").iterdir())))
 
         def thaw(self):
             os.kill(cluster.pid, signal.SIGCONT)
@@ -213,6 +220,7 @@ def patient(side):
     return Side(options=(*side.options, ("", (("deadline", "1h"),))), hdfs_client=side.hdfs_client)
 
 
+@pytest.mark.hdfs
 def test_datanodes_that_are_silent_while_a_file_is_read_are_named_in_time(cluster, frozen, side):
     uri = f"{cluster.uri}/silence/{side.hdfs_client}/read"
     patient(side).storage(uri).put(uri, lambda: [bytes(1 << 20)] * 8)
@@ -226,6 +234,7 @@ def test_datanodes_that_are_silent_while_a_file_is_read_are_named_in_time(cluste
         assert len(stream.read()) == 8 << 20
 
 
+@pytest.mark.hdfs
 def test_servers_that_are_silent_while_a_file_is_written_are_named_and_no_part_of_it_stays(
     cluster, frozen, side
 ):
@@ -252,6 +261,7 @@ def test_servers_that_are_silent_while_a_file_is_written_are_named_and_no_part_o
     assert "file" not in names
 
 
+@pytest.mark.hdfs
 def test_a_namenode_that_was_frozen_is_used_again_once_it_answers(cluster, frozen, side):
     uri = f"{cluster.uri}/silence/{side.hdfs_client}/again"
     storage = side.storage(uri)
@@ -270,6 +280,7 @@ def is_there(storage, uri):
         return False
 
 
+@pytest.mark.hdfs
 def test_a_pair_of_namenodes_is_used_although_the_first_one_is_silent(silent, cluster):
     """hdfs-native waits for the first one for ever; its connection is broken, so it turns to the
     second one.

@@ -100,6 +100,8 @@ class Client:
             self._line = self._new_line()
             if isinstance(error, Transient) or not isinstance(error, Exception):
                 raise
+            if isinstance(error, requests.exceptions.Timeout):  # it noticed a moment earlier
+                raise _silent(self._limits.seconds) from error
             is_refused = isinstance(error, requests.exceptions.SSLError)
             raise (Untrusted if is_refused else Transient)(_reason(error)) from error
         line.wires.forget_closed()
@@ -291,10 +293,14 @@ def _within(seconds: float, function: Callable[[], Answer]) -> Answer:
     while not done.done():
         left = deadline - time.monotonic()
         if left <= 0:
-            raise Silent(f"no complete answer came within {seconds:g} s")
+            raise _silent(seconds)
         go_on()
         wait([done], min(left, _LOOK))
     return done.result()
+
+
+def _silent(seconds: float) -> Silent:
+    return Silent(f"no complete answer came within {seconds:g} s")
 
 
 def _redirected(url: str, place: str) -> str:
