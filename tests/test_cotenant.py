@@ -251,9 +251,6 @@ MUTANTS = {
     "what was put off is not recorded": Mutant(
         without(Vouched, "left_over", texts(())), "no record of"
     ),
-    "a plan asks its own checkpoints only": Mutant(
-        without_asking(sync_plan), "has lost", is_sharing=True
-    ),
     "a sweep asks its own checkpoints only": Mutant(
         without_asking(orphan), "has lost", is_sharing=True
     ),

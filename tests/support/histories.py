@@ -695,7 +695,9 @@ class World:
         others = {
             place: data
             for place, data in files(self.disk.snapshot(), replica).items()
-            if OWN not in place and METADATA not in place and PACKS not in place and data
+            if data
+            and place not in self.flink.owned
+            and not any(part in place for part in (OWN, METADATA, PACKS))
         }
         if listed is None or not others:
             return False
