@@ -32,7 +32,15 @@ from cpreplicate.operations import earlier as earlier_replicas
 from cpreplicate.operations import orphans as orphan
 from cpreplicate.operations.content_check import Compared
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import manifest, ownership, publication, same_place, seal, source
+from cpreplicate.protocol import (
+    manifest,
+    needed,
+    ownership,
+    publication,
+    same_place,
+    seal,
+    source,
+)
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.source import Source, completed_names
@@ -202,7 +210,8 @@ def needed_by_its_own(_replica, state, left_out=()):
 
 def without_asking(owner: object) -> Mutate:
     """An operation does not ask what checkpoints of others need."""
-    return lambda patch: patch.setattr(owner, "needed", SimpleNamespace(needed=needed_by_its_own))
+    asking = SimpleNamespace(**{**vars(needed), "needed": needed_by_its_own})
+    return lambda patch: patch.setattr(owner, "needed", asking)
 
 
 def others_are_ours(patch: pytest.MonkeyPatch) -> None:
@@ -250,6 +259,9 @@ MUTANTS = {
     "a seal is no reason": Mutant(without(seal, "refuse_sealed"), "a sealed replica was changed"),
     "what was put off is not recorded": Mutant(
         without(Vouched, "left_over", texts(())), "no record of"
+    ),
+    "a plan asks its own checkpoints only": Mutant(
+        without_asking(sync_plan), "has lost", is_sharing=True
     ),
     "a sweep asks its own checkpoints only": Mutant(
         without_asking(orphan), "has lost", is_sharing=True
