@@ -25,15 +25,28 @@ START_SECONDS = PATIENCE
 REGION = "us-east-1"
 
 # Ends when its stdin does; the port is the kernel's choice. Without a module `crc32c`, moto answers
-# with another checksum under the name of CRC32C.
+# with another checksum under the name of CRC32C. S3 decides each conditional write at one instant;
+# moto looks and then writes, so of two at the same time both would succeed. It gets one at a time.
 _SERVER = """
-import os, sys
+import io, os, sys, threading
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 import google_crc32c
 sys.modules["crc32c"] = module_from_spec(ModuleSpec("crc32c", None))
 sys.modules["crc32c"].crc32c = google_crc32c.value
+from moto.moto_server import threaded_moto_server
 from moto.server import ThreadedMotoServer
+one_at_a_time = threading.Lock()
+class Atomic(threaded_moto_server.DomainDispatcherApplication):
+    def __call__(self, environ, start_response):
+        if not {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"}.intersection(environ):
+            return super().__call__(environ, start_response)
+        if environ.get("CONTENT_LENGTH"):  # a client that sends slowly does not hold up the others
+            body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+            environ["wsgi.input"] = io.BytesIO(body)
+        with one_at_a_time:
+            return super().__call__(environ, start_response)
+threaded_moto_server.DomainDispatcherApplication = Atomic
 answers, sys.stdout = sys.stdout, sys.stderr
 server = ThreadedMotoServer("127.0.0.1", 0)
 server.start()
