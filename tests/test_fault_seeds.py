@@ -237,8 +237,8 @@ def _allowed(call: tuple[str, str], error: OSError, scenario: Scenario) -> set[i
         return {3}
     if is_gone and is_own:
         return {0, 6}  # without its marker or record nothing shows that it is cpreplicate's
-    if verb in ("stat", "list", "listing") and not is_gone and not is_own:
-        return {0, failed}  # before the deletes it is looked whether a job completed a checkpoint
+    if verb == "stat" and is_metadata and not is_gone:
+        return {0}  # asked before the deletes only: whether a job completed a checkpoint meanwhile
     if is_gone and is_metadata:
         return {0, 1, 7, 10}  # 7: it is listed, and opening it answers that it is not there
     return {0, 1, 10} if is_gone else {failed}

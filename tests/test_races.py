@@ -245,7 +245,8 @@ def test_runs_beside_each_other_leave_every_committed_checkpoint_whole_at_every_
         wrong = race.run()
         assert wrong == [], f"seed {seed}: {race.outcomes}"
         ended.update(type(each).__name__ for each in race.outcomes.values())
-    assert ended["Report"] > len(seeds) // 3
+    least = len(seeds) // 2 if len(seeds) > 100 else len(seeds) // 3  # of the first 100, half
+    assert ended["Report"] > least
     assert ended["LeaseHeld"] > len(seeds) // 10
 
 
