@@ -228,7 +228,7 @@ def test_relative_paths_that_lose_data_are_warned_of(cli):
 def test_help_is_quick_and_needs_no_spark(words):
     used, modules = quickest(words, 0.3)
     assert used < 0.3
-    assert not {"pyspark", "pyarrow", "numpy", "fsspec"} & modules
+    assert not {"pyspark", "pyarrow", "numpy", "fsspec", "asyncio", "requests"} & modules
 
 
 def test_a_dry_run_needs_no_spark_however_much_there_is_to_do(cli):
@@ -248,7 +248,7 @@ def test_a_run_with_nothing_to_do_is_quick_and_needs_no_spark(cli):
     cli.sync(6)
     words = ["sync", f"{cli.source.job_root(JOB)}/chk-6", f"{cli.directory}/dcB", *cli.remap]
     used, modules = quickest(words, 0.5)
-    assert "pyspark" not in modules
+    assert not {"pyspark", "asyncio", "requests"} & modules
     assert used < 0.5
 
 

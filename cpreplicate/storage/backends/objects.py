@@ -8,7 +8,6 @@ prefixes: they are never created and never left empty.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import errno
@@ -439,6 +438,8 @@ def _answered(filesystem: Any, deadline: float) -> Callable[..., Coroutine[Any, 
 
     botocore's own timeouts do not end a request whose body nobody reads.
     """
+    import asyncio  # here, because it takes 25 ms that commands without S3 need not spend
+
     call_s3 = filesystem._call_s3
     service = filesystem.endpoint_url or "of S3"
 
