@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 import numpy as np
-import pyarrow as pa
 
 from cpreplicate.core import uri
 from cpreplicate.core.packs import is_written
@@ -147,7 +146,7 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
 
 def refuse_newer_files(replica: Replica, state: State) -> None:
     """Raise `Refused` if there are unrecorded files that are newer than the newest checkpoint."""
-    tree, written = _tree(replica, _referenced(state)), Vouched(replica, state).written
+    tree, written = _tree(replica, needed.needed(replica, state)), Vouched(replica, state).written
     refuse_newer(replica, state, _unrecorded(tree, written), tree)
 
 
@@ -160,9 +159,10 @@ def refuse_unrecorded_files(replica: Replica, state: State) -> None:
 def strays(replica: Replica, state: State) -> list[str]:
     """Return the files that cpreplicate did not record: a job may write its checkpoints here.
 
-    In an adopted directory, these are only files newer than the newest checkpoint.
+    In an adopted directory, these are only files newer than the newest checkpoint. What a
+    checkpoint references that `--adopt` accepted is not among them.
     """
-    tree, written = _tree(replica, _referenced(state)), Vouched(replica, state).written
+    tree, written = _tree(replica, needed.needed(replica, state)), Vouched(replica, state).written
     unrecorded = _unrecorded(tree, written)
     if state.marker is not None and state.marker.adopted:
         return _newer(state, unrecorded, tree)
@@ -230,12 +230,6 @@ def _journals_that_are_over(
         if status is not None and is_over and _is_older(path, status, before):
             over.append(Action("delete", None, path, status.length, OVER))
     return over
-
-
-def _referenced(state: State) -> Texts:
-    """Return the paths of the files that the committed checkpoints reference."""
-    columns = [checkpoint.files.paths for checkpoint in state.committed]
-    return pa.concat_arrays([texts(()), *columns])
 
 
 def _needed(replica: Replica, state: State) -> Texts:

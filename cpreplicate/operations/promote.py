@@ -127,8 +127,7 @@ def _of_strays(replica: Replica, strays: Sequence[str]) -> tuple[str, ...]:
     return (
         f"{replica.root} holds {len(strays)} files that cpreplicate did not write, which were left"
         f" as they are: {some(strays)}. If a job writes its checkpoints here, stop it before you"
-        " start another one. If none does, remove them: sweep and unseal refuse while they are"
-        " there",
+        " start another one. If none does, remove them: unseal refuses while they are there",
     )
 
 

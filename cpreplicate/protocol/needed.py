@@ -6,6 +6,7 @@ Every operation that deletes or replaces files asks here: plans, `sweep`, delete
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA, is_replica_path
 from cpreplicate.core.tables import Texts, texts
 from cpreplicate.errors import MetadataError, NotThere, Refused
+from cpreplicate.protocol import ownership
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataBytes, highest_first
+from cpreplicate.storage import Transient
 
 
 def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Texts:
@@ -24,7 +27,8 @@ def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Tex
 
     The checkpoints are cpreplicate's own, but for those named by `without`, and those of other
     programs, accepted by `--adopt` or not. Raises `Refused` if one of the latter cannot be read:
-    then it is not known what it needs. A directory without any costs no call.
+    then it is not known what it needs. Raises `Transient` if one was deleted since the examination.
+    A directory without any costs no call.
     """
     own = [each.files.paths for each in state.committed if each.name not in without]
     others = [texts(_of_another(replica, name, data)) for name, data in state.others.items()]
@@ -45,8 +49,7 @@ def refuse_later(replica: Replica, state: State, published: Collection[str]) -> 
             raise Refused(
                 f"{replica.uri_of(name)}/{METADATA} was created by another program during the run:"
                 " a job writes its checkpoints here, and may need what was to be deleted. Nothing"
-                " was deleted. Accept the checkpoint with `sync --adopt`, or sync into a"
-                " TARGET_ROOT that only cpreplicate writes"
+                f" was deleted. {ownership.advice(state, name)}"
             )
 
 
@@ -80,7 +83,13 @@ def _of_another(replica: Replica, name: str, data: MetadataBytes) -> Iterator[st
 def _decoded(replica: Replica, name: str, data: MetadataBytes) -> CommittedCheckpoint:
     try:
         return replica.decoded_checkpoint(name, data)
-    except (MetadataError, NotThere) as error:
+    except NotThere as error:  # the job has subsumed it since the directory was examined
+        raise Transient(
+            errno.EIO,
+            "was deleted by another program while it was read. Nothing was deleted. Run again",
+            f"{replica.uri_of(name)}/{METADATA}",
+        ) from error
+    except MetadataError as error:
         raise Refused(
             f"{replica.uri_of(name)}/{METADATA} is another program's and cannot be read, so it is"
             " not known which files it needs. Nothing was deleted. Sync into another TARGET_ROOT."

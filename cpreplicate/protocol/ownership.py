@@ -42,7 +42,7 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
         metadata = f"{replica.uri_of(state.unrecorded[0])}/{METADATA}"
         yield (
             f"{metadata} was not written by cpreplicate: a job writes its checkpoints here, or the"
-            f" file was damaged. Nothing was done. {_advice(state)}"
+            f" file was damaged. Nothing was done. {advice(state, state.unrecorded[0])}"
         )
 
 
@@ -63,12 +63,13 @@ def is_adopted(checkpoint: str) -> str:
     )
 
 
-def _advice(state: State) -> str:
+def advice(state: State, checkpoint: str) -> str:
+    """Return what to do about a checkpoint of another program in a replica."""
     if state.marker is not None and state.marker.adopted:
         return "Accept the checkpoint with `sync --adopt`: it is then never changed"
     return (
         "Sync into another TARGET_ROOT: a job may run here, or Flink may restore the checkpoint."
-        f" Move {state.unrecorded[0]} out of the replica only if you no longer need it: the next"
+        f" Move {checkpoint} out of the replica only if you no longer need it: the next"
         " sync deletes the files that it references"
     )
 

@@ -9,18 +9,18 @@ import pytest
 
 from cpreplicate.core.packs import Packing
 from cpreplicate.errors import Refused
-from cpreplicate.operations import relocate, watch
+from cpreplicate.operations import promote, relocate, watch
 from cpreplicate.operations.sync import diff, sync
 from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.protocol import publication, replica_state
+from cpreplicate.protocol import publication, replica_state, source
 from cpreplicate.protocol.needed import needed
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Transient
 from tests.support.adopting import SHARED, Adopted
 from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
-from tests.support.replicas import FILES, paths
+from tests.support.replicas import FILES, aged, paths, synced
 from tests.support.tracing import Tracing
 
 ON = Packing("on", 1 << 20)
@@ -118,6 +118,28 @@ def test_with_adopt_they_wait_until_the_next_sync_accepts_it(adopted):
     assert adopted.there() == SHARED.keys()
 
 
+class TestFilesThatOnlySuchACheckpointReferences:
+    """They are newer than cpreplicate's own checkpoints, but nothing to be removed."""
+
+    @pytest.fixture
+    def directory(self, adopted):
+        aged(adopted.replica)
+        adopted.complete({**SHARED, "chk-2/of-job": 10})
+        (adopted.replica / "chk-2/of-job").write_bytes(b"0123456789")
+        adopted.sync(adopt=True)
+        return f"file:{adopted.replica}"
+
+    def test_are_no_reason_to_refuse_relocate(self, directory):
+        request = relocate.RelocateRequest(directory, "absolute")
+        (relocated,) = relocate.relocate(request, lambda _line: None).checkpoints
+        assert relocated.rewritten
+
+    def test_are_not_among_those_that_promote_advises_to_remove(self, directory):
+        result = promote.promote(promote.PromoteRequest(directory), lambda _line: None)
+        assert result.sealed
+        assert not result.warnings
+
+
 def test_a_pack_that_such_a_checkpoint_references_outlives_unpacking(tmp_path):
     adopted = Adopted(tmp_path, packing=ON, paths="absolute")
     (pack,) = (adopted.replica / "packed").iterdir()
@@ -154,6 +176,21 @@ class TestACheckpointThatIsCompletedWhileASyncCopies:
         assert (adopted.replica / "chk-1/_metadata").exists()
         adopted.sync(adopt=True)
         assert adopted.there() == SHARED.keys()
+
+    def test_is_not_to_be_accepted_where_adopt_is_refused(self, tmp_path):
+        """The advice is one that the next sync does not refuse."""
+        replica = synced(tmp_path, {1: FILES})
+        write_checkpoint(tmp_path / "dcA", 3, {"chk-3/q": 7})
+        request = SyncRequest(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB")
+
+        def complete(line):
+            if line.startswith("committed "):
+                shutil.copytree(replica / "chk-1", replica / "chk-2")
+
+        (warning,) = sync(request, complete).warnings
+        assert "chk-2/_metadata was created by another program" in warning
+        assert "--adopt" not in warning
+        assert "Sync into another TARGET_ROOT" in warning
 
     def test_so_does_an_adopted_one_that_was_replaced(self, adopted):
         adopted.complete({})
@@ -206,6 +243,16 @@ class TestACheckpointThatCannotBeRead:
         assert unreadable.sync(adopt=True, keep=2).committed
         with pytest.raises(Refused, match="cannot be read"):
             unreadable.sweep()
+
+    def test_is_examined_again_if_its_job_deletes_it_while_it_is_read(self, adopted, monkeypatch):
+        """A large `_metadata` is opened twice. That it is gone is a matter of the moment."""
+        monkeypatch.setattr(source, "_KEPT_IN_MEMORY", 8)
+        adopted.complete(SHARED)
+        replica = Replica(f"file:{adopted.replica}", Side())
+        state = replica_state.examine(replica)
+        shutil.rmtree(adopted.replica / "chk-2")
+        with pytest.raises(Transient, match="Run again"):
+            needed(replica, state)
 
     def test_is_no_reason_any_more_once_it_was_moved_out(self, unreadable):
         shutil.rmtree(unreadable.replica / "chk-2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -9,7 +10,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from cpreplicate.errors import exit_code_of
 
 Status = Literal["ok", "warning", "failed", "skipped"]
-_NO_NEWS = ("Nothing was done.", "Nothing was copied.", "Nothing was copied")
+_NO_NEWS = re.compile(r"Nothing was [a-z, ]+(?:\.|$)")  # of a check it is certain
 _RIGHTS = "Grant the user of this run the right to do this, or run with other credentials"
 _UNSAID = "See docs/doctor.md"
 
@@ -123,7 +124,6 @@ def in_two(text: str) -> tuple[str, str | None]:
 
     Its first sentence says the one, the others the other.
     """
-    for news in _NO_NEWS:
-        text = text.replace(news, "").replace("  ", " ").strip()
+    text = _NO_NEWS.sub("", text).replace("  ", " ").strip()
     message, _, remedy = text.partition(". ")
     return message.rstrip("."), remedy.rstrip(".") or None

@@ -82,6 +82,10 @@ def test_a_missing_permission_has_its_remedy():
         ("it broke", ("it broke", None)),
         ("it broke. Nothing was done. Mend it. Or not.", ("it broke", "Mend it. Or not")),
         (
+            "it broke. Nothing was copied, committed or deleted. Mend it",
+            ("it broke", "Mend it"),
+        ),
+        (
             "version 1.2.3 at host.example:80. Change it",
             ("version 1.2.3 at host.example:80", "Change it"),
         ),
