@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import TypeAlias
 
 import pytest
 
@@ -42,6 +44,11 @@ def sync(stage: Stage) -> Callable[[], object]:
     return lambda: sync_operation.sync(request, silent)
 
 
+def packing_sync(stage: Stage) -> Callable[[], object]:
+    request = stage.request(packing=PACKINGS[0])
+    return lambda: sync_operation.sync(request, silent)
+
+
 def sweep_all(stage: Stage) -> Callable[[], object]:
     everything = plan.Cap(1, is_share=True)
     request = sweep.SweepRequest(
@@ -68,7 +75,8 @@ def put_off_deletes(stage: Stage) -> Callable[[], object]:
     return lambda: sync_operation.sync(request, silent)
 
 
-OTHERS = [sync, sync, put_off_deletes, sweep_all, relocate_all, promote_it]
+Begin: TypeAlias = "Callable[[Stage], Callable[[], object]]"
+OTHERS: list[Begin] = [sync, sync, put_off_deletes, sweep_all, relocate_all, promote_it]
 
 
 @functools.cache
@@ -96,16 +104,16 @@ class Race:
     `stalls` lets the clock pass every lease's expiry in their midst.
     """
 
-    def __init__(self, seed: str, stalls: bool) -> None:
+    def __init__(self, seed: str, stalls: bool, runs: Sequence[Begin] = ()) -> None:
         draw = Random(seed)
         stage, state, now, memory, last = _set_up(draw.randrange(STAGES))
         stage.disk.clock.now, stage.last = now, last
         stage.disk.become(state)
         stage.job.recall(memory)
+        stage.draw = Random(f"runs {seed}")  # not what the races before left of it
         self._stage = stage
-        self.runs = [sync(stage)] + [
-            draw.choice(OTHERS)(stage) for _ in range(draw.choice([1, 1, 2]))
-        ]
+        drawn = runs or [sync, *(draw.choice(OTHERS) for _ in range(draw.choice([1, 1, 2])))]
+        self.runs = [run(stage) for run in drawn]
         self.disk = stage.disk
         self.replica = ReplicaUnderWatch(stage)
         self.wrong: list[str] = []
@@ -160,6 +168,30 @@ class Race:
                 self.disk.clock.pass_(LATER)
                 self._stage.complete()
                 return
+
+
+class Overtaken(Race):
+    """A sync that another run overtakes, from its beginning to its end, after some steps.
+
+    If the sync `stalls` there, its lease has expired when the other run begins.
+    """
+
+    def __init__(self, seed: str, first: Begin, other: Begin, after: int, stalls: bool) -> None:
+        super().__init__(seed, stalls=False, runs=[first, other])
+        self._after, self._stalls_there = after, stalls
+        self.was_overtaken = False
+
+    def _next(self, waiting: Mapping[int, Step]) -> int:
+        self.wrong += self.replica.look()
+        if 0 in waiting and self._after > 0:
+            self._after -= 1
+            return 0
+        if 0 in waiting and not self.was_overtaken:
+            self.was_overtaken = True
+            if self._stalls_there and waiting[0][0] != "delete":  # as in `_hold_up_somebody`
+                self._were_held_up.add(0)
+                self.disk.clock.pass_(LATER)
+        return max(waiting)
 
 
 class ReplicaUnderWatch:
@@ -248,6 +280,31 @@ def test_runs_beside_each_other_leave_every_committed_checkpoint_whole_at_every_
     least = len(seeds) // 2 if len(seeds) > 100 else len(seeds) // 3  # of the first 100, half
     assert ended["Report"] > least
     assert ended["LeaseHeld"] > len(seeds) // 10
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "stalls", "seed"),
+    [
+        (sync, promote_it, False, 1),
+        (packing_sync, packing_sync, True, 1),
+        *(parts.rest(sync, each, True, 1) for each in (promote_it, sync, sweep_all, relocate_all)),
+        *(parts.rest(packing_sync, each, False, 1) for each in (sync, promote_it, relocate_all)),
+        parts.rest(packing_sync, packing_sync, True, 2),
+    ],
+)
+def test_a_sync_that_another_run_overtakes_at_any_step_leaves_every_checkpoint_whole(
+    first, other, stalls, seed
+):
+    ended: Counter[str] = Counter()
+    for after in itertools.count():
+        race = Overtaken(f"overtaken {seed}", first, other, after, stalls)
+        wrong = race.run()
+        assert wrong == [], f"after {after} steps: {race.outcomes}"
+        ended.update(type(each).__name__ for each in race.outcomes.values())
+        if not race.was_overtaken:
+            break
+    assert ended["LeaseHeld"]
+    assert ended["Report"]
 
 
 def without_checks(patch: pytest.MonkeyPatch) -> None:

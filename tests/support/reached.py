@@ -173,7 +173,7 @@ def _ended(found: Counter[str]) -> None:
     sometimes("two runs committed", found["Report"] >= 2)
     sometimes("a replica was promoted beside a sync", found["Promotion"])
     sometimes("a replica was relocated beside a sync", found["Relocation"])
-    sometimes("a sync met the seal of a promotion", found["Promotion"] and found["Refused"])
+    sometimes("a sync met the seal of a promotion", found["Promotion"] and found["Sealed"])
 
 
 def _is_delete(step: Step, place: str) -> bool:
@@ -203,6 +203,9 @@ STATES: dict[str, Collection[str]] = {
         "two runs committed",
         "a replica was promoted beside a sync",
         "a replica was relocated beside a sync",
+        "a sync met the seal of a promotion",
+        "a commit found its temporary file removed",
+        "a run wrote packs while another that had begun held its own",
         "files of an earlier job came from its replica",
         "the earlier replica was swept meanwhile",
         "the source moved on during a sync",
@@ -237,12 +240,9 @@ RARE_STATES: dict[str, Collection[str]] = {
     "tests/test_crash_points.py": ("died before a file went to the trash",),
     "tests/test_fault_seeds.py": RARELY_LOST,
     "tests/test_races.py": (
-        "a sync met the seal of a promotion",
         "a lost lease was noticed after copies",
         "a sweep deleted between copy and commit",
         "a subsumed checkpoint was committed",
-        "a commit found its temporary file removed",
-        "a run wrote packs while another that had begun held its own",
     ),
     "tests/test_stateful.py": (
         "a restored job's files came from the earlier replica",
