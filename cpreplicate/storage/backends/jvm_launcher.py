@@ -125,6 +125,15 @@ def _command() -> list[str]:
     ]
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment of the JVM.
+
+    Each of its file systems is opened for the user of its options. `HADOOP_USER_NAME` may be the
+    user of another cluster: for hdfs-native it is set to the one that was opened last.
+    """
+    return {name: value for name, value in os.environ.items() if name != "HADOOP_USER_NAME"}
+
+
 def _class_path() -> str:
     """Return the class path of Hadoop's client, without importing pyspark.
 
@@ -224,7 +233,12 @@ def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], i
     with tempfile.TemporaryFile() as stderr:
         try:
             process = subprocess.Popen(
-                command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+                command,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=_environment(),
+                start_new_session=True,
             )
         except OSError as error:
             raise UsageError(f"{command[0]} did not start: {error}. {_NO_JAVA}") from error

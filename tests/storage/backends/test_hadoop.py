@@ -328,6 +328,14 @@ def test_the_workers_of_an_executor_share_one_jvm_until_the_last_has_ended(run):
     assert ends(jvm)
 
 
+def test_the_user_that_hdfs_native_was_given_is_not_that_of_the_jvm(run):
+    process, pid = run(f"os.environ['HADOOP_USER_NAME'] = 'another'\n{USES}sys.stdin.read()")
+    environment = Path(f"/proc/{pid}/environ").read_bytes()
+    process.communicate()
+    assert b"PATH=" in environment
+    assert b"HADOOP_USER_NAME" not in environment
+
+
 def test_a_jvm_that_died_is_started_anew(clusters, place):
     files = storage(clusters.a)
     uri = put(files, f"{clusters.a.uri}{place}", b"abc")
