@@ -26,6 +26,7 @@ from cpreplicate.protocol import publication, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -137,25 +138,34 @@ def relocate(
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
-    _prepare(replica, names, request)
+    _prepare(replica, _examined(replica), names, request)
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+        state = _examined(replica, is_alone=True)
         # under the lease: before, another run may be writing
-        orphans.refuse_newer_files(replica, orphans.examine(replica, is_alone=True))
-        return relocate_held(replica, names, request, lease, notify)
+        orphans.refuse_newer_files(replica, state)
+        return _relocate(replica, state, names, request, lease, notify)
 
 
 def relocate_held(
-    replica: Replica,
-    names: Sequence[str] | None,
-    request: RelocateRequest,
-    lease: Lease,
-    notify: Notify = lambda _line: None,
+    replica: Replica, names: Sequence[str], request: RelocateRequest, lease: Lease
 ) -> Relocation:
     """Rewrite checkpoints as `relocate` does, under a lease that the caller holds.
 
     Files that cpreplicate did not record do not stop it: it deletes none of them.
     """
-    work, unpacking = _prepare(replica, names, request, is_alone=True)
+    state = _examined(replica, is_alone=True)
+    return _relocate(replica, state, names, request, lease, lambda _line: None)
+
+
+def _relocate(
+    replica: Replica,
+    state: State,
+    names: Sequence[str] | None,
+    request: RelocateRequest,
+    lease: Lease,
+    notify: Notify,
+) -> Relocation:
+    work, unpacking = _prepare(replica, state, names, request)
     unpacker = Unpacker(unpacking, replica, lease) if unpacking is not None else None
     if unpacker is not None:
         unpacker.write(request.execution, notify)
@@ -236,12 +246,16 @@ def _relocated(work: _Work, changed: bool) -> Relocated:
     )
 
 
+def _examined(replica: Replica, is_alone: bool = False) -> State:
+    """Return the state of a replica. Raise if its checkpoints must not be rewritten."""
+    seal.refuse_sealed(replica)
+    return orphans.examine(replica, is_alone)
+
+
 def _prepare(
-    replica: Replica, names: Sequence[str] | None, request: RelocateRequest, is_alone: bool = False
+    replica: Replica, state: State, names: Sequence[str] | None, request: RelocateRequest
 ) -> tuple[list[_Work], Unpacking | None]:
     """Return what is to be rewritten, and what is to be unpacked if that was asked for."""
-    seal.refuse_sealed(replica)
-    state = orphans.examine(replica, is_alone)
     committed = [checkpoint.name for checkpoint in state.committed]
     if not committed:
         raise NotThere(

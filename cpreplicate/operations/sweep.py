@@ -16,6 +16,7 @@ from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import json_files, seal
 from cpreplicate.protocol.lease import NAME, Lease, acquire
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import Sides
 
@@ -73,20 +74,20 @@ def check(request: SweepRequest) -> Sweep:
     `TooManyDeletes` above the cap.
     """
     started = time.monotonic()
-    refuse_no_replica(request.replica, request.sides.target)
-    report = _find(_held_by_no_other(request), request)
+    replica = Replica(request.replica, request.sides.target)
+    refuse_no_replica(replica.root, replica.side)
+    state = _examined(replica)
+    if not request.lock_wait:
+        _refuse_held(replica, state)
+    report = _find(replica, state, request)
     return replace(report, seconds=time.monotonic() - started)
 
 
-def _held_by_no_other(request: SweepRequest) -> Replica:
-    """Return the replica. Raise as a sweep that could not take the lease, having looked at it."""
-    replica = Replica(request.replica, request.sides.target)
-    seal.refuse_sealed(replica)
-    own = orphans.examine(replica).own
-    held = Lease(replica.root, replica.side).refusal() if NAME in own else None
-    if held is not None and not request.lock_wait:
+def _refuse_held(replica: Replica, state: State) -> None:
+    """Raise `LeaseHeld` if another run holds the lease."""
+    held = Lease(replica.root, replica.side).refusal() if NAME in state.own else None
+    if held is not None:
         raise LeaseHeld(held)
-    return replica
 
 
 def sweep(request: SweepRequest, notify: Notify) -> Sweep:
@@ -98,11 +99,10 @@ def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     started = time.monotonic()
     replica = Replica(request.replica, request.sides.target)
     refuse_no_replica(replica.root, replica.side)
-    seal.refuse_sealed(replica)
     # Checked before a lease is written where there is no replica, or one that must not be changed.
-    orphans.examine(replica)
+    _examined(replica)
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
-        report = _find(replica, request)
+        report = _find(replica, _examined(replica), request)
         done = (
             _remove(report, replica, request, lease, notify)
             if report.deletes
@@ -112,9 +112,13 @@ def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     return replace(done, seconds=time.monotonic() - started)
 
 
-def _find(replica: Replica, request: SweepRequest) -> Sweep:
+def _examined(replica: Replica) -> State:
+    """Return the state of a replica. Raise if a sweep must not change it."""
     seal.refuse_sealed(replica)
-    state = orphans.examine(replica)
+    return orphans.examine(replica)
+
+
+def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
     found = orphans.find(replica, state, json_files.now() - request.min_age, request.empty_trash)
     report = Sweep(replica.root, found)
     deletes = sum(not orphan.target.startswith(f"{OWN}/") for orphan in found.orphans)
