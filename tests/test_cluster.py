@@ -114,6 +114,7 @@ def test_an_interrupt_ends_with_130_at_once_and_no_task_runs_on(cluster, copying
     assert "Traceback" not in sync.messages()
 
 
+@pytest.mark.rest
 def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, copying, tmp_path):
     conf = [word for key, value in SPECULATION.items() for word in ("--conf", f"{key}={value}")]
     sync = copying(ONE_LONG, 0, "--bandwidth", "1MB/s", "--batch-files", 5, *conf)
@@ -143,6 +144,7 @@ def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_a
     assert max(undisturbed, disturbed, moved.rate) <= 1.1 * BYTES
 
 
+@pytest.mark.rest
 def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_another_comes(
     cluster, tmp_path
 ):

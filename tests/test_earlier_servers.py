@@ -52,7 +52,7 @@ def side_of(cluster: HdfsCluster, client: str = "native") -> Side:
     [
         parts.rest("plain", "inline", "native"),
         parts.rest("packed", "inline", "native"),
-        ("plain", "inline", "hadoop"),
+        parts.rest("plain", "inline", "hadoop"),
         parts.rest("plain", "spark", "native"),
         ("packed", "spark", "native"),
     ],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import parts
 from tests.support.flink import Flink, Job
 from tests.support.services import FollowService, following
 from tests.support.waiting import PATIENCE
@@ -133,7 +134,7 @@ def test_a_job_of_the_same_id_that_writes_elsewhere_is_reported_and_not_replicat
     assert elsewhere not in sources
 
 
-@pytest.mark.parametrize("flink", ["1"], indirect=True)
+@pytest.mark.parametrize("flink", [parts.rest("1"), "2"], indirect=True)
 def test_a_checkpoint_that_was_subsumed_since_the_rest_api_cached_it_is_no_failure(
     flink: Flink, gateway: Gateway, tmp_path: Path
 ) -> None:

@@ -208,6 +208,7 @@ def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standb
     standby.converge()
 
 
+@pytest.mark.rest
 def test_a_run_completes_though_its_executors_and_their_workers_are_killed(standby_of, places):
     standby, draw = standby_of(TO_COMPLETE), Random(20261121)
     killed: Counter[str] = Counter()

@@ -74,6 +74,7 @@ def test_checkpoints_on_hdfs_are_restored_exactly_from_another_hdfs_with_the_fir
     assert_restores_twice(flink, replicated)
 
 
+@pytest.mark.rest
 def test_two_ha_pairs_of_one_name_are_distinguished_and_the_second_restores_alone(
     two_clusters: Starter, tmp_path: Path
 ) -> None:

@@ -84,12 +84,12 @@ CASES = [
     Case("rocksdb", "CLAIM", "absolute", parallelism=4),
     parts.rest(Case("rocksdb", "NO_CLAIM", file_merging=True)),
     parts.rest(Case("hashmap", "NO_CLAIM")),
-    Case("hashmap", "CLAIM", "absolute"),
+    parts.rest(Case("hashmap", "CLAIM", "absolute")),
     Case("three jobs", "NO_CLAIM"),
     parts.rest(Case("three jobs", "CLAIM", "absolute")),
     parts.rest(Case("file merging", "NO_CLAIM")),
     Case("file merging", "CLAIM", "absolute", file_merging=True),
-    Case("native savepoint", "NO_CLAIM"),
+    parts.rest(Case("native savepoint", "NO_CLAIM")),
     parts.rest(Case("native savepoint", "CLAIM", "absolute")),
     parts.rest(Case("unaligned", "NO_CLAIM", parallelism=1)),
     Case("unaligned", "CLAIM", "absolute"),
@@ -109,7 +109,7 @@ FORST_CASES = [
     Case("forst", "NO_CLAIM"),
     parts.rest(Case("forst", "CLAIM", "absolute")),
     parts.rest(Case("forst disaggregated", "NO_CLAIM")),
-    Case("forst disaggregated", "CLAIM", "absolute"),
+    parts.rest(Case("forst disaggregated", "CLAIM", "absolute")),
 ]
 
 
@@ -128,7 +128,7 @@ EARLIER_CASES = [
     Case("hashmap", "NO_CLAIM"),
     Case("three jobs", "CLAIM", "absolute"),
     Case("file merging", "NO_CLAIM"),
-    Case("native savepoint", "NO_CLAIM"),
+    parts.rest(Case("native savepoint", "NO_CLAIM")),
     Case("unaligned", "CLAIM", "absolute"),
     Case("changelog", "CLAIM"),
 ]

@@ -20,7 +20,7 @@ from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions, startup_times
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
-from tests.support import checker, jobs
+from tests.support import checker, jobs, parts
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -359,7 +359,7 @@ def test_a_configuration_that_is_not_understood_is_reported_in_one_line(place, t
 
 
 @pytest.mark.parametrize(
-    "words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2]"]]
+    "words", [["--runner", "inline"], parts.rest(["--runner", "spark", "--master", "local[2]"])]
 )
 def test_an_interrupt_ends_all_jobs_at_once_and_gives_their_leases_back(place, words):
     for job in IDS:

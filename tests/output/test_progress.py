@@ -71,7 +71,7 @@ def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(capsys, monkeypatch):
         ["--runner", "inline"],
         pytest.param(
             ["--runner", "spark", "--master", "local[2,2]"],
-            marks=pytest.mark.xdist_group("spark"),
+            marks=[pytest.mark.xdist_group("spark"), pytest.mark.rest],
         ),
     ],
 )
