@@ -222,6 +222,11 @@ def records_are_trusted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(manifest, "_checked", lambda listed: listed)
 
 
+def links_are_followed(patch: pytest.MonkeyPatch) -> None:
+    without_reason("is a symbolic link")(patch)
+    patch.setattr(sync_plan, "refuse_links", lambda *_: None)
+
+
 class Mutant(NamedTuple):
     """A check that is left out, and what is then found.
 
@@ -280,6 +285,7 @@ MUTANTS = {
         without_asking(orphan), "has lost", 170, is_sharing=True
     ),
     "every file at the path of a copy is ours": Mutant(others_are_ours, "changed Flink's", 7),
+    "links are followed": Mutant(links_are_followed, "is a link", 13),
     "forged records are believed": Mutant(
         records_are_trusted, "not as at the source", 25, is_sharing=True
     ),
@@ -421,11 +427,6 @@ def copied_through_a_link(root: Path) -> list[str]:
 
 def earlier_replicas_follow_links(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(earlier_replicas, "refuse_links", lambda *_: None)
-
-
-def links_are_followed(patch: pytest.MonkeyPatch) -> None:
-    without_reason("is a symbolic link")(patch)
-    patch.setattr(sync_plan, "refuse_links", lambda *_: None)
 
 
 SCENARIOS = {

@@ -24,7 +24,7 @@ from cpreplicate.core import plan, uri
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
-from cpreplicate.operations import fleet, promote, relocate, sweep, unseal, watch
+from cpreplicate.operations import fleet, promote, relocate, sweep, unseal, verify, watch
 from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations.sync_plan import SyncRequest
 from cpreplicate.protocol import journal, manifest
@@ -51,6 +51,7 @@ from tests.support.waiting import PATIENCE
 
 HERE, ALIAS = "file:", "viewfs:"  # two names of the same disk
 ARCHIVE = "file:/archive"
+ELSEWHERE = "file:/another/disk"
 OWN = ".cpreplicate"
 PACKS = "/packed/"
 COMMITTED = re.compile(r"(.*)/chk-(\d+)/_metadata")
@@ -58,6 +59,7 @@ REPLICA_PATH = re.compile(r"(shared|taskowned|foreign|packed|chk-\d+)/(?!(.*/)?_
 PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^/]*")
 DAYS = 3 * 24 * 3600.0
 EVERYTHING = plan.Cap(1, is_share=True)
+LINKS = 0.1  # of the things that happen, those that are followed by a link
 ROUNDS = 5  # of syncs, by when a replica has caught up once nothing goes wrong any more
 
 
@@ -193,7 +195,8 @@ class World:
         replicas that nobody promoted, and manifests are forged.
         """
         self.draw = draw = Random(f"cotenant {seed}")
-        self.packing = Random(f"packing {seed}")  # draws of its own, else all histories change
+        # draws of their own, else all histories change
+        self.packing, self.linking = Random(f"packing {seed}"), Random(f"linking {seed}")
         self.disk = SimulatedDisk(links=draw.random() < 0.3)
         self.disk.pieces = 1
         self.flink = Flink(self.disk, draw, draw.choice([1, 1, 2]), draw.random() < 0.25)
@@ -251,6 +254,8 @@ class World:
             for _ in range(steps):
                 self.model_steps()
                 self.draw.choices(*zip(*self.operations.items(), strict=True))[0](self)
+                if self.linking.random() < LINKS and not self.wrong:
+                    self.link()
                 if self.wrong:
                     break
             if not self.wrong:
@@ -832,6 +837,56 @@ class World:
         for place in [each for each in self.strangers if uri.below(each, replica)]:
             self.flink.owned.pop(place, None)  # no record says any more whose they are
         self.history.append(f"damage: {replica}/{path} is garbage")
+
+    def link(self) -> None:
+        """An operator has a directory of a replica elsewhere, or in its source, by a link.
+
+        Nothing succeeds then and nothing is changed. The operator takes it back.
+        """
+        replicas = [each for each in self._replicas() if self.sources.get(each)]
+        if not replicas:
+            return
+        replica = self.linking.choice(replicas)
+        children = sorted({path.partition("/")[0] for path in self._below(replica)})
+        place = f"{replica}/{self.linking.choice(children)}"
+        before = self.disk.snapshot()
+        source = self.linking.choice(sorted(self.sources[replica]))
+        kind, run = self.linking.choice(list(self._while_linked(replica, source).items()))
+        at_source = f"{source}/{uri.name(place)}"
+        to = at_source if at_source in before and self.linking.random() < 0.5 else ELSEWHERE
+        if to == ELSEWHERE:
+            for path, data in files(before, place).items():
+                self.disk.place(ELSEWHERE + path.removeprefix(place), data)
+        self.disk.link(place, to)
+        there = files(self.disk.snapshot())
+        outcome = self._outcome(run)
+        self.history.append(f"{kind} while {place} is a link to {to}: {outcome!r}")
+        self.counts[f"link {type(outcome).__name__}"] += 1
+        if not isinstance(outcome, Exception):
+            self.wrong.append(f"{kind} must not succeed: {place} is a link")
+        now = files(self.disk.snapshot())
+        self.wrong += [
+            f"{kind} changed {each}, and {place} is a link"
+            for each in sorted(there.keys() | now.keys())
+            if there.get(each) != now.get(each)
+        ]
+        self.disk.without_links(before)
+
+    def _while_linked(self, replica: str, source: str) -> dict[str, Callable[[], object]]:
+        inline_only = ExecutionOptions(runner="inline", parallelism=1)
+        syncing = SyncRequest(
+            source, uri.parent(replica), execution=inline_only, subsumption_wait=0.0
+        )
+        sweeping = sweep.SweepRequest(replica, 0.0, EVERYTHING, execution=inline_only)
+        return {
+            "sync": lambda: sync_operation.sync(syncing, silent),
+            "sweep": lambda: sweep.sweep(sweeping, silent),
+            "relocate": lambda: relocate.relocate(
+                relocate.RelocateRequest(replica, "absolute"), silent
+            ),
+            "promote": lambda: promote.promote(promote.PromoteRequest(replica), silent),
+            "verify": lambda: verify.verify(replica, None, verify.ALL, silent, Side()),
+        }
 
     def _upkeep(self, kind: str, text: str, run: Callable[[], object], replica: str) -> Operation:
         return Operation(kind, text, run, replica, because=self._why_no_upkeep(kind, replica))

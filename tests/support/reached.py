@@ -229,6 +229,7 @@ STATES: dict[str, Collection[str]] = {
         "a history had: relocate Relocation",
         "a history had: promote Promotion",
         "a history had: unseal str",
+        "a history had: link Refused",
         "a shared history had: started unpromoted",
         "a shared history had: shared with a replica",
         "a shared history had: copied within the target",

@@ -83,6 +83,7 @@ class SimulatedDisk(RenamingStorage):
         self.pieces = 2  # writes that a chunk of content takes
         self.version = 0  # counts the changes
         self._tree: dict[str, Mapping[str, File | None]] = dict(state or {})
+        self._links: dict[str, str] = {}  # symbolic links to directories
         self._lock = threading.RLock()
         self._take_over_lock = threading.Lock()
         self._draw = random.Random(0)
@@ -108,6 +109,27 @@ class SimulatedDisk(RenamingStorage):
             self._make_directories(places.parent(uri), lambda directory: self._set(directory, {}))
             self._enter(uri, File(data, self.clock()))
 
+    def link(self, uri: str, to: str) -> None:
+        """Have a symbolic link to a directory in the place of one, in no step.
+
+        What the directory held is gone. A snapshot does not hold the link.
+        """
+        with self._lock:
+            inner = f"{uri}/"
+            self._tree = {
+                each: children
+                for each, children in self._tree.items()
+                if each != uri and not each.startswith(inner)
+            }
+            self._leave(uri)
+            self._links[uri] = to
+
+    def without_links(self, state: State) -> None:
+        """Hold what a snapshot held, and no symbolic links."""
+        with self._lock:
+            self._links.clear()
+        self.become(state)
+
     def remove(self, uri: str) -> None:
         """Have no such file, in no step."""
         with self._lock:
@@ -128,22 +150,31 @@ class SimulatedDisk(RenamingStorage):
         return self._file(uri).modified
 
     def open(self, uri: str) -> BinaryIO:
+        uri = self._followed(uri)
         with self._step("open", uri):
             return io.BytesIO(self._file(uri).data)
 
     def stat(self, uri: str) -> FileStatus | None:
-        with self._step("stat", uri), self._lock:
-            return _status(uri, self._entry(uri)) if self._is_there(uri) else None
+        place = self._followed(uri)
+        with self._step("stat", place), self._lock:
+            if uri in self._links:
+                return _link(uri)
+            return _status(uri, self._entry(place)) if self._is_there(place) else None
 
     def list(self, uri: str) -> list[FileStatus]:
-        with self._step("list", uri), self._lock:
-            if self._is_there(uri) and uri not in self._tree:
+        place = self._followed(uri)
+        with self._step("list", place), self._lock:
+            if self._is_there(place) and place not in self._tree:
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", uri)
-            children = self._tree.get(uri, {})
-        return [_status(places.join(uri, name), entry) for name, entry in children.items()]
+            children = self._tree.get(place, {})
+            links = [each for each in self._links if places.parent(each) == place]
+        return [
+            *(_status(places.join(uri, name), entry) for name, entry in children.items()),
+            *(_link(places.join(uri, places.name(each))) for each in links),
+        ]
 
     def write_new(self, uri: str, content: Content) -> int:
-        chunks = content()
+        chunks, uri = content(), self._followed(uri)
         self._make_directories(places.parent(uri), self._mkdir)
         with self._step("create", uri):
             self._create(uri)
@@ -152,10 +183,12 @@ class SimulatedDisk(RenamingStorage):
             return length
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
+        uri = self._followed(uri)
         with self._step("set_attributes", uri), self._lock:
             self._enter(uri, self._file(uri)._replace(modified=attributes.modified))
 
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
+        uri, new_uri = self._followed(uri), self._followed(new_uri)
         with self._step("rename", new_uri):
             with self._lock:
                 if not self._can_rename(uri, new_uri, replace):
@@ -181,12 +214,14 @@ class SimulatedDisk(RenamingStorage):
         return False
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
+        uri = self._followed(uri)
         with self._step("delete", uri), self._lock:
             if uri in self._tree:
                 raise IsADirectoryError(errno.EISDIR, "is a directory", uri)
             return self._is_there(uri) and self._leave(uri)
 
     def rmdir(self, uri: str) -> bool:
+        uri = self._followed(uri)
         with self._step("rmdir", uri), self._lock:
             if not self._is_there(uri) or self._tree.get(uri):
                 return False
@@ -201,6 +236,13 @@ class SimulatedDisk(RenamingStorage):
         self.hook("before", verb, uri)
         yield
         self.hook("after", verb, uri)
+
+    def _followed(self, uri: str) -> str:
+        """Return the place itself of one that may be reached through symbolic links."""
+        for link, to in self._links.items():
+            if uri == link or uri.startswith(f"{link}/"):
+                return self._followed(to + uri[len(link) :])
+        return uri
 
     def _mkdir(self, uri: str) -> None:
         with self._step("mkdir", uri):
@@ -293,6 +335,10 @@ def files(state: State, below: str = "") -> dict[str, bytes]:
         for name, entry in children.items()
         if entry is not None
     }
+
+
+def _link(uri: str) -> FileStatus:
+    return FileStatus(uri, places.name(uri), 0, True, 0.0, is_link=True)
 
 
 def _status(uri: str, entry: File | None) -> FileStatus:
