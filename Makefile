@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
-TESTS = $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
+TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status try-kubernetes deploy-check drill clean
@@ -57,8 +57,9 @@ test-all: lint maven promtool ## every test, in one run
 	$(TESTS)
 
 # What does not fit into CI: before an issue is called resolved.
-nightly: ## 20,000 histories, or HISTORIES=, and ten drills on each version of Flink: an hour
+nightly: ## 20,000 histories, or HISTORIES=, other examples, and ten drills on each Flink: an hour
 	$(MAKE) --no-print-directory cotenant
+	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	$(MAKE) --no-print-directory drill
 
 durations: ## run every test, and record the seconds by which the tests are ordered

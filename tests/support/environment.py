@@ -63,6 +63,7 @@ _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 _KEPT = frozenset(
     {
         "CPREPLICATE_HISTORIES",  # `make cotenant`
+        "CPREPLICATE_OTHER_EXAMPLES",  # `make nightly`
     }
 )
 _FIXED = {

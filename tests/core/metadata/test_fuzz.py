@@ -35,7 +35,7 @@ def seeds(version):
     return every, [one for one in every if one.version == version]
 
 
-@pytest.mark.parametrize("mutations", [MUTATIONS // 10, parts.rest(MUTATIONS)])
+@pytest.mark.parametrize("mutations", [MUTATIONS // 6, parts.rest(MUTATIONS)])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_damage_of_every_kind_gives_metadata_errors_or_readings_that_can_be_used(
     version, mutations
