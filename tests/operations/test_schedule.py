@@ -126,7 +126,8 @@ def test_no_slot_is_ever_given_twice_and_no_job_is_forgotten(jobs, steps):
     schedule_ = Schedule(3, 10.0, 40.0)
     wanted = {str(number): Wanted(*job) for number, job in enumerate(jobs)}
     schedule_.update(wanted, 0.0)
-    running, now = [], 0.0
+    running: list[str] = []
+    now = 0.0
     for number, ending in steps:
         now += number
         for name in schedule_.take(now):
