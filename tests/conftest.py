@@ -53,22 +53,28 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "s3": {"s3"},
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
-_SLOW = {  # modules of many seeds, of services, and of processes that are killed
+_SLOW = {  # modules of many seeds, of services, of silence, and of many processes
     "test_cluster",
     "test_cotenant",
+    "test_crash",
     "test_crash_points",
     "test_fault_seeds",
     "test_fuzz",
     "test_kill",
     "test_kill_hdfs",
+    "test_logs",
+    "test_metrics_file",
     "test_protocol",
+    "test_quiet",
     "test_races",
     "test_runners",
     "test_services",
     "test_session",
+    "test_silence",
     "test_spark_lost",
     "test_spark_sync",
     "test_stateful",
+    "test_streams",
     "test_yarn",
 }
 
