@@ -333,6 +333,13 @@ def test_a_value_that_an_option_cannot_have_is_a_usage_error(data, target, optio
     assert (ended.code, words in ended.message) == (2, True)
 
 
+@pytest.mark.parametrize("interval", ["0", "0s", "1ms"])
+def test_a_watch_without_a_pause_is_a_usage_error(data, interval):
+    (data / "dcA" / JOB).rename(data / "dcA" / NEXT_JOB)  # a watch would end with 10 at once
+    with pytest.raises(click.BadParameter, match="must be longer than 0 s, and at least 10ms"):
+        run("watch", data / "dcA" / JOB, data / "dcB", "--interval", interval)
+
+
 class Bucket(fsspec.AbstractFileSystem):  # type: ignore[misc]  # it has no types
     """A class of another object store, with parameters of its own."""
 
