@@ -20,6 +20,7 @@ from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations import orphans
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.sync_plan import SyncRequest, replica_root
+from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.protocol import journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
@@ -133,28 +134,43 @@ def watched_below(root: str, sources: Sequence[str], sides: Sides) -> list[Watch
     source_of = dict(chain.from_iterable(_jobs(source, sides.source) for source in sources))
     if is_replica(Replica(root, sides.target)):
         return [Watched(root, source_of.get(uri.name(root)))]
-    children = sides.target.storage(root).list(root)
+    try:
+        children = sides.target.storage(root).list(root)
+    except NotADirectoryError as error:
+        raise _no_replica(root, "is a file", sides.target) from error
     names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
     names += sorted(source_of.keys() - set(names))
     if not names:
-        raise NotThere(
-            f"{root} is not there or holds no replica. TARGET_ROOT is the directory that `sync` was"
-            " given"
-        )
+        raise _no_replica(root, "is not there or holds no replica", sides.target)
     return [Watched(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
 
 
-def missing_sources(sources: Sequence[str], side: Side) -> list[str]:
-    """Return the sources that are not there, although the directory above them answers.
+def _no_replica(root: str, problem: str, side: Side) -> NotThere:
+    """Return the error for what is neither a replica nor a directory of such."""
+    advice = inside_replica(root, side) or "TARGET_ROOT is the directory that `sync` was given"
+    return NotThere(f"{root} {problem}. {advice}")
 
-    If that is not there either, it may not be mounted. Raises `OSError` for what cannot be reached.
-    """
-    return [source for source in sources if _is_missing(source, side.storage(source))]
+
+class MissingSources(NamedTuple):
+    """Sources that are not there: of those `unmounted`, the directory above is not there either."""
+
+    misnamed: tuple[str, ...] = ()
+    unmounted: tuple[str, ...] = ()
+
+
+def missing_sources(sources: Sequence[str], side: Side) -> MissingSources:
+    """Return the sources that are not there. Raises `OSError` for what cannot be reached."""
+    missing = [source for source in sources if _is_missing(source, side.storage(source))]
+    misnamed = tuple(source for source in missing if _is_misnamed(source, side.storage(source)))
+    return MissingSources(misnamed, tuple(each for each in missing if each not in misnamed))
 
 
 def _is_missing(source: str, storage: Storage) -> bool:
-    if storage.stat(source) is not None or storage.list(source):
-        return False
+    return storage.stat(source) is None and not storage.list(source)
+
+
+def _is_misnamed(source: str, storage: Storage) -> bool:
+    """Return whether the directory above a missing source answers. Else it may not be mounted."""
     above = uri.parent(source)
     is_top = not uri.local_path(above)
     return is_top or not storage.has_directories or storage.stat(above) is not None
