@@ -202,6 +202,26 @@ def test_a_bucket_that_is_missing_in_a_uri_is_a_usage_error(data):
     assert (ended.code, "Write s3://bucket/" in ended.message) == (2, True)
 
 
+def test_a_bucket_that_no_service_could_have_is_a_usage_error(data):
+    options = ("key=a", "secret=b", "endpoint_url=http://127.0.0.1:1")
+    words = [word for option in options for word in ("--target-conf", option)]
+    ended = run("sync", data / "dcA" / JOB, "s3://B_!/replicas", *words)
+    assert (ended.code, 'Invalid bucket name "B_!". Correct the URI' in ended.message) == (2, True)
+
+
+@pytest.mark.parametrize("uri", ["s3a://AKIA:SECRET@bucket/r", "webhdfs://u:SECRET@h:9870/r"])
+def test_a_password_in_the_uri_of_a_storage_is_a_usage_error_that_hides_it(data, uri):
+    for words in (("sync", data / "dcA" / JOB, uri), ("status", uri), ("verify", uri)):
+        with pytest.raises(click.BadParameter, match="a URI with a password") as raised:
+            run(*words)
+        assert "SECRET" not in raised.value.format_message()
+
+
+def test_the_container_of_an_account_is_no_password(data):
+    ended = run("sync", data / "dcA" / JOB, "nosuch://container@account.example/r")
+    assert "password" not in ended.message
+
+
 def test_a_misspelled_scheme_names_the_nearest_one(data):
     ended = run("sync", data / "dcA" / JOB, "hfds://dcB/replicas")
     assert (ended.code, "Did you mean hdfs:?" in ended.message) == (2, True)
