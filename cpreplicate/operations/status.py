@@ -26,6 +26,7 @@ from cpreplicate.protocol.checkpoint_record import Record, last_published_first,
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
 from cpreplicate.protocol.marker import Marker, is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -65,10 +66,10 @@ class ReplicaStatus:
     configuration. `checkpoint` is None without a committed one. `source_error` is why the source
     has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
     the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
-    `warnings` name checkpoints of others in the replica: `sync` and `promote` refuse it because of
-    them. `unfinished` is when a run left its journal that did not complete, or is at work, in
-    seconds since the epoch. `is_there`: there is a replica. What was not looked for, or is not
-    there, is None.
+    `warnings` name links and checkpoints of others in the replica: `sync` and `promote` refuse it
+    because of them. `has_links`: of links first. `unfinished` is when a run left its journal that
+    did not complete, or is at work, in seconds since the epoch. `is_there`: there is a replica.
+    What was not looked for, or is not there, is None.
     """
 
     job: str
@@ -86,6 +87,7 @@ class ReplicaStatus:
     is_source_known: bool = True
     is_there: bool = True
     warnings: tuple[str, ...] = ()
+    has_links: bool = False
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed."""
@@ -307,7 +309,8 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
     marker = read_marker(replica.side, replica.root)
     observed = row.observed
     observed.source = observed.source or _source_of(marker)
-    names = replica.committed_names()
+    children = replica.children()
+    names, links = replica.committed_names(children), links_among(children, own)
     records = {name: read_record(replica, name) for name in names}
     replaced = [name for name in names if _is_another(replica, name, records[name])]
     lost = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
@@ -328,7 +331,8 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         holder=holder,
         unfinished=_unfinished(own, newest),
         # a job may write its checkpoints into a replica that was promoted for it
-        warnings=() if observed.is_sealed else tuple(_of_others(replica, foreign)),
+        warnings=() if observed.is_sealed else tuple(_obstacles(replica, foreign, links)),
+        has_links=bool(links),
     )
     if newest is None:
         if replaced:
@@ -370,8 +374,14 @@ def _with_checkpoint(
     )
 
 
-def _of_others(replica: Replica, names: Sequence[str]) -> Iterator[str]:
-    for name in names:
+def _obstacles(replica: Replica, foreign: Sequence[str], links: Sequence[str]) -> Iterator[str]:
+    """Yield why `sync` and `promote` refuse the replica: links, and checkpoints of others."""
+    for link in links:
+        yield (
+            f"{replica.uri_of(link)} is a symbolic link. sync, sweep and promote refuse the"
+            " replica. `cpreplicate verify` shows what to do"
+        )
+    for name in foreign:
         yield (
             f"{replica.uri_of(name)}/{METADATA} was not written by cpreplicate: a job writes its"
             " checkpoints here, or the record of it was lost. sync, sweep and promote refuse the"

@@ -161,6 +161,16 @@ def test_a_directory_without_replicas_is_not_there_although_it_exists(root):
     assert code(root, target="empty") == code(root, target="logs") == NOT_THERE
 
 
+def test_a_directory_that_is_a_link_is_named_as_verify_and_promote_would(root):
+    shared = root / "dcB" / ORDERS / "shared"
+    shared.rename(root / "elsewhere")
+    shared.symlink_to(root / "elsewhere")
+    (warning,) = rows(root)[ORDERS]["warnings"]
+    assert f"file:{shared} is a symbolic link. sync, sweep and promote refuse" in warning
+    assert rows(root)[CLICKS]["warnings"] == []
+    assert "symbolic links" in run("status", root / "dcB").out
+
+
 @pytest.mark.parametrize("inner", ["chk-1", "chk-1/_metadata", ".cpreplicate"])
 def test_a_path_in_a_replica_is_none_and_the_replica_is_named(root, inner):
     done = run("status", root / "dcB" / ORDERS / inner)
