@@ -202,6 +202,26 @@ def test_a_bucket_that_is_missing_in_a_uri_is_a_usage_error(data):
     assert (ended.code, "Write s3://bucket/" in ended.message) == (2, True)
 
 
+def test_a_bucket_that_no_service_could_have_is_a_usage_error(data):
+    options = ("key=a", "secret=b", "endpoint_url=http://127.0.0.1:1")
+    words = [word for option in options for word in ("--target-conf", option)]
+    ended = run("sync", data / "dcA" / JOB, "s3://B_!/replicas", *words)
+    assert (ended.code, 'Invalid bucket name "B_!". Correct the URI' in ended.message) == (2, True)
+
+
+@pytest.mark.parametrize("uri", ["s3a://AKIA:SECRET@bucket/r", "webhdfs://u:SECRET@h:9870/r"])
+def test_a_password_in_the_uri_of_a_storage_is_a_usage_error_that_hides_it(data, uri):
+    for words in (("sync", data / "dcA" / JOB, uri), ("status", uri), ("verify", uri)):
+        with pytest.raises(click.BadParameter, match="a URI with a password") as raised:
+            run(*words)
+        assert "SECRET" not in raised.value.format_message()
+
+
+def test_the_container_of_an_account_is_no_password(data):
+    ended = run("sync", data / "dcA" / JOB, "nosuch://container@account.example/r")
+    assert "password" not in ended.message
+
+
 def test_a_misspelled_scheme_names_the_nearest_one(data):
     ended = run("sync", data / "dcA" / JOB, "hfds://dcB/replicas")
     assert (ended.code, "Did you mean hdfs:?" in ended.message) == (2, True)
@@ -331,6 +351,13 @@ def test_an_option_of_another_storage_may_be_given_for_a_side(data):
 def test_a_value_that_an_option_cannot_have_is_a_usage_error(data, target, option, words):
     ended = run("sync", data / "dcA" / JOB, target, "--target-conf", option)
     assert (ended.code, words in ended.message) == (2, True)
+
+
+@pytest.mark.parametrize("interval", ["0", "0s", "1ms"])
+def test_a_watch_without_a_pause_is_a_usage_error(data, interval):
+    (data / "dcA" / JOB).rename(data / "dcA" / NEXT_JOB)  # a watch would end with 10 at once
+    with pytest.raises(click.BadParameter, match="must be longer than 0 s, and at least 10ms"):
+        run("watch", data / "dcA" / JOB, data / "dcB", "--interval", interval)
 
 
 class Bucket(fsspec.AbstractFileSystem):  # type: ignore[misc]  # it has no types

@@ -176,7 +176,7 @@ def _shown_plan(report: Report, output: Any, actions: bool) -> int:
     metavar="TIME",
     default="10s",
     show_default=True,
-    callback=storage_options.parsed(storage_options.seconds),
+    callback=storage_options.parsed(storage_options.pause),
     help="How often to look for a new checkpoint.",
 )
 @groups.basic(

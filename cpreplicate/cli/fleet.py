@@ -81,7 +81,7 @@ class _JobOptions(OptionValues):
 @groups.basic(
     "--every",
     metavar="TIME",
-    callback=storage_options.parsed(storage_options.seconds),
+    callback=storage_options.parsed(storage_options.pause),
     help="Run for ever, and try each job so often, such as 30s. SIGHUP: read CONFIG again.",
 )
 @services.service_options

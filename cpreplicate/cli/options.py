@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
 
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
+_PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:[^/@]*@")  # of a user, at the beginning of a URI
 _UNREACHABLE = {7: "a storage could not be reached within --retry-for"}
 READ_CODES: Mapping[int, str] = {
     0: "done",
@@ -57,9 +58,15 @@ STOPPED_CODES: Mapping[int, str] = {
 def absolute(value: str) -> str:
     """Return the URI that an argument or an option means, which is a URI or a local path.
 
-    Raises `click.BadParameter` for one like `hdfs//dcB/replicas`, or `file://data/replicas`, whose
-    first directory is the name of a host: a replica would be written to another place, unnoticed.
+    Raises `click.BadParameter` for one with a password, and for one like `hdfs//dcB/replicas`, or
+    `file://data/replicas`, whose first directory is the name of a host: a replica would be written
+    to another place, unnoticed.
     """
+    if _PASSWORD.match(value):
+        raise click.BadParameter(
+            "a URI with a password: it would be in messages, logs and records. Give what the"
+            " storage needs with --source-conf or --target-conf. The URI is not shown here"
+        )
     scheme = value.partition("//")[0]
     if scheme in registry.schemes() and not Path(scheme).exists():
         rest = value.removeprefix(scheme)

@@ -153,7 +153,7 @@ service_options = groups.all_of(
         metavar="TIME",
         default="10m",
         show_default=True,
-        callback=_seconds,
+        callback=storage_options.parsed(storage_options.pause),
         help="The longest pause before a job is tried again that keeps failing.",
     ),
     groups.service(
@@ -360,8 +360,6 @@ def run_service(
     from cpreplicate.runners import WarmRunners
 
     options = ServiceOptions.from_mapping(values)
-    if not interval or not options.max_backoff:
-        raise UsageError("--interval, --every and --max-backoff must be longer than 0 s")
     settings = ServiceSettings(
         interval,
         options.slots,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def status(
     TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
     """
     from cpreplicate.operations import status as operation
-    from cpreplicate.output import show_status
+    from cpreplicate.output import show_status, write_warning
 
     start_narration(values)
     is_file = target.endswith(".toml") and Path(target).is_file()
@@ -84,7 +85,7 @@ def status(
     if file is not None:
         add_storages(file)
     sides = storage_of(values).sides()
-    missing: list[str] = []
+    missing = operation.MissingSources()
     if file is not None:
         watched = _configured(file, sides)
     else:
@@ -93,7 +94,9 @@ def status(
         watched = operation.watched_below(options.absolute(target), sources, sides)
     report = operation.status(watched, sides, orphans, max_lag)
     code = read_code(show_status(report, output)) if report.replicas or file is not None else 0
-    _refuse_missing(missing)
+    for source_root in missing.unmounted:
+        write_warning(_unmounted(source_root))
+    _refuse_missing(missing.misnamed)
     if report.lagging:
         return _LAGGING
     if file is None and not any(row.is_there for row in report.replicas):
@@ -104,7 +107,15 @@ def status(
     return code
 
 
-def _refuse_missing(sources: list[str]) -> None:
+def _unmounted(source: str) -> str:
+    """Return the warning for a --source that may be misspelled, or on a filesystem that is lost."""
+    return (
+        f"--source {source} is not there, and neither is the directory above it: it may not be"
+        " mounted. The jobs below it were not looked for"
+    )
+
+
+def _refuse_missing(sources: Sequence[str]) -> None:
     """Raise `NotThere` if a --source is not there. Its jobs are not in the table."""
     if sources:
         raise NotThere(

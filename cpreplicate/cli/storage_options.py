@@ -28,6 +28,7 @@ _UNITS = {
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _PROPERTY_NAME = re.compile(r"[^\s:=]+")
+_SHORTEST_PAUSE = 0.01  # seconds
 _SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _HDFS3 = (
     "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it imports"
@@ -53,6 +54,16 @@ def seconds(text: str) -> float:
     if not match:
         raise click.BadParameter(f"{text}: expected a time such as 30s or 5m")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def pause(text: str) -> float:
+    """Return the seconds of a time for which a loop waits. Raises `click.BadParameter`.
+
+    Without a pause it would ask the storages as fast as they answer.
+    """
+    if (waited := seconds(text)) < _SHORTEST_PAUSE:
+        raise click.BadParameter(f"{text}: must be longer than 0 s, and at least 10ms")
+    return waited
 
 
 def share(text: str) -> float:

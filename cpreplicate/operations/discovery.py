@@ -160,6 +160,8 @@ class FlinkJobs:
             if not self._urls_read:
                 raise
             self._sparing(f"{described(error)}. The URLs read before are used")
+        if not self._urls_read:
+            self._sparing("no URL of a JobManager is given. Waiting for one in --flink-file")
         self._connect_to_new()
         for url in self._managers.keys() - set(self._urls_read):
             self._leave(url)

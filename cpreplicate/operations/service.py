@@ -494,6 +494,11 @@ class Service:
             return False
         if not is_standby(member.request.source, member.request.sides.source):
             return False
+        if not followed.observation.tries:
+            self._notify(
+                f"{member.name}: {member.request.source} is a replica that no job writes to. It is"
+                " not replicated further"
+            )
         with self._lock:
             followed.observation.saw(None, time.time())
             followed.observation.unchanged(time.time())

@@ -20,11 +20,13 @@ from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations import orphans
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.sync_plan import SyncRequest, replica_root
+from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.protocol import journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
 from cpreplicate.protocol.marker import Marker, is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -64,10 +66,10 @@ class ReplicaStatus:
     configuration. `checkpoint` is None without a committed one. `source_error` is why the source
     has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
     the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
-    `warnings` name checkpoints of others in the replica: `sync` and `promote` refuse it because of
-    them. `unfinished` is when a run left its journal that did not complete, or is at work, in
-    seconds since the epoch. `is_there`: there is a replica. What was not looked for, or is not
-    there, is None.
+    `warnings` name links and checkpoints of others in the replica: `sync` and `promote` refuse it
+    because of them. `has_links`: of links first. `unfinished` is when a run left its journal that
+    did not complete, or is at work, in seconds since the epoch. `is_there`: there is a replica.
+    What was not looked for, or is not there, is None.
     """
 
     job: str
@@ -85,6 +87,7 @@ class ReplicaStatus:
     is_source_known: bool = True
     is_there: bool = True
     warnings: tuple[str, ...] = ()
+    has_links: bool = False
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed."""
@@ -133,28 +136,43 @@ def watched_below(root: str, sources: Sequence[str], sides: Sides) -> list[Watch
     source_of = dict(chain.from_iterable(_jobs(source, sides.source) for source in sources))
     if is_replica(Replica(root, sides.target)):
         return [Watched(root, source_of.get(uri.name(root)))]
-    children = sides.target.storage(root).list(root)
+    try:
+        children = sides.target.storage(root).list(root)
+    except NotADirectoryError as error:
+        raise _no_replica(root, "is a file", sides.target) from error
     names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
     names += sorted(source_of.keys() - set(names))
     if not names:
-        raise NotThere(
-            f"{root} is not there or holds no replica. TARGET_ROOT is the directory that `sync` was"
-            " given"
-        )
+        raise _no_replica(root, "is not there or holds no replica", sides.target)
     return [Watched(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
 
 
-def missing_sources(sources: Sequence[str], side: Side) -> list[str]:
-    """Return the sources that are not there, although the directory above them answers.
+def _no_replica(root: str, problem: str, side: Side) -> NotThere:
+    """Return the error for what is neither a replica nor a directory of such."""
+    advice = inside_replica(root, side) or "TARGET_ROOT is the directory that `sync` was given"
+    return NotThere(f"{root} {problem}. {advice}")
 
-    If that is not there either, it may not be mounted. Raises `OSError` for what cannot be reached.
-    """
-    return [source for source in sources if _is_missing(source, side.storage(source))]
+
+class MissingSources(NamedTuple):
+    """Sources that are not there: of those `unmounted`, the directory above is not there either."""
+
+    misnamed: tuple[str, ...] = ()
+    unmounted: tuple[str, ...] = ()
+
+
+def missing_sources(sources: Sequence[str], side: Side) -> MissingSources:
+    """Return the sources that are not there. Raises `OSError` for what cannot be reached."""
+    missing = [source for source in sources if _is_missing(source, side.storage(source))]
+    misnamed = tuple(source for source in missing if _is_misnamed(source, side.storage(source)))
+    return MissingSources(misnamed, tuple(each for each in missing if each not in misnamed))
 
 
 def _is_missing(source: str, storage: Storage) -> bool:
-    if storage.stat(source) is not None or storage.list(source):
-        return False
+    return storage.stat(source) is None and not storage.list(source)
+
+
+def _is_misnamed(source: str, storage: Storage) -> bool:
+    """Return whether the directory above a missing source answers. Else it may not be mounted."""
     above = uri.parent(source)
     is_top = not uri.local_path(above)
     return is_top or not storage.has_directories or storage.stat(above) is not None
@@ -291,7 +309,8 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
     marker = read_marker(replica.side, replica.root)
     observed = row.observed
     observed.source = observed.source or _source_of(marker)
-    names = replica.committed_names()
+    children = replica.children()
+    names, links = replica.committed_names(children), links_among(children, own)
     records = {name: read_record(replica, name) for name in names}
     replaced = [name for name in names if _is_another(replica, name, records[name])]
     lost = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
@@ -312,7 +331,8 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         holder=holder,
         unfinished=_unfinished(own, newest),
         # a job may write its checkpoints into a replica that was promoted for it
-        warnings=() if observed.is_sealed else tuple(_of_others(replica, foreign)),
+        warnings=() if observed.is_sealed else tuple(_obstacles(replica, foreign, links)),
+        has_links=bool(links),
     )
     if newest is None:
         if replaced:
@@ -354,8 +374,14 @@ def _with_checkpoint(
     )
 
 
-def _of_others(replica: Replica, names: Sequence[str]) -> Iterator[str]:
-    for name in names:
+def _obstacles(replica: Replica, foreign: Sequence[str], links: Sequence[str]) -> Iterator[str]:
+    """Yield why `sync` and `promote` refuse the replica: links, and checkpoints of others."""
+    for link in links:
+        yield (
+            f"{replica.uri_of(link)} is a symbolic link. sync, sweep and promote refuse the"
+            " replica. `cpreplicate verify` shows what to do"
+        )
+    for name in foreign:
         yield (
             f"{replica.uri_of(name)}/{METADATA} was not written by cpreplicate: a job writes its"
             " checkpoints here, or the record of it was lost. sync, sweep and promote refuse the"

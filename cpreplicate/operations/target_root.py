@@ -67,8 +67,12 @@ def refuse_no_replica(root: str, side: Side) -> None:
         )
 
 
-def _inside(path: str, storage: Storage) -> str | None:
+def inside_replica(path: str, side: Side) -> str | None:
     """Return which replica to give instead of a path in it, or None if it lies in none."""
+    return _inside(path, side.storage(path))
+
+
+def _inside(path: str, storage: Storage) -> str | None:
     above = islice(uri.upwards(path), 1, None)
     replica = next((each for each in above if _is_replica(each, storage)), None)
     return None if replica is None else f"It lies in the replica {replica}: give that"

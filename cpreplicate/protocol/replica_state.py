@@ -132,7 +132,7 @@ def _examine(replica: Replica, earlier: State | None) -> State:
         records=records,
         stale={name: read_record(replica, name) for name in sorted(stale)},
         own=own,
-        links=tuple(_links(children, own)),
+        links=tuple(links_among(children, own)),
         metadata_files=metadata_files,
         began=began,
     )
@@ -216,10 +216,11 @@ def links(replica: Replica) -> list[str]:
     """Return the directories of a replica that are symbolic links, and links in `.cpreplicate/`."""
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
-    return _links(children, replica.own_files() if has_own else {})
+    return links_among(children, replica.own_files() if has_own else {})
 
 
-def _links(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> list[str]:
+def links_among(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> list[str]:
+    """Return as `links`, of a replica with these children and files of its own."""
     directories = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
     return directories + [f"{OWN}/{name}" for name, status in own.items() if status.is_link]
 

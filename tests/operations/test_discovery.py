@@ -207,6 +207,16 @@ def test_a_root_that_cannot_be_listed_is_a_place_that_was_asked_and_is_unseen(tm
     assert found.sight.discovered(60.0).unseen == {root: False}
 
 
+def test_a_file_without_a_jobmanager_is_reported():
+    lines: list[str] = []
+    chosen = Chosen(every=True)
+    found = FlinkJobs(
+        lambda: (), FlinkRest, chosen, SyncRequest("", "file:/dcB"), lines.append, patience=HANG
+    )
+    assert found.jobs() == found.jobs() == []
+    assert lines == ["no URL of a JobManager is given. Waiting for one in --flink-file"]
+
+
 def test_a_service_that_starts_during_an_outage_misses_its_jobmanager_and_its_job():
     """Nothing else has a series then: no job was ever found."""
     lines: list[str] = []

@@ -278,10 +278,13 @@ def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
     replica = SyncRequest(f"file:{tmp_path}/dcB/{job_id(1)}", f"file:{tmp_path}/dcC")
     standby = ServedJob(Member("standby", replica, is_discovered=True))
-    with running(Jobs(standby)) as service:
+    lines: list[str] = []
+    with running(Jobs(standby), lines=lines) as service:
         wait_until(lambda: service.is_ready())
-        time.sleep(0.5)
+        wait_until(lambda: service.observations()[0].tries > 2)
     assert not (tmp_path / "dcC").exists()
+    assert [line for line in lines if "is a replica that no job writes to" in line] == lines
+    assert len(lines) == 1
 
 
 def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):

@@ -6,7 +6,9 @@ import shutil
 import time
 
 import pytest
+from click.testing import CliRunner
 
+from cpreplicate.cli.commands import cli
 from cpreplicate.operations import sync
 from cpreplicate.operations.status import status, watched_below
 from cpreplicate.operations.sync_plan import SyncRequest
@@ -159,6 +161,29 @@ def test_a_directory_without_replicas_is_not_there_although_it_exists(root):
     assert code(root, target="empty") == code(root, target="logs") == NOT_THERE
 
 
+def test_a_directory_that_is_a_link_is_named_as_verify_and_promote_would(root):
+    shared = root / "dcB" / ORDERS / "shared"
+    shared.rename(root / "elsewhere")
+    shared.symlink_to(root / "elsewhere")
+    (warning,) = rows(root)[ORDERS]["warnings"]
+    assert f"file:{shared} is a symbolic link. sync, sweep and promote refuse" in warning
+    assert rows(root)[CLICKS]["warnings"] == []
+    assert "symbolic links" in run("status", root / "dcB").out
+
+
+@pytest.mark.parametrize("inner", ["chk-1", "chk-1/_metadata", ".cpreplicate"])
+def test_a_path_in_a_replica_is_none_and_the_replica_is_named(root, inner):
+    done = run("status", root / "dcB" / ORDERS / inner)
+    assert done.code == NOT_THERE
+    assert f"It lies in the replica file:{root}/dcB/{ORDERS}: give that" in done.message
+
+
+def test_a_file_holds_no_replica(root):
+    (root / "file").touch()
+    done = run("status", root / "file")
+    assert (done.code, f"file:{root}/file is a file." in done.message) == (NOT_THERE, True)
+
+
 def test_flinks_own_directory_holds_no_replica(root):
     assert code(root, target="dcA") == code(root, target=f"dcA/{ORDERS}") == NOT_THERE
     done = run("status", root / "dcA", "--output", "json")
@@ -182,7 +207,11 @@ def test_a_source_that_is_not_there_is_named_after_the_table(root):
 
 
 def test_a_source_whose_parent_is_not_there_may_not_be_mounted(root):
-    assert code(root, "--source", root / "mnt" / "flink") == 0
+    words = ["status", f"{root}/dcB", "--source", f"{root}/mnt/flink"]
+    done = CliRunner().invoke(cli, words, standalone_mode=False)
+    assert done.return_value == 0
+    assert f"--source file:{root}/mnt/flink is not there, and neither is" in done.stderr
+    assert ORDERS in done.stdout
 
 
 def test_a_source_is_a_checkpoint_or_its_metadata_too(root):

@@ -17,9 +17,10 @@ import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
-from cpreplicate.storage.base import Transient
+from cpreplicate.storage.base import NoAnswer, Transient
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
+from tests.support import hostile
 
 FILE = {"FileStatus": {"length": 3, "type": "FILE", "modificationTime": 1000, "permission": "640"}}
 SECRET = "SECRET-of-a-token"
@@ -202,3 +203,27 @@ def test_a_file_that_is_shorter_than_its_length_is_a_failure_that_may_pass(
     namenode.content = b""
     with pytest.raises(Transient, match="the file ended before byte 1"):
         namenode.storage().read(f"{namenode.filesystem}/f")
+
+
+def dripping(head: bytes) -> hostile.Script:
+    """An answer of which a byte comes now and then."""
+    return hostile.endless(head, b" ", 0.05)
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 100000", b"X-Length: unknown"])
+def test_an_answer_that_drips_is_none(length: bytes) -> None:
+    """The timeouts of `requests` are for each call of the socket."""
+    script = dripping(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n\r\n")
+    with hostile.hostile(script) as server:
+        storage = WebHdfsStorage(f"webhdfs://{server.place}", {}, WriteSettings(), 0.5)
+        with pytest.raises(NoAnswer, match=r"has not answered for 0\.5 s"):
+            storage.list(f"webhdfs://{server.place}/r")
+
+
+@pytest.mark.parametrize("body", [json.dumps(FILE).encode(), b"{}" + b" " * 100_000])
+def test_a_connection_is_used_again(body: bytes) -> None:
+    with hostile.hostile(hostile.answer(body)) as server:
+        client = WebHdfsStorage(f"webhdfs://{server.place}", {}, WriteSettings())._client
+        for _ in range(3):
+            client.query("GET", "GETFILESTATUS", f"webhdfs://{server.place}/f")
+        assert (server.accepted, len(server.requests)) == (1, 3)

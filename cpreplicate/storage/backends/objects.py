@@ -90,6 +90,7 @@ _PERMANENT = (
     IsADirectoryError,
     NotADirectoryError,
 )
+_NEVER_SENT = "ParamValidationError"  # of botocore: no service could have such a bucket
 _TAKEN = (
     "PreconditionFailed",
     "ConditionalRequestConflict",
@@ -548,6 +549,9 @@ def _translated_errors(uri: str) -> Iterator[None]:
     except Exception as error:
         if any(sign in f"{error}{error.__cause__}" for sign in _TAKEN):
             raise FileExistsError(errno.EEXIST, "is there already", uri) from error
+        if type(error).__name__ == _NEVER_SENT:
+            reason = str(error).partition("\n")[2].partition(": ")[0]
+            raise UsageError(f"{uri}: {reason or _text(error)}. Correct the URI") from error
         if "Credentials" in type(error).__name__:
             raise PermissionError(
                 errno.EACCES, f"no usable credentials: {_text(error)}", uri

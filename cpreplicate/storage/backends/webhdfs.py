@@ -35,12 +35,14 @@ from cpreplicate.storage.settings import WriteSettings
 
 try:
     import requests
+    import urllib3
 except ImportError as missing:
     raise UsageError(
         "webhdfs: needs `pip install 'cpreplicate[webhdfs]'`, here and on every executor"
     ) from missing
 
 _CONNECT_SECONDS = 10.0
+_PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer counts as none
 # a DataNode creates the file of an interrupted request in this time; then it can be deleted
 _SETTLE_SECONDS = 1.0
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
@@ -245,7 +247,8 @@ class _Client:
         seconds = limit(self._deadline)
         timeouts = (min(seconds, _CONNECT_SECONDS), seconds)
         try:
-            response = self._session.request(method, url, timeout=timeouts, **options)
+            response = self._session.request(method, url, timeout=timeouts, stream=True, **options)
+            _read(response, seconds)
             remote = _remote_exception(response)
             if remote is None:
                 response.raise_for_status()
@@ -260,6 +263,33 @@ class _Client:
             text = _SECRET.sub(r"\1=…", str(error))[:300]
             raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
         raise translated(*remote, uri)
+
+
+def _read(response: requests.Response, seconds: float) -> None:
+    """Read the body of a response. Raise `requests.ReadTimeout` if a server only drips it.
+
+    The timeouts of `requests` are for each call of the socket: a byte now and then meets none.
+    """
+    read = getattr(response.raw, "read1", None)
+    if read is None:  # of an older urllib3
+        response.content  # noqa: B018  # it reads the body
+        return
+    body, since, counted = bytearray(), time.monotonic(), 0
+    try:
+        while data := read(CHUNK, decode_content=True):
+            body += data
+            if len(body) - counted >= _PROGRESS:
+                since, counted = time.monotonic(), len(body)
+            elif time.monotonic() - since > seconds:
+                raise requests.ReadTimeout
+    except urllib3.exceptions.ReadTimeoutError as error:
+        raise requests.ReadTimeout from error
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.ConnectionError(error) from error
+    finally:
+        response.close()
+    response._content = bytes(body)
+    response._content_consumed = True  # type: ignore[attr-defined]  # as `content` does
 
 
 def _waited(error: requests.Timeout, timeouts: tuple[float, float]) -> float:
