@@ -47,7 +47,7 @@ quick-tests: setup
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
-test: lint maven promtool ## lint, and each promise once on its real server: 20 minutes on two cores
+test: lint maven promtool ## lint, and each promise once on its real server: about 14 minutes on two cores
 	$(TESTS) --part main
 
 test-rest: setup maven promtool ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills

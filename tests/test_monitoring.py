@@ -149,7 +149,7 @@ def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_pat
             observed,
             lambda: True,
             lambda: True,
-            lambda: Load(1, 0, 20),
+            lambda: Load(0, 1, 20),
             discovered=lambda: Discovered({"http://jm:8081": True}, {"orders": True}),
         ) as address,
         prometheus(tmp_path, [str(address)], RULES) as server,
