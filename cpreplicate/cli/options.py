@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
 
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
-_PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:[^/@]*@")  # of a user, at the beginning of a URI
+# of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
+_PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:(?!\d+/)[^@]*@")
 _UNREACHABLE = {7: "a storage could not be reached within --retry-for"}
 READ_CODES: Mapping[int, str] = {
     0: "done",
