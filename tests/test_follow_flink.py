@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import urllib.error
 import urllib.request
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import parts
-from tests.support.flink import Flink, Job
+from tests.support.flink import Flink, Job, RunResult
 from tests.support.services import FollowService, following
 from tests.support.waiting import PATIENCE
 
@@ -138,21 +139,33 @@ def test_a_job_of_the_same_id_that_writes_elsewhere_is_reported_and_not_replicat
 def test_a_checkpoint_that_was_subsumed_since_the_rest_api_cached_it_is_no_failure(
     flink: Flink, gateway: Gateway, tmp_path: Path
 ) -> None:
-    job = Job(name="orders", retained=1, rest_refresh_ms=600_000)
+    job = Job(name="orders", retained=1, rest_refresh_ms=3_600_000)
     with follow(tmp_path, gateway, "--job-name", "orders") as service:
         with flink.start(tmp_path / "dcA", job) as running:
-            gateway.upstream = running.so_far.rest_url
-            service.wait_for(running.so_far.newest_uri)
-            gateway.upstream = None
-            later = running.take_checkpoints(2)
-            gateway.upstream = later.rest_url  # it answers with the first checkpoint
+            first = running.so_far
+            assert reported(first) == first.newest_uri  # and is cached
+            later = running.take_checkpoints(2)  # the service knows no JobManager yet
+            assert reported(later) == first.newest_uri
+            assert not _path(first.newest_uri).exists()
+            gateway.upstream = later.rest_url
             service.wait_for(later.newest_uri)
             replica = f"file:{tmp_path / 'dcB' / later.job_id}"
             service.wait_for_no_lag(replica)
             last = running.take_checkpoints(1)
             service.wait_for(last.newest_uri)
             assert not service.metric("cpreplicate_failures_total", replica)
-        assert "tried again" not in service.messages()
+        assert "tried again" not in service.messages(), service.messages()
+
+
+def reported(run: RunResult) -> str:
+    """Return the newest checkpoint of a job, by the REST API of its JobManager."""
+    url = f"{run.rest_url}/jobs/{run.job_id}/checkpoints"
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        return str(json.load(answer)["latest"]["completed"]["external_path"])
+
+
+def _path(checkpoint: str) -> Path:
+    return Path(checkpoint.removeprefix("file:"))
 
 
 @pytest.mark.parametrize("flink", ["2"], indirect=True)
