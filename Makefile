@@ -88,10 +88,11 @@ try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs r
 deploy-check: setup java ## deploy/ by Helm, Kubernetes, Airflow and a container runtime, or CHECKS= of them; as try-kubernetes
 	$(BIN)/python scripts/check_deployment.py $(CHECKS)
 
-bench: setup maven ## decode speed against Flink's own loader, what a plan and a round cost the driver
+bench: setup maven ## decode speed against Flink's own loader, what a plan, a round and a start cost
 	$(BIN)/python scripts/bench_decode.py
 	$(BIN)/python scripts/bench_plan.py
 	$(BIN)/python scripts/bench_rounds.py
+	$(BIN)/python scripts/bench_start.py
 
 bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, seconds and calls a file
 	$(BIN)/python scripts/bench_hdfs.py
