@@ -92,12 +92,14 @@ class Job:
 class Flink:
     """Every job of both data centres.
 
-    `owned` is what they wrote and have not deleted, `ever` each byte there ever was.
+    `owned` is what they wrote and have not deleted, `ever` each byte there ever was. `before` is
+    what that was of a file that was damaged when a job started from it.
     """
 
     def __init__(self, disk: SimulatedDisk, draw: Random, retained: int, merging: bool) -> None:
         self.owned: dict[str, bytes] = {}
         self.ever: dict[str, bytes] = {}
+        self.before: dict[str, bytes] = {}
         self.released: set[str] = set()  # files that a job deleted, its own and claimed ones
         self.jobs: list[Job] = []
         self.checkpoints: dict[bytes, Checkpoint] = {}
@@ -117,10 +119,15 @@ class Flink:
         job = self.start(side, root)
         job.number, job.mode, job.restored = start.number, mode, start
         for place in start.files:
-            self.ever[place] = self._data(place)
+            data = self._data(place)
+            if self.ever.get(place, data) != data:
+                self.before[place] = self.ever[place]
+            self.ever[place] = data
         if mode != "NO_CLAIM":  # else the first checkpoint is a full one
             job.shared = [
-                place for place in start.files if "/shared/" in place and "merged-" not in place
+                place
+                for place in sorted(start.files)  # else the seed would draw for another file
+                if "/shared/" in place and "merged-" not in place
             ]
         if mode == "CLAIM":
             job.store = [start]

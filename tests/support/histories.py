@@ -1172,11 +1172,15 @@ class World:
         source = self.flink.checkpoints[tag[0]]
         for original, copy in zip(source.needs, files_of(place, data), strict=True):
             copied = f"file:{copy.path.rpartition(ALIAS)[2]}"
-            found, expected = there.get(copied), self.flink.ever[f"file:{original.path}"]
+            found, written = there.get(copied), f"file:{original.path}"
+            expected = [self.flink.ever[written], self.flink.before.get(written)]
             is_whole = (
                 found is not None
                 and len(found) >= copy.extent
-                and checker.is_copy(original, copy, expected, found)
+                and any(
+                    each is not None and checker.is_copy(original, copy, each, found)
+                    for each in expected
+                )
             )
             is_secondhand = uri.parent(uri.parent(place)) in self.secondhand and any(
                 _is_of(damage, copy, found) for damage in self.damaged.values()
