@@ -1,6 +1,5 @@
 """Where files lie in a replica."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
