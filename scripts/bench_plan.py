@@ -28,7 +28,7 @@ def measure(root: str) -> None:
     """In a process of its own: the seconds of a plan into an empty replica and of its batches, and
     the memory at most.
     """
-    from cpreplicate.operations.sync_plan import (
+    from cpreplicate.operations.sync.plan import (
         SyncRequest,
         copies,
         make_plan,

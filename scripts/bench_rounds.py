@@ -20,8 +20,8 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cpreplicate.core.metadata import decode
-from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.tasks import Copy, Outcome, Task

@@ -27,11 +27,15 @@ from cpreplicate.core.packs import is_pack
 from cpreplicate.core.recorded import Vouch, VouchTable
 from cpreplicate.core.tables import as_texts, texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
-from cpreplicate.operations import content_check, sync, sync_plan, unseal, verify, watch
-from cpreplicate.operations import earlier as earlier_replicas
-from cpreplicate.operations import orphans as orphan
-from cpreplicate.operations.content_check import Compared
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations import verify
+from cpreplicate.operations.jobs import watch
+from cpreplicate.operations.sync import content, sync
+from cpreplicate.operations.sync import plan as sync_plan
+from cpreplicate.operations.sync import reuse as earlier_replicas
+from cpreplicate.operations.sync.content import Compared
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.upkeep import orphans as orphan
+from cpreplicate.operations.upkeep import unseal
 from cpreplicate.protocol import (
     manifest,
     needed,
@@ -181,7 +185,7 @@ def present_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(content_check, "keeping_what_is_equal", lambda made, *_rest: Compared(made, {}))
+    patch.setattr(content, "keeping_what_is_equal", lambda made, *_rest: Compared(made, {}))
 
 
 def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:

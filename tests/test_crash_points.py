@@ -17,7 +17,9 @@ import pytest
 
 from cpreplicate.core import plan
 from cpreplicate.core.packs import Packing, is_pack
-from cpreplicate.operations import promote, relocate, sweep, sync, sync_plan
+from cpreplicate.operations.sync import plan as sync_plan
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.upkeep import promote, relocate, sweep
 from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions, performing
 from cpreplicate.storage.backends.local import LocalStorage

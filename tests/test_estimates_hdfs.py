@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from cpreplicate.core.packs import Packing, PackMode
-from cpreplicate.operations.sync import diff, sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import diff, sync
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support.hdfs import Clusters, HdfsCluster

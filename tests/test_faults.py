@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pytest
 
 from cpreplicate.errors import CopyFailed, CpreplicateError, SourceBroken, SourceMovedOn
-from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Storage, WriteSettings

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import journal, lease
 from cpreplicate.runners import ExecutionOptions

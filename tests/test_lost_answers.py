@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cpreplicate.operations.sweep import SweepRequest, sweep
-from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import TEMPORARY, Side, Sides

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import NoJob, UsageError
-from cpreplicate.operations import watch
-from cpreplicate.operations.discovery import JobsUnder
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.jobs import watch
+from cpreplicate.operations.jobs.discovery import JobsUnder
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Unreachable

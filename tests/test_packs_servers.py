@@ -9,8 +9,8 @@ import pytest
 
 from cpreplicate.core.packs import Packing
 from cpreplicate.operations import verify
-from cpreplicate.operations.sync import Report, sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import Report, sync
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support import parts

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CopyFailed
-from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.tasks import Outcome

@@ -19,8 +19,8 @@ import pytest
 from cpreplicate.core import plan
 from cpreplicate.core.packs import Packing
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
-from cpreplicate.operations import promote, relocate, sweep
-from cpreplicate.operations import sync as sync_operation
+from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.upkeep import promote, relocate, sweep
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions

@@ -26,9 +26,11 @@ from cpreplicate.core import plan
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import Refused
-from cpreplicate.operations import promote, relocate, sweep, sync_plan, unseal, verify
-from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations import verify
+from cpreplicate.operations.sync import plan as sync_plan
+from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import checker

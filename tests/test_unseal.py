@@ -8,9 +8,9 @@ import time
 import pytest
 
 from cpreplicate.errors import Refused
-from cpreplicate.operations import promote, unseal
-from cpreplicate.operations.promote import PromoteRequest
-from cpreplicate.operations.unseal import UnsealRequest
+from cpreplicate.operations.upkeep import promote, unseal
+from cpreplicate.operations.upkeep.promote import PromoteRequest
+from cpreplicate.operations.upkeep.unseal import UnsealRequest
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, synced
 

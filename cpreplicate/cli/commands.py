@@ -23,7 +23,7 @@ from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.sync import Report
+    from cpreplicate.operations.sync.sync import Report
 
 _DAMAGED = 4
 
@@ -97,7 +97,7 @@ def inspect(
 @groups.basic("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
 def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
     """Show the plan of a sync and an estimate of what it will take, and change nothing."""
-    from cpreplicate.operations import sync as operation
+    from cpreplicate.operations.sync import sync as operation
     from cpreplicate.output import show_report
 
     start_narration(values)
@@ -131,7 +131,7 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     Flink or another program keeps files in the directory of the replica, the command changes
     nothing and exits with 6.
     """
-    from cpreplicate.operations import sync as operation
+    from cpreplicate.operations.sync import sync as operation
     from cpreplicate.output import show_report
 
     notify = start_narration(values)
@@ -202,7 +202,7 @@ def watch(
     With --flink or --jobs-under instead of SOURCE, many jobs are followed, and none of their
     failures ends the command. With --metrics or --heartbeat, the same holds for one SOURCE.
     """
-    from cpreplicate.operations import watch as operation
+    from cpreplicate.operations.jobs import watch as operation
     from cpreplicate.output import narrate_failure, show_report, write_warning
 
     follow = services.FollowOptions.from_mapping(values)

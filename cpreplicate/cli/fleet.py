@@ -26,8 +26,8 @@ from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.fleet import Member
-    from cpreplicate.operations.service import Service
+    from cpreplicate.operations.jobs.fleet import Member
+    from cpreplicate.operations.jobs.service import Service
     from cpreplicate.storage import Sides
 
 _OWN = {  # the keys of each table beside the options of `sync`
@@ -109,8 +109,8 @@ def fleet(
     job below it; replicas below it are skipped. `target` is a directory that only cpreplicate
     writes, such as hdfs://dcB/flink/replicas.
     """
-    from cpreplicate.operations.fleet import replicate_fleet
-    from cpreplicate.operations.served_job import ServedJob
+    from cpreplicate.operations.jobs.fleet import replicate_fleet
+    from cpreplicate.operations.jobs.job import ServedJob
     from cpreplicate.output import show_fleet
 
     # what the command line gives for all jobs: a default, and a value that wins
@@ -147,7 +147,7 @@ def _serve(
     values: Mapping[str, Any],
 ) -> int:
     """Replicate the jobs again and again, until the process is stopped."""
-    from cpreplicate.operations.discovery import FleetJobs, KnownRoots
+    from cpreplicate.operations.jobs.discovery import FleetJobs, KnownRoots
 
     first = TomlFile(configuration)
     _refuse_mistakes(first)
@@ -212,7 +212,7 @@ def members_of(file: TomlFile, sides: Sides) -> list[Member]:
 
 def _listing(sides: Sides) -> Callable[[str], Sequence[str]]:
     """Return what lists the jobs below a root, and raises `NotThere` for a root without jobs."""
-    from cpreplicate.operations.fleet import jobs_under
+    from cpreplicate.operations.jobs.fleet import jobs_under
 
     return lambda root: jobs_under(root, sides.source)
 
@@ -305,7 +305,7 @@ def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[
 def _member(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Member:
     """Return a job, or for a root the template of the jobs below it."""
     from cpreplicate.core.placement import job_root
-    from cpreplicate.operations.fleet import Member
+    from cpreplicate.operations.jobs.fleet import Member
 
     job = _JobOptions.from_mapping(values)
     request = SyncOptions.from_mapping(values).request(sides)

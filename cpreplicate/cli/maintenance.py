@@ -74,7 +74,7 @@ def sweep(
     **values: Any,
 ) -> int:
     """Remove orphans: files of a replica that none of its committed checkpoints references."""
-    from cpreplicate.operations import sweep as operation
+    from cpreplicate.operations.upkeep import sweep as operation
     from cpreplicate.output import show_sweep
     from cpreplicate.storage import Sides
 
@@ -151,7 +151,7 @@ def relocate(
 
     The source is not needed.
     """
-    from cpreplicate.operations import relocate as operation
+    from cpreplicate.operations.upkeep import relocate as operation
     from cpreplicate.output import show_relocation
 
     notify = start_narration(values)
@@ -199,7 +199,7 @@ def promote(
     Verify the replica, make its paths absolute, seal it against further syncs, and print how to
     start the job from it.
     """
-    from cpreplicate.operations import promote as operation
+    from cpreplicate.operations.upkeep import promote as operation
     from cpreplicate.output import show_promotion
 
     notify = start_narration(values)
@@ -246,7 +246,7 @@ def unseal(replica: str, job: str | None, no_job_uses_it: bool, **values: Any) -
     Name the job that was started from the replica with --job, or state with --no-job-uses-it that
     there is none.
     """
-    from cpreplicate.operations import unseal as operation
+    from cpreplicate.operations.upkeep import unseal as operation
 
     if (job is None) != no_job_uses_it:
         raise click.UsageError(

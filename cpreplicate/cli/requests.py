@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
     from cpreplicate.core.restore import PathsMode
     from cpreplicate.core.uri import Remap
-    from cpreplicate.operations.sync_plan import SyncRequest
+    from cpreplicate.operations.sync.plan import SyncRequest
     from cpreplicate.operations.verify import Sample
     from cpreplicate.output.log import LogFormat
     from cpreplicate.output.progress import Form
@@ -219,7 +219,7 @@ class SyncOptions(OptionValues):
     def request(self, sides: Sides, execution: ExecutionOptions | None = None) -> SyncRequest:
         """Return the request; without `execution` it has the default one."""
         from cpreplicate.core.packs import Packing
-        from cpreplicate.operations.sync_plan import SyncRequest
+        from cpreplicate.operations.sync.plan import SyncRequest
         from cpreplicate.runners import ExecutionOptions
 
         return SyncRequest(
@@ -263,7 +263,7 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     The retries of its storages are narrated, too.
     """
     from cpreplicate import __version__
-    from cpreplicate.operations.subject import begin_job
+    from cpreplicate.operations.log_context import begin_job
     from cpreplicate.output import narrate, narrate_in_file, run
 
     run.begin()

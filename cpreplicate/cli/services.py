@@ -21,12 +21,12 @@ from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
-    from cpreplicate.operations.discovery import FlinkJobs, JobsUnder
+    from cpreplicate.operations.jobs.discovery import FlinkJobs, JobsUnder
+    from cpreplicate.operations.jobs.job import Discovery, ServedJob
+    from cpreplicate.operations.jobs.service import Service
+    from cpreplicate.operations.jobs.sight import Sight
     from cpreplicate.operations.observation import Observation
-    from cpreplicate.operations.served_job import Discovery, ServedJob
-    from cpreplicate.operations.service import Service
-    from cpreplicate.operations.sight import Sight
-    from cpreplicate.operations.sync_plan import SyncRequest
+    from cpreplicate.operations.sync.plan import SyncRequest
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
 
@@ -263,7 +263,7 @@ class FollowOptions(OptionValues):
         Raises `NotThere` for a --flink-file that cannot be read, `NoJob` for a --jobs-under that
         is no directory of jobs.
         """
-        from cpreplicate.operations.discovery import refuse_no_root
+        from cpreplicate.operations.jobs.discovery import refuse_no_root
 
         self.urls()
         if self.jobs_under is not None:
@@ -291,7 +291,7 @@ class FollowOptions(OptionValues):
     ) -> FlinkJobs | JobsUnder:
         """Return what finds the jobs; `template` is the request of each but for its source."""
         from cpreplicate.flink import address
-        from cpreplicate.operations.discovery import Chosen, FlinkJobs, JobsUnder
+        from cpreplicate.operations.jobs.discovery import Chosen, FlinkJobs, JobsUnder
 
         if self.jobs_under is not None:
             return JobsUnder(template.source, template, notify, shard)
@@ -333,8 +333,8 @@ class OneJob:
         """See `Discovery`."""
         from cpreplicate.core import uri
         from cpreplicate.core.placement import job_root
-        from cpreplicate.operations.fleet import Member
-        from cpreplicate.operations.served_job import ServedJob
+        from cpreplicate.operations.jobs.fleet import Member
+        from cpreplicate.operations.jobs.job import ServedJob
 
         name = uri.name(job_root(self._request.source))
         return [ServedJob(Member(name, self._request, is_discovered=self._may_come))]
@@ -355,7 +355,7 @@ def run_service(
 
     SIGTERM and SIGHUP are no failure: they end it with the exit code of the signal.
     """
-    from cpreplicate.operations.service import Service, ServiceSettings
+    from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.output import narrate, narrate_failure, show_replicated, write_warning
     from cpreplicate.runners import WarmRunners
 

@@ -17,10 +17,10 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
-from cpreplicate.operations import orphans
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.sync_plan import SyncRequest, replica_root
+from cpreplicate.operations.sync.plan import SyncRequest, replica_root
 from cpreplicate.operations.target_root import inside_replica
+from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals

@@ -18,8 +18,8 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
 from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
-from cpreplicate.operations.deletion import refuse_links
-from cpreplicate.operations.subject import begin_checkpoint
+from cpreplicate.operations.change import refuse_links
+from cpreplicate.operations.log_context import begin_checkpoint
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import journal, json_files, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record

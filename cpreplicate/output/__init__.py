@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
-from cpreplicate.operations.sync import Report
+from cpreplicate.operations.sync.sync import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output import json, text
 from cpreplicate.output.log import (
@@ -28,11 +28,11 @@ from cpreplicate.runners import ShowProgress
 # quick without them.
 if TYPE_CHECKING:
     from cpreplicate.operations.doctor import Diagnosis
-    from cpreplicate.operations.fleet import FleetReport
-    from cpreplicate.operations.promote import Promotion
-    from cpreplicate.operations.relocate import Relocation
+    from cpreplicate.operations.jobs.fleet import FleetReport
     from cpreplicate.operations.status import FleetStatus
-    from cpreplicate.operations.sweep import Sweep
+    from cpreplicate.operations.upkeep.promote import Promotion
+    from cpreplicate.operations.upkeep.relocate import Relocation
+    from cpreplicate.operations.upkeep.sweep import Sweep
     from cpreplicate.output import progress
 
 Form = Literal["text", "json", "ndjson"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpreplicate.operations.fleet import FleetReport, JobResult, Status
+from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, Status
 from cpreplicate.output.json import document, report_object, timestamp
 from cpreplicate.output.text import columns, lines, size, table
 

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import MetricsHandler
 
 from cpreplicate.errors import UsageError
+from cpreplicate.operations.jobs.schedule import Load
+from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.schedule import Load
-from cpreplicate.operations.sight import Discovered
 from cpreplicate.output.metrics import registry_of
 from cpreplicate.output.streams import printable, write_message
 

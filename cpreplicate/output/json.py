@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from cpreplicate.core.plan import Action, total
-from cpreplicate.operations.estimating import Estimate, Estimates
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
-from cpreplicate.operations.sync import Report
+from cpreplicate.operations.sync.estimate import Estimate, Estimates
+from cpreplicate.operations.sync.sync import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output import run
 

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 from cpreplicate.core.plan import total
-from cpreplicate.operations.promote import Promotion, Starting
-from cpreplicate.operations.relocate import Relocation
-from cpreplicate.operations.sweep import Sweep
-from cpreplicate.operations.unpack import Unpacked
+from cpreplicate.operations.upkeep.promote import Promotion, Starting
+from cpreplicate.operations.upkeep.relocate import Relocation
+from cpreplicate.operations.upkeep.sweep import Sweep
+from cpreplicate.operations.upkeep.unpack import Unpacked
 from cpreplicate.output import text
 from cpreplicate.output.json import document, timestamp, verification_object
 from cpreplicate.output.streams import printable

@@ -21,9 +21,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from cpreplicate import __version__
+from cpreplicate.operations.jobs.schedule import Load
+from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.observation import SYNC_SECONDS, Observation, Operation
-from cpreplicate.operations.schedule import Load
-from cpreplicate.operations.sight import Discovered
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 _JOB = ("flink_job", "replica")

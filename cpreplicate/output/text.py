@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size as size
-from cpreplicate.operations.estimating import Estimate, Estimates
 from cpreplicate.operations.inspect import Inspection, PackSummary, ReferenceRow
-from cpreplicate.operations.sync import Report
+from cpreplicate.operations.sync.estimate import Estimate, Estimates
+from cpreplicate.operations.sync.sync import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output.streams import is_terminal, printable
 

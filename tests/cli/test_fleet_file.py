@@ -7,8 +7,8 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.uri import Remap
-from cpreplicate.operations import fleet
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.jobs import fleet
+from cpreplicate.operations.sync.plan import SyncRequest
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ import pytest
 
 from cpreplicate.core.packs import Packing
 from cpreplicate.errors import Refused
-from cpreplicate.operations import promote, relocate, watch
-from cpreplicate.operations.sync import diff, sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.jobs import watch
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import diff, sync
+from cpreplicate.operations.upkeep import promote, relocate
 from cpreplicate.protocol import publication, replica_state, source
 from cpreplicate.protocol.needed import needed
 from cpreplicate.protocol.replica import Replica

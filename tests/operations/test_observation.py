@@ -7,9 +7,9 @@ import pytest
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import Sealed
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.promote import PromoteRequest, promote
-from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint

@@ -9,10 +9,10 @@ import pytest
 
 from cpreplicate.core.packs import Packing
 from cpreplicate.errors import Refused
-from cpreplicate.operations import promote
 from cpreplicate.operations import verify as verify_operation
-from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.upkeep import promote
 from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
 from cpreplicate.protocol.checkpoint_record import newest_first
 from cpreplicate.protocol.journal import JournalWriter

@@ -6,8 +6,8 @@ import pytest
 
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
-from cpreplicate.operations.estimating import Estimate, Estimates
-from cpreplicate.operations.sync import Report
+from cpreplicate.operations.sync.estimate import Estimate, Estimates
+from cpreplicate.operations.sync.sync import Report
 from cpreplicate.output import text
 
 PLAN = Plan(

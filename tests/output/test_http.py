@@ -12,8 +12,8 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import UsageError
+from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.schedule import Load
 from cpreplicate.output import http
 from cpreplicate.output.http import Address, Pulse, parse_address, serve
 from tests.support.prometheus import prometheus, promtool

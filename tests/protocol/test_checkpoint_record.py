@@ -5,10 +5,11 @@ import os
 
 import pytest
 
-from cpreplicate.operations import relocate, sync
-from cpreplicate.operations.promote import PromoteRequest, promote
-from cpreplicate.operations.relocate import RelocateRequest
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.upkeep import relocate
+from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
+from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.verify import NOTHING
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.replica import Replica

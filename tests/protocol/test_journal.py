@@ -9,8 +9,9 @@ import pytest
 
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed
-from cpreplicate.operations import sweep, sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Copied, JournalWriter

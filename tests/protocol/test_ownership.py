@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError, exit_code_of
-from cpreplicate.operations import promote, relocate, sweep, unseal
-from cpreplicate.operations.promote import PromoteRequest
-from cpreplicate.operations.relocate import RelocateRequest
-from cpreplicate.operations.sweep import SweepRequest
-from cpreplicate.operations.sync import diff
-from cpreplicate.operations.sync import sync as run_sync
-from cpreplicate.operations.sync_plan import SyncRequest
-from cpreplicate.operations.unseal import UnsealRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import diff
+from cpreplicate.operations.sync.sync import sync as run_sync
+from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
+from cpreplicate.operations.upkeep.promote import PromoteRequest
+from cpreplicate.operations.upkeep.relocate import RelocateRequest
+from cpreplicate.operations.upkeep.sweep import SweepRequest
+from cpreplicate.operations.upkeep.unseal import UnsealRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica

@@ -3,8 +3,8 @@
 import pytest
 
 from cpreplicate.errors import Refused
-from cpreplicate.operations import sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, synced

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cpreplicate.core.placement import OWN
-from cpreplicate.operations import sweep
+from cpreplicate.operations.upkeep import sweep
 from cpreplicate.protocol import publication, replica_state
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from cpreplicate.core.plan import Cap
-from cpreplicate.operations import sweep
-from cpreplicate.operations.sync import Report, sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import Report, sync
+from cpreplicate.operations.upkeep import sweep
 from cpreplicate.runners import ExecutionOptions
 from tests.support.jobs import JOB, metadata_of, write_checkpoint
 from tests.support.replicas import FILES, aged

@@ -24,9 +24,11 @@ from cpreplicate.core import plan, uri
 from cpreplicate.core.packs import Packing
 from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
-from cpreplicate.operations import fleet, promote, relocate, sweep, unseal, verify, watch
-from cpreplicate.operations import sync as sync_operation
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations import verify
+from cpreplicate.operations.jobs import fleet, watch
+from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.source import find
 from cpreplicate.runners import ExecutionOptions, inline

@@ -23,8 +23,8 @@ from random import Random
 from types import TracebackType
 from typing import NamedTuple
 
-from cpreplicate.operations import sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker

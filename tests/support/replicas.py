@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cpreplicate.operations import sync
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

@@ -16,9 +16,9 @@ from typing import Any
 
 from cpreplicate.core.packs import Packing
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations import sync as sync_operation
 from cpreplicate.operations import verify
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

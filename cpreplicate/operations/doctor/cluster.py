@@ -13,7 +13,7 @@ from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
 from cpreplicate.operations.doctor.sockets import unanswered
 from cpreplicate.operations.doctor.subject import Subject, Visit
-from cpreplicate.operations.sync_plan import SyncRequest
+from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.runners.choose import Choice, choice
 from cpreplicate.storage import Sides, java
 

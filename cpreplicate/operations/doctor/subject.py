@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Plan
-from cpreplicate.operations.sync_plan import SourceState, SyncRequest
+from cpreplicate.operations.sync.plan import SourceState, SyncRequest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Storage
 

@@ -16,7 +16,6 @@ from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import LeaseHeld, Refused, UsageError, exit_code_of
-from cpreplicate.operations import sync
 from cpreplicate.operations.doctor.findings import (
     Result,
     failure,
@@ -27,7 +26,8 @@ from cpreplicate.operations.doctor.findings import (
 )
 from cpreplicate.operations.doctor.source import ahead, compared_clocks
 from cpreplicate.operations.doctor.subject import Place, Subject, target_of
-from cpreplicate.operations.sync_plan import target_replica
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import lease, same_place, seal
 from cpreplicate.protocol.marker import read_marker

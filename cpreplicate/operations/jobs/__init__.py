@@ -1,0 +1,1 @@
+"""Many jobs: which there are, when each is synced, and the services that follow them."""

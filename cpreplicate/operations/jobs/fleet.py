@@ -1,0 +1,406 @@
+"""`fleet`: replicate many jobs in one run, each by the protocol of `sync`, on shared executors.
+
+One task for each job checks whether it has changed. A job with nothing to do costs that task only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cpreplicate.core import uri
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
+from cpreplicate.errors import (
+    CpreplicateError,
+    NoJob,
+    NotThere,
+    Sealed,
+    SourceBroken,
+    UsageError,
+    exit_code_of,
+)
+from cpreplicate.operations.log_context import begin_job
+from cpreplicate.operations.sync.plan import SyncRequest, replica_root
+from cpreplicate.operations.sync.sync import Notify, Report, SyncCheck, check, sync
+from cpreplicate.protocol import replica_state, seal
+from cpreplicate.protocol.marker import is_replica
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import (
+    ExecutionOptions,
+    Runner,
+    SharedRunner,
+    choose_runner,
+    seconds_by_spark,
+)
+from cpreplicate.storage import FileStatus, Side, Sides, Transient
+
+Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
+_SOME_FAILED = 3
+_UNREACHED = Transient.exit_code
+# Seconds for a call when a job is first looked at. Where it takes longer, the job is looked at
+# again after the others have been replicated.
+_FIRST_LOOK = 5.0
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """How the jobs of a fleet are divided.
+
+    With `auto`, the first `checked_inline` jobs are checked by threads: the time that takes shows
+    whether Spark is worth its start for the others. `at_once` jobs are replicated at the same time:
+    most of that they wait for executors.
+    """
+
+    checked_inline: int = 200
+    at_once: int = 16
+
+
+@dataclass(frozen=True)
+class Member:
+    """A job of the fleet. Of two, the one with the higher `priority` gets executors first.
+
+    `is_discovered`: it was found below a root. So it may have no completed checkpoint yet, and may
+    be a standby replica.
+    """
+
+    name: str
+    request: SyncRequest
+    priority: int = 0
+    is_discovered: bool = False
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """The result of one job: `planned` with `--dry-run`.
+
+    If it failed, `exit_code` and `error` are those with which `sync` would end, and `is_sealed` is
+    whether the seal of its replica was the reason.
+    """
+
+    name: str
+    source: str
+    target_root: str
+    priority: int
+    status: Status
+    check: SyncCheck | None = None
+    report: Report | None = None
+    exit_code: int = 0
+    error: str | None = None
+    is_sealed: bool = False
+
+
+@dataclass(frozen=True)
+class FleetReport:
+    """The results of all jobs, in the order of the configuration."""
+
+    jobs: tuple[JobResult, ...]
+    runner: str
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """0 if no job failed, the exit code of the failed jobs if they agree, else 3."""
+        codes = {job.exit_code for job in self.jobs if job.status == "failed"}
+        return codes.pop() if len(codes) == 1 else _SOME_FAILED if codes else 0
+
+    def count(self, status: Status) -> int:
+        """Return how many jobs have this status."""
+        return sum(job.status == status for job in self.jobs)
+
+
+def jobs_under(root: str, side: Side) -> list[str]:
+    """Return the directories under a root that have a job's id as their name, in order.
+
+    Costs one listing. Raises `NotThere` if there is none, `NoJob` if the root is a job's directory
+    itself, or a file.
+    """
+    children = _children(root, side)
+    directories = [
+        child for child in children if child.is_directory and JOB_ID.fullmatch(child.name)
+    ]
+    if not directories:
+        if any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
+            raise NoJob(
+                f"no job's directory lies below the root {root}: it is one itself, and holds"
+                f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
+            )
+        raise NotThere(
+            f"no job's directory, named by 32 hexadecimal digits, lies below the root {root}. Check"
+            " the path of the root"
+        )
+    return sorted(uri.join(root, child.name) for child in directories)
+
+
+def _children(root: str, side: Side) -> Sequence[FileStatus]:
+    try:
+        return side.storage(root).list(root)
+    except NotADirectoryError as error:
+        raise NoJob(
+            f"the root {root} is a file, or lies below one. Check the path of the root"
+        ) from error
+
+
+def replicate_fleet(
+    members: Sequence[Member],
+    execution: ExecutionOptions,
+    sides: Sides,
+    notify: Notify,
+    dry_run: bool = False,
+    settings: FleetSettings = FleetSettings(),  # it is immutable
+) -> FleetReport:
+    """Replicate the jobs that have changed, important ones first, and return the result of each.
+
+    A job that fails does not end the others. Raises `UsageError` if two jobs would share a replica.
+    """
+    started = time.monotonic()
+    _refuse_shared_replicas(members)
+    levels = {
+        priority: level
+        for level, priority in enumerate(
+            sorted({member.priority for member in members}, reverse=True)
+        )
+    }
+    with ExitStack() as runners:
+        runner, checked = _check_all(
+            members,
+            execution,
+            _Check(sides, dry_run, is_first_look=True),
+            len(levels),
+            runners,
+            settings.checked_inline,
+        )
+        results = _results(members, checked)
+        unreached = [index for index, job in enumerate(results) if job.exit_code == _UNREACHED]
+        changed = _changed(members, checked)
+        unsure = f", {len(unreached)} are asked again later" if unreached else ""
+        notify(f"{len(changed)} of {len(members)} jobs have changed{unsure}")
+
+        def replicate_changed() -> None:
+            nonlocal runner
+            if not changed or dry_run:
+                return
+            sums = [result for result in checked if isinstance(result, SyncCheck)]
+            runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
+            if execution.explain:
+                notify(f"runner: {runner.name} ({runner.reason})")
+            by_priority = [members[index] for index in changed]
+            done = _replicate(by_priority, levels, runner, notify, settings.at_once)
+            for index, job in zip(changed, done, strict=True):
+                results[index] = replace(job, check=results[index].check)
+
+        replicate_changed()
+        if unreached:
+            at_leisure = _Check(sides, dry_run)
+            again = _check([members[index] for index in unreached], runner, at_leisure)
+            for index, result in zip(unreached, again, strict=True):
+                checked[index], results[index] = result, _settled(members[index], result)
+            changed = [index for index in _changed(members, checked) if index in unreached]
+            replicate_changed()
+    return FleetReport(tuple(results), runner.name, time.monotonic() - started)
+
+
+def _impatient(sides: Sides) -> Sides:
+    """Return sides for a first look at each job: silent storages must not hold up other jobs."""
+    source, target = (
+        replace(side, retry_for=0.0, patience=_FIRST_LOOK) for side in (sides.source, sides.target)
+    )
+    return sides._replace(source=source, target=target)
+
+
+def _results(
+    members: Sequence[Member], checked: Sequence[SyncCheck | JobResult]
+) -> list[JobResult]:
+    return [_settled(member, result) for member, result in zip(members, checked, strict=True)]
+
+
+def _changed(members: Sequence[Member], checked: Sequence[SyncCheck | JobResult]) -> list[int]:
+    """Return the jobs that have changed by their index, important ones first."""
+    changed = [
+        index
+        for index, result in enumerate(checked)
+        if isinstance(result, SyncCheck) and not result.is_current
+    ]
+    return sorted(changed, key=lambda index: (-members[index].priority, members[index].name))
+
+
+class _Check:
+    """Checks one job, in a task of the runner; see `sync.check`.
+
+    Returns a failure instead of raising it, since it concerns that job only.
+    """
+
+    def __init__(self, sides: Sides, is_dry_run: bool, is_first_look: bool = False) -> None:
+        self.sides, self._is_dry_run = sides, is_dry_run
+        self._is_first_look = is_first_look
+
+    def limited(self, runner: Runner) -> _Check:
+        """Return a check that observes the limits of a runner."""
+        return _Check(runner.limited(self.sides), self._is_dry_run, self._is_first_look)
+
+    def __call__(self, member: Member) -> SyncCheck | JobResult:
+        sides = _impatient(self.sides) if self._is_first_look else self.sides
+        try:
+            if member.is_discovered and is_standby(member.request.source, sides.source):
+                return _ended(member, "skipped")
+            return check(replace(member.request, sides=sides), self._is_dry_run)
+        except SourceBroken as error:  # there is a checkpoint
+            return _failed(member, error)
+        except NotThere as error:
+            return _ended(member, "empty") if member.is_discovered else _failed(member, error)
+        except Exception as error:  # noqa: BLE001  # it concerns this job only
+            return _failed(member, error)
+
+
+def is_standby(source: str, side: Side) -> bool:
+    """Return whether a directory below a root is a replica that no job writes to.
+
+    A job may write to a replica that was promoted.
+    """
+    replica = Replica(source, side)
+    if not is_replica(replica):
+        return False
+    return not seal.is_sealed(replica) or not replica_state.examine(replica).unrecorded
+
+
+def _settled(member: Member, checked: SyncCheck | JobResult) -> JobResult:
+    if isinstance(checked, JobResult):
+        return checked
+    return replace(_ended(member, "current" if checked.is_current else "planned"), check=checked)
+
+
+def _check_all(
+    members: Sequence[Member],
+    execution: ExecutionOptions,
+    check_one: _Check,
+    levels: int,
+    runners: ExitStack,
+    checked_inline: int,
+) -> tuple[Runner, list[SyncCheck | JobResult]]:
+    """Check every job, and return the runner that did and the results.
+
+    With `auto`, threads check them, unless the first jobs show that Spark would be faster.
+    """
+    few = members[:checked_inline] if execution.runner == "auto" else members
+    first = "spark" if execution.runner == "spark" else "inline"
+    show = execution.show if execution.runner == first else None  # else another runner may copy
+    runner = runners.enter_context(
+        choose_runner(replace(execution, runner=first, show=show), 0, 0, check_one.sides, levels)
+    )
+    began = time.monotonic()
+    checked = _check(few, runner, check_one)
+    if rest := members[len(few) :]:
+        inline = (time.monotonic() - began) / len(few) * len(rest)
+        if (by_spark := seconds_by_spark(execution, inline)) < inline:
+            reason = (
+                f"auto, {len(rest)} more jobs to check: inline about {inline:.0f} s, Spark about"
+                f" {by_spark:.0f} s"
+            )
+            runner = runners.enter_context(
+                choose_runner(
+                    replace(execution, runner="spark"), 0, 0, check_one.sides, levels, reason
+                )
+            )
+        checked += _check(rest, runner, check_one)
+    return runner, checked
+
+
+def _check(
+    members: Sequence[Member], runner: Runner, check_one: _Check
+) -> list[SyncCheck | JobResult]:
+    bare = [
+        replace(
+            member, request=replace(member.request, sides=Sides(), execution=ExecutionOptions())
+        )
+        for member in members
+    ]
+    uris = [
+        path for member in members for path in (member.request.source, member.request.target_root)
+    ]
+    return runner.map(check_one.limited(runner), bare, uris)
+
+
+def _copier(
+    planner: Runner,
+    execution: ExecutionOptions,
+    sides: Sides,
+    checked: Sequence[SyncCheck],
+    levels: int,
+) -> AbstractContextManager[Runner]:
+    """Return Spark if it has started, else the runner that is best for all jobs together."""
+    if planner.name == "spark" or execution.runner == "inline":
+        return nullcontext(planner)
+    return choose_runner(
+        execution,
+        sum(job.files for job in checked),
+        sum(job.bytes for job in checked),
+        sides,
+        levels,
+    )
+
+
+def _replicate(
+    members: Sequence[Member],
+    levels: dict[int, int],
+    runner: Runner,
+    notify: Notify,
+    at_once: int,
+) -> list[JobResult]:
+    pool = ThreadPoolExecutor(at_once, "job")
+    try:
+        waiting = [
+            pool.submit(_one, member, SharedRunner(runner, levels[member.priority]), notify)
+            for member in members
+        ]
+        return [future.result() for future in waiting]
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        runner.cancel()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _one(member: Member, runner: Runner, notify: Notify) -> JobResult:
+    begin_job(member.name)
+    try:
+        report = sync(member.request, _named(member.name, notify), runner)
+    except Exception as error:  # noqa: BLE001  # it concerns this job only
+        notify(f"{member.name}: {error}")
+        return _failed(member, error)
+    return replace(_ended(member, "replicated"), report=report)
+
+
+def _named(name: str, notify: Notify) -> Callable[[str], None]:
+    return lambda line: notify(f"{name}: {line}")
+
+
+def _ended(member: Member, status: Status) -> JobResult:
+    return JobResult(
+        member.name, member.request.source, member.request.target_root, member.priority, status
+    )
+
+
+def _failed(member: Member, error: Exception) -> JobResult:
+    known = isinstance(error, (CpreplicateError, OSError))
+    text = str(error) if known else f"unexpected {type(error).__name__}: {error}"
+    return replace(
+        _ended(member, "failed"),
+        exit_code=exit_code_of(error),
+        error=" ".join(text.split()),
+        is_sealed=isinstance(error, Sealed),
+    )
+
+
+def _refuse_shared_replicas(members: Sequence[Member]) -> None:
+    seen: dict[str, str] = {}
+    for member in members:
+        replica = replica_root(member.request.source, member.request.target_root)
+        if seen.setdefault(replica, member.name) != member.name:
+            raise UsageError(
+                f"the jobs {seen[replica]} and {member.name} would share the replica {replica}."
+                " Nothing was done. Give one of them another target"
+            )

@@ -1,0 +1,187 @@
+"""Read the files that a replica keeps, and compare their content with what it should be.
+
+Used for `--check-content`, and for files of other programs at the paths of copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from cpreplicate.core.closure import File
+from cpreplicate.core.earlier import reading_from
+from cpreplicate.core.plan import Action, Plan, total
+from cpreplicate.core.recorded import Member, MemberTable, Vouch
+from cpreplicate.errors import CopyFailed, Refused
+from cpreplicate.operations.change import some
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import Read, Runner
+from cpreplicate.storage import Copied, Side, Sides, checksum
+
+Notify = Callable[[str], None]
+DIFFERS = "damaged: its content is not the recorded one"
+EQUAL = "was here before, equal to the source's"
+
+
+def damaged(
+    plan: Plan, replica: Replica, vouched: Mapping[str, Vouch], runner: Runner, notify: Notify
+) -> frozenset[str]:
+    """Read each kept file, and return the targets of those that differ from their record.
+
+    Raises `CopyFailed` if one cannot be read.
+    """
+    kept = (*plan.keeps, *plan.repacks)
+    members = MemberTable.merged([plan.members, plan.moving])
+    if not kept:
+        return frozenset()
+    notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
+    reads = [_read(action, members.get(action.target), replica) for action in kept]
+    outcomes = {outcome.target: outcome for outcome in runner.run(reads)}
+    unread = [
+        f"{outcome.target}: {outcome.error}"
+        for outcome in outcomes.values()
+        if outcome.error is not None
+    ]
+    if unread:
+        raise CopyFailed(
+            f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
+            f" Make them readable or remove them, and run again. {some(unread)}"
+        )
+    different = frozenset(
+        action.target
+        for action in kept
+        if outcomes[replica.uri_of(action.target)].crc32c
+        != (members.get(action.target) or vouched[action.target]).crc32c
+    )
+    if different:
+        count = len(different)
+        notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
+    return different
+
+
+def _read(kept: Action, member: Member | None, replica: Replica) -> Read:
+    target = replica.uri_of(kept.target)
+    if member is None:
+        return Read(target, kept.bytes)
+    return Read(target, member.length, replica.uri_of(member.pack), member.offset)
+
+
+def explained(plan: Plan, targets: Container[str]) -> Plan:
+    """Return the plan with the reason why these files are copied again."""
+    copies = tuple(
+        action._replace(reason=DIFFERS) if action.target in targets else action
+        for action in plan.copies
+    )
+    return replace(plan, copies=copies)
+
+
+class Compared(NamedTuple):
+    """A plan after its files were compared, and what is vouched for besides.
+
+    `missing` and `short` are files of the source with which nothing can be compared.
+    """
+
+    plan: Plan
+    vouched: Mapping[str, Vouch]
+    missing: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
+
+
+def keeping_what_is_equal(
+    plan: Plan,
+    replica: Replica,
+    needed: Mapping[str, File],
+    runner: Runner,
+    sides: Sides,
+    notify: Notify,
+) -> Compared:
+    """Return the plan that keeps the files of other programs that equal the source's.
+
+    Raises `Refused` if one differs: it is never overwritten. One that is gone by now is copied.
+    """
+    others = [action for action in plan.copies if action.target in plan.strangers]
+    if not others:
+        return Compared(plan, {})
+    notify(
+        f"comparing {len(others)} files that cpreplicate did not write with the source's,"
+        f" {total(others)} bytes"
+    )
+    pairs = [(str(action.source), replica.uri_of(action.target)) for action in others]
+    uris = [path for pair in pairs for path in pair]
+    read = runner.map(ReadBoth(runner.limited(sides)), pairs, uris)
+    there = [
+        _Pair(action, at_source, at_target)
+        for action, (at_source, at_target) in zip(others, read, strict=True)
+        if at_target is not None
+    ]
+    missing = [pair.source for pair in there if pair.at_source is None]
+    short = [pair.source for pair in there if pair.is_short(needed[pair.action.target].extent)]
+    if missing or short:
+        return Compared(plan, {}, tuple(missing), tuple(short))
+    different = {pair.action.target for pair in there if pair.at_source != pair.at_target}
+    refuse_different(sorted(different - plan.packed), replica.root)
+    equal = [pair for pair in there if pair.action.target not in different]
+    vouched = {pair.action.target: Vouch(*pair.at_target, written=False) for pair in equal}
+    return Compared(_keeping(plan, [pair.action for pair in equal]), vouched)
+
+
+class _Pair(NamedTuple):
+    """A copy, the content of its source, None if that is gone, and of what lies at its target."""
+
+    action: Action
+    at_source: Copied | None
+    at_target: Copied
+
+    @property
+    def source(self) -> str:
+        return str(self.action.source)
+
+    def is_short(self, extent: int) -> bool:
+        """Return whether the file at the source lacks bytes that the checkpoint needs."""
+        return self.at_source is not None and self.at_source.bytes < extent
+
+
+def refuse_different(paths: Sequence[str], root: str) -> None:
+    """Raise `Refused` for files that differ. A member of a pack is written elsewhere."""
+    if paths:
+        raise Refused(
+            f"{len(paths)} files of {root} were not written by cpreplicate and differ from"
+            " the source's files that belong there, so they would be overwritten. Nothing was"
+            " copied, committed or deleted. If no program needs them, move them out of the replica."
+            f" Else sync into another TARGET_ROOT. They are {some(paths)}"
+        )
+
+
+def _keeping(plan: Plan, others: list[Action]) -> Plan:
+    """Return the plan that keeps these files, and neither copies nor packs them."""
+    if not others:
+        return plan
+    kept = {action.target for action in others}
+    kept_too = plan.keeps.joined(
+        [action._replace(action="keep", reason=EQUAL) for action in others]
+    )
+    copies = tuple(action for action in plan.copies if action.target not in kept)
+    made = replace(plan, copies=copies, keeps=kept_too, packed=plan.packed - kept)
+    return reading_from(made, plan.within)
+
+
+class ReadBoth:
+    """Reads a file at the source and at the target, in a task of the runner.
+
+    Returns None for each of them that is gone by now.
+    """
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+
+    def __call__(self, pair: tuple[str, str]) -> tuple[Copied | None, Copied | None]:
+        source, target = pair
+        return _content(source, self._sides.source), _content(target, self._sides.target)
+
+
+def _content(file_uri: str, side: Side) -> Copied | None:
+    try:
+        return checksum(file_uri, side)
+    except FileNotFoundError:
+        return None

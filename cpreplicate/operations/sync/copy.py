@@ -1,0 +1,348 @@
+"""Steps 2 to 4 of the commit protocol: what the replica lacks is copied, and proved to be there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from cpreplicate.core import packs, uri
+from cpreplicate.core.earlier import reading_from
+from cpreplicate.core.placement import PACKED
+from cpreplicate.core.plan import Held, Plan, total
+from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
+from cpreplicate.core.tables import rows_of, texts, without
+from cpreplicate.errors import CopyFailed, SourceMovedOn
+from cpreplicate.operations.change import some
+from cpreplicate.operations.sync import incomplete, reuse
+from cpreplicate.operations.sync.plan import SourceState, SyncRequest, copies, repacks, search
+from cpreplicate.protocol.journal import Copied, JournalWriter
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.vouching import Vouched
+from cpreplicate.runners import Copy, Outcome, Runner
+
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A sync under its lease: what its steps need."""
+
+    source_state: SourceState
+    replica: Replica
+    state: State
+    vouched: Vouched
+    runner: Runner
+    lease: Lease
+    request: SyncRequest
+    notify: Notify
+
+
+class Written(NamedTuple):
+    """What was copied.
+
+    `files` are the outcomes by URI, `members` the places of packed files by their logical path,
+    `packs` the lengths of the packs. `unused_packs` were written by attempts that others overtook.
+    `within` are the places from which files were copied within the target.
+    """
+
+    files: Mapping[str, Outcome]
+    members: MemberTable
+    packs: Mapping[str, int]
+    unused_packs: tuple[str, ...]
+    within: Mapping[str, Held]
+
+
+_NO_OTHER_LENGTH = np.iinfo(np.int64).max
+NOTHING = Written({}, NO_MEMBERS, {}, (), {})
+
+
+def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
+    """Carry out steps 2 to 4: copy what the replica lacks, and repack.
+
+    Raises on any failure, so that nothing is committed or deleted.
+    """
+    outcomes: list[Outcome] = []
+    if plan.within:
+        outcomes += _copy_within_target(plan, run, journal)
+        plan = _without_failed(plan, outcomes, run)
+    if len(plan.copies) > len(plan.within):
+        tasks = copies(plan, run.source_state, run.replica, run.lease.token, journal.pack_stem)
+        packed = len(plan.packed.difference(plan.within))
+        into_packs = f", {packed} of them into packs" if packed else ""
+        run.notify(f"copying {len(tasks)} files, {tasks.sizes().sum()} bytes{into_packs}")
+        outcomes += _run_tasks(plan, tasks, run, journal)
+    if plan.repacks:
+        count = len(plan.repacks)
+        run.notify(f"moving {count} packed files, {total(plan.repacks)} bytes, into new packs")
+        outcomes += _move_members(plan, run, journal)
+    try:
+        return _as_written(plan, run, journal, outcomes) if outcomes else NOTHING
+    except CopyFailed:
+        run.lease.check()  # if the lease is lost, another run may have replaced these files since
+        raise
+
+
+def _as_written(
+    plan: Plan, run: Run, journal: JournalWriter, outcomes: Sequence[Outcome]
+) -> Written:
+    """Return what was copied, after it was found at the target with the lengths written."""
+    plain = [outcome for outcome in outcomes if outcome.pack is None]
+    files = _as_they_lie(plan, run.source_state, run.replica, plain)
+    members = MemberTable.of(dict(_members(outcomes, run.replica)))
+    if not members:
+        return Written(files, NO_MEMBERS, {}, (), plan.within)
+    lengths, unused = _packs_as_they_lie(members, run.replica, journal.pack_stem)
+    return Written(files, members, lengths, unused, plan.within)
+
+
+def _copy_within_target(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
+    """Copy what replicas of earlier jobs hold, under their leases. Return what succeeded."""
+    with reuse.borrowed(plan.within, run.request.sides.target, run.notify) as within:
+        tasks = reuse.tasks(within, run.replica, plan.packed, journal.pack_stem)
+        if not tasks:
+            return []
+        size = sum(place.length for place in within.values())
+        run.notify(f"copying {len(tasks)} files, {size} bytes, from replicas of earlier jobs")
+        done = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+    failed = [outcome for outcome in done if outcome.error is not None]
+    if failed:
+        run.notify(
+            f"{len(failed)} files cannot be copied from replicas of earlier jobs, and are copied"
+            f" from the source. {some([f'{each.target}: {each.error}' for each in failed])}"
+        )
+    return [outcome for outcome in done if outcome.error is None]
+
+
+def _without_failed(plan: Plan, outcomes: Sequence[Outcome], run: Run) -> Plan:
+    """Return the plan that copies from the source what was not copied within the target."""
+    done = {uri.below(outcome.target, run.replica.root) for outcome in outcomes}
+    return reading_from(plan, {path: each for path, each in plan.within.items() if path in done})
+
+
+def _move_members(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
+    """Move members of sparse packs into new ones; copy the damaged ones from the source instead."""
+    moves = repacks(plan, run.replica, journal.pack_stem)
+    results = run.runner.run(moves, done=lambda outcome: _record(outcome, run.replica, journal))
+    damaged = {outcome.target for outcome in results if outcome.damaged}
+    if not damaged:
+        return _without_failures(plan, moves, results, run)
+    run.notify(f"{len(damaged)} packed files are damaged and are copied from the source again")
+    again = [_from_source(move, run) for move in moves if move.target in damaged]
+    moved = [move for move in moves if move.target not in damaged]
+    whole = [outcome for outcome in results if outcome.target not in damaged]
+    return [
+        *_without_failures(plan, moved, whole, run),
+        *_run_tasks(plan, again, run, journal),
+    ]
+
+
+def _from_source(move: Copy, run: Run) -> Copy:
+    file = run.source_state.needed[uri.below(move.target, run.replica.root) or ""]
+    return move._replace(source=file.uri, extent=file.extent, size=file.size, part=None)
+
+
+def _run_tasks(
+    plan: Plan, tasks: Sequence[Copy], run: Run, journal: JournalWriter
+) -> list[Outcome]:
+    outcomes = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+    return _without_failures(plan, tasks, outcomes, run)
+
+
+def _without_failures(
+    plan: Plan, tasks: Sequence[Copy], outcomes: list[Outcome], run: Run
+) -> list[Outcome]:
+    """Return the outcomes; raise if a task failed."""
+    _raise_if_incomplete(tasks, outcomes, run.source_state, run.request)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    if failed or len(outcomes) != len(tasks):
+        # If the lease cannot be read, the failure of the copies matters more.
+        with suppress(OSError):
+            run.lease.check()
+        raise CopyFailed(
+            f"{len(failed) or 'some'} of {len(tasks)} copies failed. {plan.checkpoint} was not"
+            " committed and nothing was deleted. Running again copies only what is missing. "
+            + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
+        )
+    return outcomes
+
+
+def _record(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
+    path = uri.below(outcome.target, replica.root)
+    if outcome.error is None and outcome.crc32c is not None and path is not None:
+        pack = _pack_of(outcome, replica)
+        offset = outcome.offset if pack is not None else None
+        journal.done(Copied(path, outcome.bytes, outcome.crc32c, pack, offset))
+
+
+def _pack_of(outcome: Outcome, replica: Replica) -> str | None:
+    return uri.below(outcome.pack, replica.root) if outcome.pack is not None else None
+
+
+def _members(outcomes: Iterable[Outcome], replica: Replica) -> Iterator[tuple[str, Member]]:
+    """Yield the logical path and the place of each file that was packed."""
+    for outcome in outcomes:
+        path, pack = uri.below(outcome.target, replica.root), _pack_of(outcome, replica)
+        if path is not None and pack is not None:
+            yield path, Member(pack, outcome.offset, outcome.bytes, outcome.crc32c)
+
+
+def _packs_as_they_lie(
+    members: MemberTable, replica: Replica, pack_stem: str
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the length of each pack of these members, and the packs of the run without members.
+
+    Raises `CopyFailed` if a pack does not end where its last member ends.
+    """
+    present = replica.present([PACKED])
+    lengths = packs.extents(members)
+    wrong = [
+        f"{replica.uri_of(pack)} has {present.get(pack)} bytes after {length} were written"
+        for pack, length in lengths.items()
+        if present.get(pack) != length
+    ]
+    if wrong:
+        raise CopyFailed(_not_as_written(wrong))
+    of_run = (path for path in present if packs.stem_of(path) == pack_stem)
+    return lengths, tuple(path for path in of_run if path not in lengths)
+
+
+def _not_as_written(wrong: Sequence[str]) -> str:
+    return (
+        f"{len(wrong)} files of the replica are not as they were written. Nothing was committed or"
+        f" deleted. Remove them and run again. {some(wrong)}"
+    )
+
+
+def _as_they_lie(
+    plan: Plan, source_state: SourceState, replica: Replica, outcomes: Sequence[Outcome]
+) -> dict[str, Outcome]:
+    """Return the outcomes by URI, after each copy was found at the target with the length written.
+
+    A merged file may
+    have another length, if two attempts at it raced (speculation, an executor that was considered
+    lost). Both attempts are long enough. It is not known which of them lies there, so its CRC32C is
+    not known either.
+    """
+    targets = without(texts(row.target for row in plan.copies), texts(plan.packed))
+    needed = source_state.needed
+    files = needed.take(rows_of(targets, needed.paths))
+    lengths = replica.lengths_of(targets, needed.paths).at(targets)
+    least = np.where(files.is_segment, files.extents, _NO_OTHER_LENGTH)
+    lies = {
+        replica.uri_of(path): pair
+        for path, *pair in zip(targets.to_pylist(), lengths.tolist(), least.tolist(), strict=True)
+    }
+    lying, wrong = [], []
+    for outcome in outcomes:
+        length, shortest = lies[outcome.target]
+        if length != outcome.bytes and length >= shortest:
+            lying.append(outcome._replace(bytes=length, crc32c=None))
+            continue
+        lying.append(outcome)
+        if length != outcome.bytes:
+            count = length if length >= 0 else None
+            wrong.append(f"{outcome.target} has {count} bytes after {outcome.bytes} were written")
+    if wrong:
+        raise CopyFailed(_not_as_written(wrong))
+    return {outcome.target: outcome for outcome in lying}
+
+
+def refuse_incomplete(plan: Plan, source_state: SourceState, request: SyncRequest) -> None:
+    """Raise if the source lacks files that are to be copied: a `--remap` may be missing.
+
+    One file of each directory is checked.
+    """
+    sources = [str(row.source) for row in plan.copies if row.target not in plan.within]
+    if missing := search(source_state.source, request).missing(sources):
+        _raise_incomplete(source_state, request, missing, [])
+
+
+def refuse_lacking(
+    missing: Sequence[str], short: Sequence[str], source_state: SourceState, request: SyncRequest
+) -> None:
+    """Raise if the source lacks files, or if some of its files are too short."""
+    if missing or short:
+        _raise_incomplete(source_state, request, missing, short)
+
+
+def look_for_copies(plan: Plan, source_state: SourceState, request: SyncRequest) -> tuple[str, ...]:
+    """Look at the source for all files that are to be copied from it, for a plan that is only
+    shown: a sync finds out while it copies.
+
+    Returns a warning if only a sample was looked for. Raises as the copies would if files are
+    missing or too short.
+    """
+    from_source = [row.target for row in plan.copies if row.target not in plan.within]
+    if not from_source:
+        return ()
+    needed = source_state.needed
+    files = needed.take(rows_of(needed.paths, texts(from_source)) >= 0)
+    looked = search(source_state.source, request).look(files)
+    refuse_lacking(looked.missing, looked.short, source_state, request)
+    return (looked.warning,) if looked.warning is not None else ()
+
+
+def of_other_lengths(plan: Plan, source_state: SourceState, request: SyncRequest) -> list[str]:
+    """Return the paths of copies at which a file of another program lies that has another length.
+
+    For a plan that is only shown: a sync compares the content.
+    """
+    theirs = {
+        str(row.source): row.target
+        for row in plan.copies
+        if row.target in plan.strangers
+        and row.target not in plan.packed
+        and row.target not in plan.within
+    }
+    if not theirs:
+        return []
+    listed = search(source_state.source, request).lengths(texts(theirs))
+    return sorted(theirs[file] for file, n in listed if n != plan.strangers[theirs[file]])
+
+
+def _raise_if_incomplete(
+    tasks: Sequence[Copy],
+    outcomes: Sequence[Outcome],
+    source_state: SourceState,
+    request: SyncRequest,
+) -> None:
+    targets = {outcome.target for outcome in outcomes if outcome.missing}
+    missing = [task.source for task in tasks if task.target in targets]
+    short = [str(outcome.error).partition(": ")[2] for outcome in outcomes if outcome.short]
+    refuse_lacking(missing, short, source_state, request)
+
+
+def _raise_incomplete(
+    source_state: SourceState, request: SyncRequest, missing: Sequence[str], short: Sequence[str]
+) -> NoReturn:
+    """Raise for a source that lacks files.
+
+    If its `_metadata` goes too, the checkpoint was subsumed meanwhile, else it is incomplete.
+    """
+    if _is_subsumed(source_state, request.subsumption_wait):
+        raise SourceMovedOn(
+            f"{source_state.source.checkpoint} was subsumed meanwhile. Nothing was committed or"
+            " deleted. Run again with the job's directory to take its newest checkpoint. Files that"
+            " were copied stay useful"
+        )
+    raise incomplete.error(search(source_state.source, request), missing, short)
+
+
+def _is_subsumed(source_state: SourceState, wait: float) -> bool:
+    """Return whether the source's `_metadata` is gone, now or `wait` seconds later.
+
+    Flink deletes the `_metadata` and the files of a subsumed checkpoint one after the other.
+    """
+    metadata_uri = source_state.file.uri
+    storage = source_state.file.side.storage(metadata_uri)
+    if storage.stat(metadata_uri) is None:
+        return True
+    time.sleep(wait)
+    return storage.stat(metadata_uri) is None

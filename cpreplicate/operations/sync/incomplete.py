@@ -1,0 +1,296 @@
+"""Find the files that a source checkpoint lacks, and a `--remap` that would find them.
+
+Recorded paths are absolute, so a checkpoint that is read from a mounted copy, or under another name
+of its cluster, seems to lack its files until `--remap` maps the recorded prefix to the actual one.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cpreplicate.core import uri
+from cpreplicate.core.closure import FileTable, job_directory
+from cpreplicate.core.tables import Lengths, Numbers, Texts, chosen, parts_of, texts_among
+from cpreplicate.errors import Misplaced, SourceBroken
+from cpreplicate.operations.change import some
+from cpreplicate.protocol.source import Source
+from cpreplicate.storage import FileStatus, Side
+
+# Entropy-injected paths give every file a directory of its own, and each check costs a call.
+_MOST_DIRECTORIES = 64
+_ANY_LENGTH = np.iinfo(np.int64).max
+
+
+class Looked(NamedTuple):
+    """What a look at the files of a source found.
+
+    `missing` are the URIs of files, `short` descriptions of those that are too short. `files` of
+    `all_files` were looked for, in `directories` of `all_directories`.
+    """
+
+    missing: tuple[str, ...]
+    short: tuple[str, ...]
+    files: int
+    all_files: int
+    directories: int
+    all_directories: int
+
+    @property
+    def warning(self) -> str | None:
+        """Why files that were not looked for may be missing; None if all were looked for."""
+        if self.files == self.all_files:
+            return None
+        return (
+            f"only {self.files} of the {self.all_files} files to be copied were looked for at the"
+            f" source, in {self.directories} of {self.all_directories} directories. If others are"
+            " missing or too short, only sync finds that, and ends with exit code 10"
+        )
+
+
+class Search(NamedTuple):
+    """A search for the files of a source checkpoint, only below the `allowed` roots."""
+
+    source: Source
+    remaps: Sequence[uri.Remap]
+    allowed: Sequence[str]
+    side: Side
+
+    def missing(self, files: Sequence[str]) -> list[str]:
+        """Return those of the files that are missing.
+
+        One file of each directory is checked. Only directories in which it is missing are listed.
+        """
+        incomplete = {
+            uri.parent(file) for file in _one_of_each_directory(files) if not self._exists(file)
+        }
+        present = {
+            child.uri
+            for directory in incomplete
+            for child in self.side.storage(directory).list(directory)
+        }
+        return [file for file in files if uri.parent(file) in incomplete and file not in present]
+
+    def look(self, files: FileTable) -> Looked:
+        """Look for all of the files, and compare their lengths with their extents.
+
+        Costs one listing for each directory. Of more than 64 directories, 64 are listed, which
+        depend on their names only. A directory that may not be listed is passed over.
+        """
+        parts = parts_of(files.sources.texts())
+        listed = looked_for = 0
+        missing: list[str] = []
+        short: list[str] = []
+        for code in _sample(parts.prefixes):
+            rows = np.flatnonzero(parts.codes == code)
+            prefix, names = parts.prefixes[code], chosen(parts.names, rows)
+            lengths = self._lengths(prefix, names)
+            if lengths is None:
+                continue
+            listed, looked_for = listed + 1, looked_for + len(rows)
+            missing += [prefix + name for name in chosen(names, lengths < 0).to_pylist()]
+            short += _too_short(prefix, names, lengths, files.extents[rows])
+        sums = (looked_for, len(files), listed, len(parts.prefixes))
+        return Looked(tuple(missing), tuple(short), *sums)
+
+    def lengths(self, files: Texts) -> Iterator[tuple[str, int]]:
+        """Yield the lengths of those of the files that are there. Costs as much as `look`."""
+        parts = parts_of(files)
+        for code in _sample(parts.prefixes):
+            prefix, names = parts.prefixes[code], chosen(parts.names, parts.codes == code)
+            lengths = self._lengths(prefix, names)
+            if lengths is not None:
+                found = zip(names.to_pylist(), lengths.tolist(), strict=True)
+                yield from ((prefix + name, n) for name, n in found if 0 <= n < _ANY_LENGTH)
+
+    def _lengths(self, prefix: str, names: Texts) -> Numbers | None:
+        """Return the length of each file in a directory, -1 if it is missing.
+
+        Returns None if the directory may not be listed: its files may be read all the same.
+        """
+        try:
+            listed = self.side.storage(prefix).listing(prefix[:-1])
+        except PermissionError:
+            return None
+        present, is_text = texts_among(listed.names)
+        plain = Lengths(present, np.array(listed.lengths, np.int64)[is_text]).at(names)
+        others = {child.name: child for child in listed.others}
+        asked = others.keys() & set(names.to_pylist()) if others else ()
+        lengths = Lengths.of({name: self._length(others[name]) for name in asked})
+        return np.maximum(plain, lengths.at(names))
+
+    def _length(self, other: FileStatus) -> int:
+        """Return the length of what a link leads to, -1 if that is nothing.
+
+        What is a directory, only a copy can judge.
+        """
+        if other.is_link:
+            status = self.side.storage(other.uri).stat(other.uri)
+            return -1 if status is None else status.length
+        return _ANY_LENGTH
+
+    def suggest(self, missing: Iterable[str]) -> list[uri.Remap]:
+        """Return the remaps under which missing files exist.
+
+        One file of each directory is checked.
+        """
+        remaps: list[uri.Remap] = []
+        for file in _one_of_each_directory(missing):
+            recorded = self.recorded(file)
+            if any(self._finds(remap, recorded) for remap in remaps):
+                continue
+            candidates = self._candidates(recorded)
+            remaps += [remap for remap in candidates if self._finds(remap, recorded)][:1]
+        return remaps
+
+    def recorded(self, file: str) -> str:
+        """Return the path that the `_metadata` records for a file that is read from this URI."""
+        for prefix, actual in self.remaps:
+            recorded = prefix + file[len(actual) :]
+            if file.startswith(actual) and uri.remap(recorded, self.remaps) == file:
+                return recorded
+        return file
+
+    def _candidates(self, recorded: str) -> Iterator[uri.Remap]:
+        """Yield the remaps that may be missing.
+
+        The file may be of this job, of a job beside it, or on a filesystem with another name.
+        """
+        actual = self.source.job_root or self.source.checkpoint
+        head, is_own, _ = recorded.rpartition(f"/{uri.name(actual)}/")
+        root = f"{head}/{uri.name(actual)}" if is_own else job_directory(recorded)
+        pairs = [
+            (root, actual),
+            (_parent(root), _parent(actual)),
+            (uri.filesystem(recorded), uri.filesystem(actual)),
+        ]
+        for pair in pairs:
+            if not _maps(shortest := _shortest(uri.Remap(*pair), actual), actual):
+                yield shortest
+
+    def _finds(self, remap: uri.Remap, recorded: str) -> bool:
+        file = uri.remap(recorded, [remap])
+        is_allowed = any(uri.within(file, root) for root in self.allowed)
+        return file != recorded and is_allowed and self._exists(file)
+
+    def _exists(self, file: str) -> bool:
+        return self.side.storage(file).stat(file) is not None
+
+
+def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> SourceBroken:
+    """Return the error for an incomplete source.
+
+    `missing` are the files that are missing, `short` are descriptions of those that are too short.
+    """
+    checkpoint = search.source.checkpoint
+    if remaps := search.suggest(missing):
+        actual = " and ".join(_spelled(remap.actual) for remap in remaps)
+        return Misplaced(
+            f"{checkpoint}: {_count(len(missing))} missing where its _metadata records them, but"
+            f" found below {actual}. Run again with {options(remaps)}{_instead(search, missing)}."
+            f" Nothing was committed or deleted. Missing: {some(missing)}"
+        )
+    lacks = [f"{_count(len(missing))} missing"] if missing else []
+    lacks += [f"{_count(len(short))} shorter than the checkpoint needs"] if short else []
+    hint = (
+        " If the missing files lie elsewhere, name the place with --remap FROM=TO."
+        if missing
+        else ""
+    )
+    named = ". ".join(
+        f"{what}: {some(texts)}"
+        for what, texts in (("Missing", missing), ("Too short", short))
+        if texts
+    )
+    return SourceBroken(
+        f"{checkpoint} is incomplete at the source: {' and '.join(lacks)}. It cannot be restored"
+        f" from there. Nothing was committed or deleted. Sync another checkpoint of the job.{hint}"
+        f" {named}"
+    )
+
+
+def options(remaps: Iterable[uri.Remap]) -> str:
+    """Return remaps as options of the command line."""
+    return " ".join(
+        f"--remap {shlex.quote(f'{_spelled(remap.recorded)}={_spelled(remap.actual)}')}"
+        for remap in remaps
+    )
+
+
+def _instead(search: Search, missing: Sequence[str]) -> str:
+    wrong = [
+        remap
+        for remap in search.remaps
+        if any(uri.remap(search.recorded(file), [remap]) == file for file in missing[:1])
+    ]
+    return f" instead of {options(wrong)}" if wrong else ""
+
+
+def _count(files: int) -> str:
+    return "1 referenced file is" if files == 1 else f"{files} referenced files are"
+
+
+def _spelled(prefix: str) -> str:
+    return f"{prefix}/" if prefix.endswith(":") else prefix
+
+
+def _sample(prefixes: Sequence[str]) -> list[int]:
+    """Return the indexes of the directories to be listed: of many, evenly chosen ones by name."""
+    in_order = sorted(range(len(prefixes)), key=prefixes.__getitem__)
+    count = min(len(in_order), _MOST_DIRECTORIES)
+    return [in_order[number * len(in_order) // count] for number in range(count)]
+
+
+def _too_short(prefix: str, names: Texts, lengths: Numbers, extents: Numbers) -> list[str]:
+    """Return descriptions of the files that are present and shorter than their extents."""
+    is_short = (lengths >= 0) & (lengths < extents)
+    rows = zip(
+        chosen(names, is_short).to_pylist(),
+        lengths[is_short].tolist(),
+        extents[is_short].tolist(),
+        strict=True,
+    )
+    return [
+        f"{prefix}{name} has {length} bytes, the checkpoint needs {extent}"
+        for name, length, extent in rows
+    ]
+
+
+def _one_of_each_directory(files: Iterable[str]) -> list[str]:
+    """Return one file of each directory, or of some evenly chosen ones if there are many."""
+    samples: dict[str, str] = {}
+    for file in files:
+        samples.setdefault(uri.parent(file), file)
+    step = math.ceil(len(samples) / _MOST_DIRECTORIES) or 1
+    return [samples[directory] for directory in sorted(samples)][::step]
+
+
+def _shortest(remap: uri.Remap, root: str) -> uri.Remap:
+    """Return a remap without the components in which both sides end.
+
+    As many are kept as are needed not to map what is read from `root`, too.
+    """
+    while (
+        uri.local_path(remap.recorded)
+        and uri.name(remap.recorded) == uri.name(remap.actual)
+        and uri.local_path(remap.actual)
+    ):
+        shorter = uri.Remap(_parent(remap.recorded), _parent(remap.actual))
+        if _maps(shorter, root):
+            break
+        remap = shorter
+    return remap
+
+
+def _maps(remap: uri.Remap, root: str) -> bool:
+    """Return whether a remap changes what is read from `root`, or nothing at all."""
+    return remap.recorded == remap.actual or uri.remap(f"{root}/x", [remap]) != f"{root}/x"
+
+
+def _parent(directory: str) -> str:
+    """Return the parent directory, or the filesystem itself if there is none."""
+    return uri.parent(directory) if uri.local_path(directory) else directory

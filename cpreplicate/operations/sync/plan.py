@@ -1,0 +1,484 @@
+"""The plan of a sync: the source's checkpoint compared with what the replica holds.
+
+Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+import pyarrow.compute as pc
+
+from cpreplicate.core import packs, restore, uri
+from cpreplicate.core.closure import Closure, FileTable, closure
+from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.packs import Packing
+from cpreplicate.core.placement import METADATA, Placement, job_root
+from cpreplicate.core.plan import Action, Cap, Committed, Plan, copies_and_keeps, deletes, dropped
+from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
+from cpreplicate.core.restore import PathsMode
+from cpreplicate.core.tables import Lengths, Texts, chosen, directories, rows_of, texts
+from cpreplicate.errors import Refused, UsageError
+from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.sync import incomplete
+from cpreplicate.operations.sync.incomplete import Search
+from cpreplicate.protocol import needed, ownership, same_place, seal
+from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.lease import LeaseToken
+from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
+from cpreplicate.protocol.vouching import Vouched
+from cpreplicate.runners import Copies, Copy, ExecutionOptions, Part, Planned
+from cpreplicate.storage import Side, Sides
+
+
+@dataclass(frozen=True)
+class SyncRequest:
+    """What to replicate and how: the options of `diff` and `sync`.
+
+    `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
+    seconds, to distinguish a subsumed checkpoint from an incomplete one.
+    """
+
+    source: str
+    target_root: str
+    paths: PathsMode = "auto"
+    keep: int = 1
+    remaps: tuple[uri.Remap, ...] = ()
+    source_roots: tuple[str, ...] = ()
+    sides: Sides = field(default=Sides())
+    lock_wait: float = 0.0
+    max_delete: Cap | None = None
+    async_deletes: bool = False
+    adopt: bool = False
+    same_source: bool = False
+    allow_older: bool = False
+    check_content: bool = False
+    packing: Packing = field(default=Packing("off", 1 << 20))
+    execution: ExecutionOptions = field(default=ExecutionOptions())
+    subsumption_wait: float = 2.0
+
+
+def replica_root(source: str, target_root: str) -> str:
+    """Return where the replica of a SOURCE argument lies, from the arguments alone."""
+    return uri.join(target_root, uri.name(job_root(source)))
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """The source as it was read: its checkpoint, its closure, and the placement of the closure.
+
+    `name` is that of its root. `marker` is set if the source is a replica itself. `needed` are the
+    files of the closure by their path in the replica.
+    """
+
+    source: Source
+    name: SourceName
+    marker: Marker | None
+    file: MetadataFile
+    closure: Closure
+    placement: Placement
+    needed: FileTable
+
+
+def make_plan(
+    source_state: SourceState,
+    replica: Replica,
+    state: State,
+    vouched: Vouched,
+    request: SyncRequest,
+) -> Plan:
+    """Return what makes the replica hold the source's checkpoint.
+
+    Compares the files that the checkpoint needs with those that the replica's committed checkpoints
+    reference, and those that are present. Raises `Refused` if the replica must not be changed.
+    """
+    if seal.NAME in state.own:
+        seal.refuse_sealed(replica)
+    _refuse_to_go_back(state.committed, source_state, replica, request)
+    _refuse_outside(state.committed, replica)
+    places = _directories(source_state, state.committed, vouched)
+    refuse_links(places, replica)
+    committed = [checkpoint.as_committed() for checkpoint in state.committed]
+    present = replica.present(places)
+    members = vouched.whole_members(present)
+    split = copies_and_keeps(source_state.needed, committed, present, vouched.files, members)
+    packing = _packing(source_state, request)
+    packed = frozenset[str]()
+    if packing.mode != "off":
+        plain = _had_as_files(split.copies, committed, present, vouched)
+        packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
+    moving = packs.to_repack(split.members, present, packing)
+    kept_members = split.members.without(moving)
+    has_packs = bool(packed or split.members)
+    metadata, name = source_state.file.metadata, source_state.placement.name
+    paths = restore.choose(metadata, source_state.closure, request.paths, has_packs)
+    publish = bool(split.copies or moving) or not _is_published(
+        source_state, replica, state, paths.mode, kept_members
+    )
+    to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep)
+    replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
+    new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
+    gone = [*to_drop, *replaced]
+    return Plan(
+        source=source_state.source.checkpoint,
+        replica=replica.root,
+        checkpoint=name,
+        checkpoint_id=metadata.checkpoint_id,
+        base_checkpoint_id=committed[0].checkpoint_id if committed else None,
+        publish=publish,
+        copies=split.copies,
+        keeps=split.keeps.without(moving.paths),
+        deletes=deletes(gone, [new_paths, *_kept_beside(gone, replica, state, vouched)], present),
+        dropped=tuple(checkpoint.name for checkpoint in to_drop),
+        paths=paths.mode,
+        paths_reported=paths.reported,
+        paths_reason=paths.reason,
+        warnings=restore.warnings(metadata, paths, has_packs),
+        packed=packed,
+        members=kept_members,
+        repacks=packs.repacks(split.keeps, moving),
+        moving=moving,
+        strangers=_strangers(split.copies, present, vouched),
+    )
+
+
+def _kept_beside(
+    gone: Sequence[Committed], replica: Replica, state: State, vouched: Vouched
+) -> list[Texts]:
+    """Return the paths that stay when these checkpoints go, but for those that a new one needs."""
+    if not gone:
+        return []
+    paths = [Lengths.of(checkpoint.files).paths for checkpoint in gone]
+    names = {checkpoint.name for checkpoint in gone}
+    return [needed.needed(replica, state, names), *map(vouched.of_others, paths)]
+
+
+def _strangers(
+    copies: Sequence[Action], present: Mapping[str, int], vouched: Vouched
+) -> dict[str, int]:
+    """Return the targets of copies at which a file of another program lies, and its length."""
+    targets = texts(action.target for action in copies)
+    is_there = rows_of(targets, Lengths.of(present).paths) >= 0
+    return {
+        path: present[path] for path in vouched.of_others(chosen(targets, is_there)).to_pylist()
+    }
+
+
+def warnings_of_strangers(plan: Plan) -> Iterator[str]:
+    """Yield what a dry run cannot foresee: whether a sync is refused because of these files."""
+    if plan.strangers:
+        yield (
+            f"{len(plan.strangers)} files of the replica were not written by cpreplicate and lie"
+            " where files would be copied. A sync compares them with the source's: it keeps them if"
+            " they are equal, and is refused if one differs. They are"
+            f" {some(sorted(plan.strangers))}"
+        )
+
+
+def _had_as_files(
+    copies: Sequence[Action],
+    committed: Sequence[Committed],
+    present: Mapping[str, int],
+    vouched: Vouched,
+) -> frozenset[str]:
+    """Return the targets of copies that the replica has, or should have, as files of their own."""
+    targets = texts(action.target for action in copies)
+    files = [Lengths.of(checkpoint.files).paths for checkpoint in committed]
+    is_there = rows_of(targets, Lengths.of(present).paths) >= 0
+    is_there &= rows_of(targets, vouched.files.paths) >= 0
+    for paths in files:
+        is_there |= rows_of(targets, paths) >= 0
+    return frozenset(chosen(targets, is_there).to_pylist())
+
+
+def _packing(source_state: SourceState, request: SyncRequest) -> Packing:
+    """Return what to pack in this run.
+
+    Raises `UsageError` if members of packs cannot be what was asked for.
+    """
+    packing = request.packing
+    if request.sides.preserve and packing.mode == "on":
+        raise UsageError(
+            "--preserve cannot be given with --pack on: the members of a pack have neither"
+            " permissions nor times of their own. Give one of them"
+        )
+    is_older = source_state.file.metadata.version < packs.FIRST_WITH_SEGMENTS
+    is_relative = request.paths == "relative"
+    if packing.mode == "auto" and (is_older or is_relative or request.sides.preserve):
+        return packing._replace(mode="off")
+    return packing
+
+
+def _directories(
+    source_state: SourceState, committed: Sequence[CommittedCheckpoint], vouched: Vouched
+) -> set[str]:
+    """Return the directories in which files are needed, referenced, or may have been left."""
+    of_checkpoints = (directories(checkpoint.files.paths) for checkpoint in committed)
+    of_journals = (uri.directories(part.paths) for part in vouched.journals)
+    return source_state.needed.directories.union(*of_checkpoints, *of_journals)
+
+
+def is_adopted(state: State, request: SyncRequest) -> bool:
+    """Return whether files of others were there when the directory became a replica, or will be."""
+    if state.marker is not None:
+        return state.marker.adopted
+    return request.adopt and not state.is_empty
+
+
+def reasons_against(
+    source_state: SourceState, replica: Replica, state: State, request: SyncRequest
+) -> Iterator[str]:
+    """Yield why a sync must not change anything in the replica's directory."""
+    may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
+    yield from ownership.foreign(state, replica, may_adopt)
+    if may_adopt:
+        yield from needed.unreadable(replica, state)
+    yield from ownership.same_replica(state, replica, source_state.marker, source_state.name)
+    if not request.same_source:
+        yield from ownership.other_source(state, replica, source_state.name)
+    name = source_state.placement.name
+    if name in (*state.adopted, *state.unrecorded):
+        yield (
+            f"{replica.uri_of(name)}/{METADATA} is another program's and would be replaced. Nothing"
+            " was done. Sync another checkpoint, or into another TARGET_ROOT"
+        )
+
+
+def read_source(request: SyncRequest) -> SourceState:
+    """Return the state of the source: find the checkpoint, read it, and place its closure.
+
+    Raises `NotThere`, `MetadataError` and `Refused`.
+    """
+    side = request.sides.source
+    source = find(request.source, side, request.allow_older)
+    file = read_metadata(source.checkpoint, side)
+    files = closure(file.metadata, request.remaps)
+    _refuse_other_roots(files, source, request)
+    _refuse_unusable_sources(files, side)
+    placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
+    return SourceState(
+        source=source,
+        name=source_name(side, source.root),
+        marker=_source_marker(source, side),
+        file=file,
+        closure=files,
+        placement=placement,
+        needed=placement.place_all(files.files, files.plain),
+    )
+
+
+def _source_marker(source: Source, side: Side) -> Marker | None:
+    with suppress(Refused):  # a damaged marker at the source does not concern this run
+        return read_marker(side, source.root)
+    return None
+
+
+def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
+    """Return the replica of this source. Raise `Refused` if one lies in the other."""
+    source, sides = source_state.source, request.sides
+    root = uri.join(request.target_root, source.job)
+    if sides.source.identity(source.checkpoint) == sides.target.identity(root):
+        for directory in (source.checkpoint, source.job_root):
+            if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
+                raise Refused(
+                    f"the replica {root} would lie in its own source {directory}. Nothing was done."
+                    " Give another TARGET_ROOT"
+                )
+    replica = Replica(root, sides.target)
+    same_place.refuse_nested(replica, sides.source, source.root)
+    _refuse_unusable_targets(source_state.needed.paths, replica)
+    return replica
+
+
+def _refuse_unusable_sources(files: Closure, side: Side) -> None:
+    """Raise `Refused` if the client of a source's storage would read another file instead."""
+
+    def is_unusable(path: str) -> bool:
+        unusable = side.storage(path).unusable
+        return unusable is not None and unusable in path
+
+    found = list(filter(is_unusable, _with_text(files.files.paths, "?")))
+    if found:
+        raise Refused(
+            f"{_named(found)}: the client of this storage would read another file, because it takes"
+            f" what follows {side.storage(found[0]).unusable} in a name for the version of an"
+            " object. Nothing was copied. Copy the files to another storage with another tool, and"
+            " read them there with --remap FROM=TO"
+        )
+
+
+def _refuse_unusable_targets(paths: Texts, replica: Replica) -> None:
+    """Raise `Refused` if the client of the target's storage would write another file instead."""
+    unusable = replica.storage.unusable
+    found = _with_text(paths, unusable) if unusable is not None else []
+    if found:
+        raise Refused(
+            f"{_named([replica.uri_of(path) for path in found])}: the client of this storage would"
+            f" write another file, because it takes what follows {unusable} in a name for the"
+            " version of an object. Nothing was copied. Give a TARGET_ROOT on another storage"
+        )
+
+
+def _with_text(paths: Texts, text: str) -> list[str]:
+    """Return the paths that contain a text."""
+    found: list[str] = paths.filter(pc.match_substring(paths, text)).to_pylist()
+    return found
+
+
+def _named(found: Sequence[str]) -> str:
+    """Return the first of some files, and how many there are."""
+    return found[0] if len(found) == 1 else f"{len(found)} files, such as {found[0]}"
+
+
+def _overlap(path: str, other: str) -> bool:
+    return path == other or uri.below(path, other) is not None or uri.below(other, path) is not None
+
+
+def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) -> None:
+    """Raise `Refused` if the `_metadata` names files elsewhere than a source may have its files.
+
+    It is not trusted: files may only be read below the allowed roots, or on the source's own
+    filesystem.
+    """
+    allowed = _allowed_roots(source, request)
+
+    def is_outside(path: str) -> bool:
+        return not any(uri.within(path, root) for root in allowed)
+
+    if not any(is_outside(f"{directory}/x") for directory in files.parents):
+        return
+    outside = [path for path in files.files if is_outside(path)]
+    if not outside:
+        return
+    remaps = search(source, request).suggest(outside)
+    hint = (
+        "Files of the same names exist at the source: to read these, add"
+        f" {incomplete.options(remaps)}. "
+        if remaps
+        else ""
+    )
+    raise Refused(
+        f"{source.checkpoint} references {len(outside)} files outside the source's roots, such as"
+        f" {outside[0]}. Nothing was read from there. {hint}If they belong to this job, name their"
+        " directory with --source-root. If they can be read elsewhere, give --remap FROM=TO"
+    )
+
+
+def is_outside_roots(path: str, request: SyncRequest) -> bool:
+    """Return whether a checkpoint that a program reports lies outside the roots, if any are given.
+
+    Unlike SOURCE, which the operator names, the directory of such a job is not trusted.
+    """
+    roots = [*request.source_roots, *(remap.actual for remap in request.remaps)]
+    return bool(request.source_roots) and not any(uri.within(path, root) for root in roots)
+
+
+def search(source: Source, request: SyncRequest) -> Search:
+    """Return how to look for files that the source lacks."""
+    return Search(source, request.remaps, _allowed_roots(source, request), request.sides.source)
+
+
+def _allowed_roots(source: Source, request: SyncRequest) -> list[str]:
+    allowed = [
+        source.job_root or source.checkpoint,
+        *(remap.actual for remap in request.remaps),
+        *request.source_roots,
+    ]
+    return allowed if request.source_roots else [*allowed, uri.filesystem(source.checkpoint)]
+
+
+def _refuse_to_go_back(
+    committed: Sequence[CommittedCheckpoint],
+    source_state: SourceState,
+    replica: Replica,
+    request: SyncRequest,
+) -> None:
+    newest = committed[0].checkpoint_id if committed else -1
+    asked = source_state.file.metadata.checkpoint_id
+    if newest > asked and not request.allow_older:
+        raise Refused(
+            f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
+            f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
+            " checkpoint, or give another TARGET_ROOT. If the job was started from scratch, its"
+            f" numbers restart: give --allow-older, which publishes chk-{asked} and withdraws the"
+            " checkpoints with higher numbers"
+        )
+
+
+def _refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -> None:
+    for checkpoint in committed:
+        if checkpoint.outside:
+            raise Refused(
+                f"{replica.uri_of(checkpoint.name)} references {len(checkpoint.outside)} files"
+                f" outside the replica, such as {checkpoint.outside[0]}: it was moved, or is"
+                " reached under another name, or is damaged. Nothing was copied or deleted. Give"
+                " the TARGET_ROOT under which it was created, rewrite its paths with `cpreplicate"
+                f" relocate {shlex.quote(replica.root)}`, or sync into another TARGET_ROOT"
+            )
+
+
+def _is_published(
+    source_state: SourceState,
+    replica: Replica,
+    state: State,
+    mode: str,
+    members: MemberTable,
+) -> bool:
+    """Return whether the checkpoint is committed, with just these bytes, and is the newest."""
+    if not state.committed or state.committed[0].name != source_state.placement.name:
+        return False
+    content = rewritten(source_state, replica, mode, members)
+    return state.committed[0].metadata == digest_of(content)
+
+
+def copies(
+    plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken, pack_stem: str
+) -> Copies:
+    """Return the copies from the source as tasks for a runner.
+
+    Paths of packs begin with `pack_stem`.
+    """
+    targets = (row.target for row in plan.copies if row.target not in plan.within)
+    is_copied = rows_of(source_state.needed.paths, texts(targets)) >= 0
+    files = source_state.needed.take(is_copied)
+    origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
+    root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)
+    return Copies(Planned(origin, root, files, token, stem, plan.packed))
+
+
+def repacks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
+    """Return the tasks that move members of sparse packs into packs of this run."""
+    return [
+        Copy(
+            replica.uri_of(member.pack),
+            replica.uri_of(path),
+            member.length,
+            pack=replica.uri_of(pack_stem),
+            part=Part(member.offset, member.crc32c),
+        )
+        for path, member in plan.moving.items()
+        if member.crc32c is not None
+    ]
+
+
+def rewritten(
+    source_state: SourceState,
+    replica: Replica,
+    mode: str,
+    members: MemberTable = NO_MEMBERS,
+) -> Iterator[bytes]:
+    """Yield the bytes of the source's `_metadata` with paths of the replica.
+
+    `members` are the packed files by their logical path.
+    """
+    spelled = (source_state.closure, source_state.placement, replica.root, mode, members)
+    rewriter, moves = restore.path_rewriter(*spelled), restore.moves(*spelled)
+    file = source_state.file
+    with ExitStack() as stack:
+        yield from rewrite(file.open(stack), file.metadata, rewriter, moves)

@@ -1,0 +1,149 @@
+"""Copies from the replicas of earlier jobs, which the target holds already.
+
+A job that was restored from an earlier one references files of that job. Such a file is copied
+within the target if a manifest of the earlier job's replica vouches for it. That replica is not
+changed, but for its lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+from cpreplicate.core import earlier, uri
+from cpreplicate.core.earlier import OfAJob, Vouching
+from cpreplicate.core.plan import Held, Plan
+from cpreplicate.core.recorded import MemberTable, VouchTable
+from cpreplicate.core.tables import chosen, rows_of, texts
+from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
+from cpreplicate.operations.change import refuse_links
+from cpreplicate.operations.sync.plan import SourceState, SyncRequest
+from cpreplicate.protocol import replica_state, same_place, seal
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.protocol.marker import read_marker, source_name
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.runners import Copy, Part
+from cpreplicate.storage import Side
+
+Notify = Callable[[str], None]
+
+
+def with_earlier_replicas(
+    plan: Plan, source_state: SourceState, request: SyncRequest, notify: Notify
+) -> Plan:
+    """Return the plan whose copies come from replicas of earlier jobs, where these hold the files.
+
+    Nothing is changed. Costs no call at the source. A replica that cannot be used is reported, and
+    its files are copied from the source.
+    """
+    if not plan.copies or request.sides.preserve:
+        return plan  # the attributes to be preserved are those of the source
+    needed = source_state.needed
+    files = needed.take(rows_of(needed.paths, texts(row.target for row in plan.copies)) >= 0)
+    within: dict[str, Held] = {}
+    for root, job in earlier.of_earlier_jobs(files, source_state.source.job_root).items():
+        replica = Replica(uri.join(request.target_root, uri.name(root)), request.sides.target)
+        if replica.root == plan.replica:  # the job's directory was moved
+            continue
+        try:
+            within.update(_held(job, root, replica, request))
+        except (CpreplicateError, OSError) as error:
+            notify(f"{replica.root} is not used: its files are copied from the source. {error}")
+    return earlier.reading_from(plan, within) if within else plan
+
+
+def _held(job: OfAJob, root: str, replica: Replica, request: SyncRequest) -> dict[str, Held]:
+    """Return which files of the job at `root` of the source its replica holds, if it is usable."""
+    if read_marker(replica.side, replica.root) is None:
+        return {}  # there is none
+    same_place.refuse_nested(replica, request.sides.source, root)
+    state = replica_state.examine(replica)
+    _refuse_unusable(state, request.sides.source, root)
+    found = earlier.held(job, _vouching(job, state, replica), replica.root)
+    refuse_links(uri.directories(place.path for place in found.values()), replica)
+    return found
+
+
+def _refuse_unusable(state: State, side: Side, root: str) -> None:
+    """Raise `Refused` unless the directory is the replica of the job at `root`, and only that."""
+    marker = state.marker
+    is_of_job = marker is not None and marker.job == uri.name(root)
+    if marker is None or not is_of_job or not marker.names(source_name(side, root)):
+        raise Refused(f"It is not a replica of {root}")
+    if seal.NAME in state.own:
+        raise Refused("It is sealed: a job may run from it and delete its files")
+    if state.unrecorded:
+        raise Refused(f"{state.unrecorded[0]} in it is another program's: a job may use it")
+    if state.links:
+        raise Refused(f"{state.links[0]} in it is a symbolic link")
+
+
+def _vouching(job: OfAJob, state: State, replica: Replica) -> Vouching:
+    """Return what the manifests of committed checkpoints vouch for, and what is there of it."""
+    manifests = list(_manifests(state, replica))
+    files = VouchTable.merged([listed.entries.vouches for listed in manifests])
+    members = MemberTable.merged([listed.members for listed in manifests])
+    wanted = members.take(rows_of(members.paths, job.paths) >= 0)
+    plain = chosen(job.paths, rows_of(job.paths, files.paths) >= 0)
+    asked = texts([*plain.to_pylist(), *wanted.used_packs])
+    growing = frozenset[str]().union(*(each.growing or () for each in state.committed))
+    return Vouching(files, wanted, replica.lengths_of(asked, files.paths), growing)
+
+
+def _manifests(state: State, replica: Replica) -> Iterator[Manifest]:
+    """Yield the manifests that describe committed checkpoints, that of the newest one last."""
+    for committed in reversed(state.committed):
+        listed = committed.listed or replica.manifest(committed.name)
+        if listed is not None and listed.metadata == committed.metadata:
+            yield listed
+
+
+@contextmanager
+def borrowed(within: Mapping[str, Held], side: Side, notify: Notify) -> Iterator[dict[str, Held]]:
+    """Hold the leases of the replicas that are read while the block runs.
+
+    Provides the files whose replicas could be leased. A lease that another run holds is not waited
+    for: two runs that read each other's replica would wait for each other.
+    """
+    with ExitStack() as stack:
+        usable = {
+            replica
+            for replica in sorted({place.replica for place in within.values()})
+            if _borrow(replica, side, stack, notify)
+        }
+        yield {target: place for target, place in within.items() if place.replica in usable}
+
+
+def _borrow(replica: str, side: Side, stack: ExitStack, notify: Notify) -> bool:
+    lease = Lease(replica, side)
+    try:
+        lease.take(0.0, notify)
+    except (LeaseHeld, Refused, OSError) as error:
+        notify(f"{replica} is not used: its files are copied from the source. {error}")
+        return False
+    stack.callback(_give_back, lease)
+    return True
+
+
+def _give_back(lease: Lease) -> None:
+    with suppress(OSError):  # it expires
+        lease.give_back()
+
+
+def tasks(
+    within: Mapping[str, Held], replica: Replica, packed: frozenset[str], pack_stem: str
+) -> Sequence[Copy]:
+    """Return the copies into a replica; those that are `packed` become members of packs."""
+    stem = replica.uri_of(pack_stem)
+    return [
+        Copy(
+            uri.join(place.replica, place.path),
+            replica.uri_of(target),
+            place.length,
+            pack=stem if target in packed else None,
+            part=Part(place.offset, place.crc32c),
+        )
+        for target, place in within.items()
+    ]

@@ -1,0 +1,374 @@
+"""Find the files under a replica that no checkpoint needs.
+
+Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+import numpy as np
+
+from cpreplicate.core import uri
+from cpreplicate.core.packs import is_written
+from cpreplicate.core.placement import (
+    BEFORE_RELOCATE,
+    CHECKPOINT_NAME,
+    DEEPEST,
+    FOREIGN,
+    METADATA,
+    OWN,
+    PACKED,
+    is_replica_path,
+)
+from cpreplicate.core.plan import Action
+from cpreplicate.core.tables import Texts, chosen, prefixed, rows_of, texts, texts_among
+from cpreplicate.errors import MetadataError, NotThere, Refused
+from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state
+from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
+from cpreplicate.protocol.journal import Journal
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.vouching import Vouched
+from cpreplicate.storage import TEMPORARY, FileStatus, Transient
+from cpreplicate.storage.base import Listing
+
+TRASH = f"{OWN}/trash"
+STAMP = "%Y%m%dT%H%M%SZ"
+CONTENTS = "contents.tsv"
+_LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED)
+OVER = "journal of a run that is over"
+STALE_MANIFEST = "manifest of a checkpoint that is not committed"
+STALE_RECORD = "record of a checkpoint that is not committed"
+# These list other files as cpreplicate's, so they are removed after them.
+LAST = (OVER, STALE_MANIFEST, STALE_RECORD)
+_IN_TRASH = 3  # directories around what was moved to the trash
+_SHOWN = 80  # characters of a path that has thousands
+_NOT_OURS = "not recorded as written by cpreplicate"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The orphans of a replica, and what else lies under it.
+
+    `files` is how many files it has in all. `left` is path to why it is not touched. `directories`
+    hold only orphans.
+    """
+
+    checkpoints: tuple[str, ...]
+    files: int
+    orphans: tuple[Action, ...]
+    trash: tuple[Action, ...]
+    left: Mapping[str, str]
+    directories: tuple[str, ...]
+
+
+@dataclass
+class _Tree:
+    """The files and directories under a replica, by their path in it. Links are neither.
+
+    `files` are those that no committed checkpoint needs, and `needed` the others, which may be
+    many: a column for each directory that has some.
+    """
+
+    files: dict[str, FileStatus] = field(default_factory=dict)
+    needed: dict[str, Texts] = field(default_factory=dict)
+    directories: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+
+def find(replica: Replica, state: State, before: float, with_trash: bool) -> Found:
+    """Return the orphans that were last modified `before`, in seconds since the epoch.
+
+    Each directory is listed once. Raises `Refused` if it is not certain what the committed
+    checkpoints need, or that nobody else writes here.
+    """
+    names = (*(checkpoint.name for checkpoint in state.committed), *state.adopted)
+    tree = _tree(replica, _needed(replica, state))
+    vouched = Vouched(replica, state)
+    written = vouched.written
+    refuse_newer(replica, state, _unrecorded(tree, written), tree)
+    orphans = _orphans(tree, lambda path: why_orphan(path, names, written), before)
+    gone = {orphan.target for orphan in orphans}
+    recorded = set(vouched.left_over(names).to_pylist())
+    unneeded = {path for path in tree.files if is_written(path, recorded)}
+    left = unneeded.union(*_of_these(recorded, tree.needed.values())) - gone
+    orphans += _journals_that_are_over(vouched.journals, left, tree, before)
+    for path in tree.files:
+        is_ours = is_written(path, written) or _is_known(path, names)
+        if not is_ours and path not in tree.left:
+            tree.left[path] = _NOT_OURS
+    trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
+    files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)
+    files_of_replica += sum(map(len, tree.needed.values()))
+    return Found(
+        names,
+        files_of_replica,
+        tuple(orphans),
+        trash,
+        tree.left,
+        tuple(_emptied(tree, {orphan.target for orphan in orphans}, trash)),
+    )
+
+
+def _of_these(paths: Collection[str], columns: Iterable[Texts]) -> Iterator[list[str]]:
+    """Yield those of some paths that are in a column, for each column."""
+    if paths:
+        asked = texts(paths)
+        for column in columns:
+            yield chosen(asked, rows_of(asked, column) >= 0).to_pylist()
+
+
+def examine(replica: Replica, is_alone: bool = False) -> State:
+    """Return the state of a replica that upkeep may change.
+
+    Raises `Refused` if others keep checkpoints there, or a `_metadata` cannot be read. Raises
+    `NotThere` if nothing is there, `Transient` if the storage cannot be reached.
+    """
+    try:
+        state = replica_state.examine(replica, is_alone)
+    except Transient:
+        raise
+    except (OSError, MetadataError) as error:
+        raise Refused(
+            f"the checkpoints of {replica.root} cannot be read. Nothing was changed. {error}"
+        ) from error
+    if state.is_empty:
+        raise NotThere(
+            f"{replica.root} is not there or is empty. REPLICA is <target root>/<job-id>"
+        )
+    ownership.refuse_foreign(state, replica)
+    return state
+
+
+def refuse_newer_files(replica: Replica, state: State) -> None:
+    """Raise `Refused` if there are unrecorded files that are newer than the newest checkpoint."""
+    tree, written = _tree(replica, needed.needed(replica, state)), Vouched(replica, state).written
+    refuse_newer(replica, state, _unrecorded(tree, written), tree)
+
+
+def refuse_unrecorded_files(replica: Replica, state: State) -> None:
+    """Raise `Refused` if there is any file of `strays`."""
+    if found := strays(replica, state):
+        raise Refused(_of_others(replica, found))
+
+
+def strays(replica: Replica, state: State) -> list[str]:
+    """Return the files that cpreplicate did not record: a job may write its checkpoints here.
+
+    In an adopted directory, these are only files newer than the newest checkpoint. What a
+    checkpoint references that `--adopt` accepted is not among them.
+    """
+    tree, written = _tree(replica, needed.needed(replica, state)), Vouched(replica, state).written
+    unrecorded = _unrecorded(tree, written)
+    if state.marker is not None and state.marker.adopted:
+        return _newer(state, unrecorded, tree)
+    return unrecorded
+
+
+def _unrecorded(tree: _Tree, written: Container[str]) -> list[str]:
+    """Return the files of checkpoints that are neither needed nor recorded as written."""
+    return [
+        path
+        for path in tree.files
+        if not is_written(path, written)
+        and is_replica_path(path)
+        and not uri.name(path).startswith(TEMPORARY)
+    ]
+
+
+def refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _Tree) -> None:
+    """Raise `Refused` if one of the unrecorded files is newer than the newest checkpoint."""
+    if newer := _newer(state, unrecorded, tree):
+        raise Refused(_of_others(replica, newer))
+
+
+def _newer(state: State, unrecorded: list[str], tree: _Tree) -> list[str]:
+    """Return the unrecorded files that are newer than the newest checkpoint."""
+    names = [checkpoint.name for checkpoint in state.committed]
+    published = [tree.files.get(f"{name}/{METADATA}") for name in names]
+    since = max((status.modified for status in published if status is not None), default=0.0)
+    return [path for path in unrecorded if tree.files[path].modified > since]
+
+
+def _of_others(replica: Replica, paths: list[str]) -> str:
+    return (
+        f"{replica.root} holds {len(paths)} files that cpreplicate did not write: a job may write"
+        " its checkpoints here. Nothing was changed. If no job uses the directory, remove them."
+        f" They are {some(paths)}"
+    )
+
+
+def _orphans(tree: _Tree, why: Callable[[str], str | None], before: float) -> list[Action]:
+    """Return the old files that are not needed. Add younger ones to `tree.left`, with a reason."""
+    orphans = []
+    for path, status in tree.files.items():
+        reason = why(path)
+        if reason is not None and _is_older(path, status, before):
+            orphans.append(Action("delete", None, path, status.length, reason))
+        elif reason is not None:
+            tree.left[path] = (
+                "younger than --min-age" if status.modified else "its age is not known"
+            )
+    return orphans
+
+
+def _journals_that_are_over(
+    journals: Iterable[Journal], left: set[str], tree: _Tree, before: float
+) -> list[Action]:
+    """Return the old journals that name no file of those `left`.
+
+    `left` are written files that no manifest names and that this sweep does not remove.
+    """
+    over = []
+    for part in journals:
+        path, status = f"{OWN}/{part.name}", tree.files.get(f"{OWN}/{part.name}")
+        is_over = not any(is_written(path, part.paths) for path in left)
+        if status is not None and is_over and _is_older(path, status, before):
+            over.append(Action("delete", None, path, status.length, OVER))
+    return over
+
+
+def _needed(replica: Replica, state: State) -> Texts:
+    """Return what the checkpoints reference. Raise `Refused` if that is not certain."""
+    for committed in state.committed:
+        if committed.outside:
+            raise Refused(
+                f"{replica.uri_of(committed.name)} references {len(committed.outside)} files"
+                f" outside the replica, such as {committed.outside[0]}: it was moved or is damaged."
+                " Nothing was removed. `cpreplicate relocate` rewrites the paths of a replica that"
+                " was moved"
+            )
+    paths = needed.needed(replica, state)
+    if not len(paths):
+        raise Refused(
+            f"{replica.root}: no committed checkpoint references any file, so all would be orphans."
+            " Nothing was removed. If the replica is of no use, delete it by hand"
+        )
+    return paths
+
+
+def _tree(replica: Replica, needed: Texts) -> _Tree:
+    tree = _Tree()
+    waiting = [""]
+    while waiting:
+        waiting += _look_into(replica, waiting.pop(), tree, needed)
+    refuse_links(tree.directories, replica)
+    return tree
+
+
+def _look_into(replica: Replica, directory: str, tree: _Tree, needed: Texts) -> list[str]:
+    """Add what one directory holds to `tree`. Return the directories in it to look into.
+
+    Raises `Refused` if it is nested too deeply.
+    """
+    if directory.count("/") > DEEPEST + _IN_TRASH:
+        raise Refused(
+            f"{replica.uri_of(directory[:_SHOWN])}… is nested more than {DEEPEST} directories deep:"
+            " neither Flink nor cpreplicate makes that. It was not searched. Find out who made it,"
+            " and remove it"
+        )
+    below = []
+    prefix = f"{directory}/" if directory else ""
+    listed = replica.storage.listing(replica.uri_of(directory) if directory else replica.root)
+    _add_files(listed, prefix, tree, needed)
+    for child in listed.others:
+        path = f"{prefix}{child.name}"
+        if child.is_link:
+            tree.left[path] = "a symbolic link"
+        elif not child.is_directory:
+            tree.files[path] = child
+        elif path in (*_LAID_OUT, OWN) or CHECKPOINT_NAME.fullmatch(path) or directory:
+            below.append(path)
+        else:
+            tree.left[path] = _NOT_OURS
+    tree.directories += below
+    return below
+
+
+def _add_files(listed: Listing, prefix: str, tree: _Tree, needed: Texts) -> None:
+    names, is_text = texts_among(listed.names)
+    paths = prefixed(prefix, names)
+    is_needed = np.zeros(len(is_text), np.bool_)
+    is_needed[is_text] = rows_of(paths, needed) >= 0
+    if is_needed.any():
+        tree.needed[prefix] = chosen(paths, is_needed[is_text])
+    for row in np.flatnonzero(~is_needed).tolist():
+        status = listed.status(row)
+        tree.files[f"{prefix}{status.name}"] = status
+
+
+def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -> str | None:
+    """Return why an unreferenced file may be removed, or None if no sweep removes it."""
+    directory, _, name = path.rpartition("/")
+    if name.startswith(TEMPORARY):
+        return "half-written, left by a run that died"
+    if directory.startswith(TRASH):
+        return None
+    if is_replica_path(path):
+        return "no committed checkpoint references it" if is_written(path, written) else None
+    if directory == BEFORE_RELOCATE:
+        return "the way back of a relocate that is done"
+    if directory == OWN and name.startswith(f"{lease.NAME}-"):
+        return "left of the lease of a run that died"
+    if directory == OWN and _is_uncommitted(name, manifest.SUFFIX, committed):
+        return STALE_MANIFEST
+    if directory == OWN and _is_uncommitted(name, RECORD_SUFFIX, committed):
+        return STALE_RECORD
+    return None
+
+
+def _is_uncommitted(name: str, suffix: str, committed: tuple[str, ...]) -> bool:
+    checkpoint = name.removesuffix(suffix)
+    return (
+        checkpoint != name
+        and CHECKPOINT_NAME.fullmatch(checkpoint) is not None
+        and checkpoint not in committed
+    )
+
+
+def _is_known(path: str, committed: tuple[str, ...]) -> bool:
+    directory, _, name = path.rpartition("/")
+    return path.partition("/")[0] == OWN or (directory in committed and name == METADATA)
+
+
+def _is_older(path: str, status: FileStatus, before: float) -> bool:
+    """Return whether a file is old enough to be removed.
+
+    A file of a lease, which may be this run's own, must be older than any lease can be.
+    """
+    if path.startswith(f"{OWN}/{lease.NAME}-"):
+        before = min(before, json_files.now() - 10 * lease.SECONDS)
+    return 0 < status.modified < before
+
+
+def _old_trash(files: Mapping[str, FileStatus], before: float) -> Iterator[Action]:
+    for path, status in files.items():
+        stamp = path.removeprefix(f"{TRASH}/").partition("/")[0]
+        if path.startswith(f"{TRASH}/") and _time_of(stamp) < before:
+            yield Action("delete", None, path, status.length, f"in the trash since {stamp}")
+
+
+def _time_of(stamp: str) -> float:
+    try:
+        return datetime.strptime(stamp, STAMP).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return float("inf")
+
+
+def _emptied(tree: _Tree, orphans: set[str], trash: tuple[Action, ...]) -> Iterator[str]:
+    """Yield the directories that hold only what is removed, the deepest first.
+
+    Those that every replica has stay.
+    """
+    gone = orphans.union(action.target for action in trash)
+    filled = {"", *_LAID_OUT, OWN}
+    for path in (*tree.files, *tree.left, *tree.needed):
+        directory = path.rpartition("/")[0] if path not in gone else ""
+        while directory not in filled:
+            filled.add(directory)
+            directory = directory.rpartition("/")[0]
+    yield from (directory for directory in reversed(tree.directories) if directory not in filled)

@@ -1,0 +1,178 @@
+"""`promote`: make a replica the one that the job runs from.
+
+It is verified, rewritten to absolute paths, and sealed against further syncs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpreplicate.core import restore
+from cpreplicate.core.closure import closure
+from cpreplicate.core.metadata import Metadata
+from cpreplicate.core.placement import PACKED
+from cpreplicate.core.restore import Restore
+from cpreplicate.errors import NotThere, Refused
+from cpreplicate.operations.change import some
+from cpreplicate.operations.target_root import refuse_no_replica
+from cpreplicate.operations.upkeep import orphans
+from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held
+from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
+from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import read_metadata
+from cpreplicate.storage import Side, Transient
+
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PromoteRequest:
+    """What to promote: the newest committed checkpoint of a replica, or the one named."""
+
+    replica: str
+    checkpoint: str | None = None
+    content: Sample = NOTHING
+    lock_wait: float = 0.0
+    side: Side = field(default=Side())
+
+
+@dataclass(frozen=True)
+class Starting:
+    """How a job is started from a promoted checkpoint.
+
+    `restore` is for Flink's CLI, `rest` for its REST API, `configuration` for the Kubernetes
+    operator.
+    """
+
+    checkpoint: str
+    restore: Restore
+    rest: Mapping[str, str]
+    configuration: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """A sealed replica and how a job is started from it.
+
+    `starting` is None if the replica cannot be restored; then it was left as it was. `warnings` are
+    about its packs, and files of others in it.
+    """
+
+    verification: Verification
+    checkpoint: str
+    starting: Starting | None
+    sealed: str | None
+    warnings: tuple[str, ...] = ()
+
+
+def promote(request: PromoteRequest, notify: Notify) -> Promotion:
+    """Verify a replica, rewrite it to absolute paths, and seal it.
+
+    A replica that is sealed already is verified again, and the same result is returned.
+    """
+    replica = Replica(request.replica, request.side)
+    refuse_no_replica(replica.root, replica.side)
+    _refuse_foreign(replica, request)  # before a lease is written where no replica is
+    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+        state = _refuse_foreign(replica, request)
+        strays = _strays(replica, state) if state is not None else ()
+        verification = verify(
+            request.replica, request.checkpoint, request.content, notify, request.side
+        )
+        name = f"chk-{verification.checkpoint_id}"
+        if not verification.restorable:
+            sealed = seal.describe(replica)
+            return Promotion(verification, name, None, sealed, strays)
+        if seal.describe(replica) is None:
+            relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
+            lease.check()
+            seal.seal(replica, name)
+            notify(
+                f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
+            )
+    metadata = read_metadata(replica.uri_of(name), replica.side).metadata
+    starting = _starting(metadata, replica.uri_of(name))
+    warnings = strays + _of_packs(replica, metadata)
+    return Promotion(verification, name, starting, seal.describe(replica), warnings)
+
+
+def _strays(replica: Replica, state: State) -> tuple[str, ...]:
+    """Return warnings of files of others, also that they could not be looked for.
+
+    That must not stop a promotion, which is urgent.
+    """
+    try:
+        return _of_strays(replica, orphans.strays(replica, state))
+    except Transient:
+        raise
+    except (Refused, OSError) as error:
+        return (
+            f"{replica.root} could not be searched for files that cpreplicate did not write. The"
+            " promotion does not need it, but a job may write its checkpoints here: stop it before"
+            f" you start another one. The reason: {error}",
+        )
+
+
+def _of_strays(replica: Replica, strays: Sequence[str]) -> tuple[str, ...]:
+    """Return a warning of files that cpreplicate did not write.
+
+    They do not stop a promotion, which deletes nothing but its own way back.
+    """
+    if not strays:
+        return ()
+    return (
+        f"{replica.root} holds {len(strays)} files that cpreplicate did not write, which were left"
+        f" as they are: {some(strays)}. If a job writes its checkpoints here, stop it before you"
+        " start another one. If none does, remove them: unseal refuses while they are there",
+    )
+
+
+def _of_packs(replica: Replica, metadata: Metadata) -> tuple[str, ...]:
+    """Return what the operator must know about the packs that the checkpoint references."""
+    packs = replica.uri_of(f"{PACKED}/")
+    if not any(file_uri.startswith(packs) for file_uri in closure(metadata).files):
+        return ()
+    stay = (
+        f"Flink never deletes the packs in {packs}. After a CLAIM restore they stay when the job no"
+        f" longer needs them. Delete {replica.root} when no checkpoint of the job references it"
+    )
+    return (*restore.warnings_of_packs(metadata), stay)
+
+
+def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
+    """Return the state of a replica that may be promoted, or None if it is sealed already.
+
+    A job may write into a sealed replica. To print again how it is started changes nothing.
+    """
+    if seal.describe(replica) is not None:
+        return None
+    state = orphans.examine(replica)
+    if request.checkpoint in state.adopted:
+        raise Refused(ownership.is_adopted(replica.uri_of(str(request.checkpoint))))
+    if not state.committed:
+        raise NotThere(
+            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
+        )
+    return state
+
+
+def _starting(metadata: Metadata, checkpoint: str) -> Starting:
+    """Return how a job is started from a checkpoint.
+
+    The REST field is of Flink's `JarRunRequestBody`, the option of `StateRecoveryOptions`. Before
+    1.20 they have other names.
+    """
+    safe = restore.restore(metadata, "absolute", checkpoint)
+    if not restore.knows_claim_modes(metadata) or safe.claim_mode is None:
+        return Starting(checkpoint, safe, {"savepointPath": checkpoint}, {})
+    field, option = restore.claim_mode_names(metadata)
+    return Starting(
+        checkpoint,
+        safe,
+        {"savepointPath": checkpoint, field: safe.claim_mode},
+        {option: safe.claim_mode},
+    )

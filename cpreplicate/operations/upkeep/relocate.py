@@ -1,0 +1,393 @@
+"""`relocate`: rewrite the `_metadata` of a replica for another place or another form of paths.
+
+No source is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cpreplicate.core import restore, uri
+from cpreplicate.core.closure import Closure, closure
+from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.packs import is_pack
+from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
+from cpreplicate.core.restore import PathsMode, Restore
+from cpreplicate.errors import NotThere, Refused
+from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.target_root import refuse_no_replica
+from cpreplicate.operations.upkeep import orphans, unpack
+from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
+from cpreplicate.protocol import publication, seal
+from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.lease import Lease, acquire
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import MetadataFile, read_metadata
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
+from cpreplicate.storage.base import Content
+from cpreplicate.storage.resuming import resuming
+
+Notify = Callable[[str], None]
+_PIECE = 4 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class RelocateRequest:
+    """What to rewrite and how.
+
+    `root` is where Flink will find the replica, by default where it lies. `moved_from` is where it
+    was before, by default derived from the paths themselves. `unpack`: write the members of packs
+    as files of their own.
+    """
+
+    replica: str
+    paths: PathsMode = "auto"
+    root: str | None = None
+    moved_from: str | None = None
+    lock_wait: float = 0.0
+    unpack: bool = False
+    side: Side = field(default=Side())
+    execution: ExecutionOptions = field(default=ExecutionOptions())
+
+
+class Relocated(NamedTuple):
+    """One checkpoint of the replica, and whether its `_metadata` had to be rewritten.
+
+    `completed` is when it was completed at its source, in seconds since the epoch, None if that is
+    not recorded.
+    """
+
+    checkpoint: str
+    rewritten: bool
+    paths: str
+    reason: str
+    restore: Restore
+    completed: float | None = None
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """The result for a replica: its checkpoints, newest first.
+
+    `moved_from` are the roots that it was moved from, `unpacked` is what became of its packs.
+    """
+
+    replica: str
+    root: str
+    moved_from: tuple[str, ...]
+    checkpoints: tuple[Relocated, ...]
+    warnings: tuple[str, ...] = ()
+    unpacked: Unpacked = field(default=Unpacked())
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One checkpoint as it is, and what it is rewritten to.
+
+    `packed` are the packed files that become plain ones. With `has_packs`, it will reference packs.
+    """
+
+    name: str
+    file: MetadataFile
+    closure: Closure
+    layout: _Layout
+    spelling: restore.Paths
+    root: str
+    packed: PackedFiles | None
+    has_packs: bool
+    completed: float | None
+
+    def rewritten(self) -> Iterator[bytes]:
+        mode = self.spelling.mode
+        rewriter = restore.path_rewriter(self.closure, self.layout, self.root, mode)
+        if self.packed is not None:
+            rewriter = unpack.rewriter(rewriter, self.packed, self.name, self.root, mode)
+        with ExitStack() as stack:
+            yield from rewrite(self.file.open(stack), self.file.metadata, rewriter)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The files of a replica by the paths in its `_metadata`, which lie below one of `roots`."""
+
+    name: str
+    roots: tuple[str, ...]
+
+    def place(self, source: str) -> str:
+        return next(path for root in self.roots if (path := _path_below(source, root)) is not None)
+
+    def place_directory(self, source: str) -> str:
+        return self.place(source)
+
+
+def relocate(
+    request: RelocateRequest, notify: Notify, names: Sequence[str] | None = None
+) -> Relocation:
+    """Rewrite every committed checkpoint, or those named, under the lease.
+
+    Each `_metadata` is replaced atomically, after all checkpoints were found complete. The former
+    ones are kept until all are replaced and read back. With `unpack`, all checkpoints are
+    rewritten. Raises `Refused`, having changed nothing, if a file is missing, or it is not certain
+    where it lies.
+    """
+    replica = Replica(request.replica, request.side)
+    refuse_no_replica(replica.root, replica.side)
+    _prepare(replica, _examined(replica), names, request)
+    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+        state = _examined(replica, is_alone=True)
+        # under the lease: before, another run may be writing
+        orphans.refuse_newer_files(replica, state)
+        return _relocate(replica, state, names, request, lease, notify)
+
+
+def relocate_held(
+    replica: Replica, names: Sequence[str], request: RelocateRequest, lease: Lease
+) -> Relocation:
+    """Rewrite checkpoints as `relocate` does, under a lease that the caller holds.
+
+    Files that cpreplicate did not record do not stop it: it deletes none of them.
+    """
+    state = _examined(replica, is_alone=True)
+    return _relocate(replica, state, names, request, lease, lambda _line: None)
+
+
+def _relocate(
+    replica: Replica,
+    state: State,
+    names: Sequence[str] | None,
+    request: RelocateRequest,
+    lease: Lease,
+    notify: Notify,
+) -> Relocation:
+    work, unpacking = _prepare(replica, state, names, request)
+    unpacker = Unpacker(unpacking, replica, lease) if unpacking is not None else None
+    if unpacker is not None:
+        unpacker.write(request.execution, notify)
+    changed = _rewrite_all(work, replica, lease)
+    for checkpoint in work:
+        replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
+    replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
+    unpacked = unpacker.finish() if unpacker is not None else Unpacked()
+    moved = {
+        root for checkpoint in work for root in checkpoint.layout.roots if root != replica.root
+    }
+    return Relocation(
+        replica.root,
+        request.root or replica.root,
+        tuple(sorted(moved)),
+        tuple(_relocated(checkpoint, checkpoint.name in changed) for checkpoint in work),
+        _warnings(work) + unpacked.warnings,
+        unpacked,
+    )
+
+
+def _rewrite_all(work: Sequence[_Work], replica: Replica, lease: Lease) -> list[str]:
+    """Replace each `_metadata` that changes, and read it back. Return the names of these."""
+    changed = [checkpoint for checkpoint in work if not _is_written(replica, checkpoint)]
+    for checkpoint in reversed(changed):  # the oldest first, so that the newest has the latest time
+        _keep_way_back(replica, checkpoint.name)
+        _replace(replica, checkpoint.name, checkpoint.rewritten, lease)
+    if wrong := [checkpoint.name for checkpoint in changed if not _is_written(replica, checkpoint)]:
+        for name in wrong:
+            _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), lease)
+        raise OSError(
+            f"{replica.root}: {some(wrong)} did not read back as written. The former _metadata was"
+            " restored. Run again"
+        )
+    # The oldest first here, too: where two manifests list a file, the one written last counts.
+    for checkpoint in reversed(work):
+        _carry_manifest_over(replica, checkpoint)
+    return [checkpoint.name for checkpoint in changed]
+
+
+def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
+    found = (
+        warning
+        for checkpoint in work
+        for warning in restore.warnings(
+            checkpoint.file.metadata, checkpoint.spelling, checkpoint.has_packs
+        )
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _is_written(replica: Replica, work: _Work) -> bool:
+    data = replica.metadata_bytes(work.name)
+    return data is not None and data.digest == digest_of(work.rewritten())
+
+
+def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> None:
+    """Publish another spelling of a checkpoint's `_metadata`.
+
+    Both spellings are recorded as cpreplicate's before it appears.
+    """
+    data = replica.metadata_bytes(name)
+    if data is None:
+        raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
+    publication.announce_rewrite(replica, name, data.digest, content)
+    replica.publish(name, content, lease.check, replace=True)
+
+
+def _relocated(work: _Work, changed: bool) -> Relocated:
+    checkpoint = uri.join(work.root, work.name)
+    return Relocated(
+        work.name,
+        changed,
+        work.spelling.reported,
+        work.spelling.reason,
+        restore.restore(work.file.metadata, work.spelling.mode, checkpoint),
+        work.completed,
+    )
+
+
+def _examined(replica: Replica, is_alone: bool = False) -> State:
+    """Return the state of a replica. Raise if its checkpoints must not be rewritten."""
+    seal.refuse_sealed(replica)
+    return orphans.examine(replica, is_alone)
+
+
+def _prepare(
+    replica: Replica, state: State, names: Sequence[str] | None, request: RelocateRequest
+) -> tuple[list[_Work], Unpacking | None]:
+    """Return what is to be rewritten, and what is to be unpacked if that was asked for."""
+    committed = [checkpoint.name for checkpoint in state.committed]
+    if not committed:
+        raise NotThere(
+            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
+        )
+    if request.unpack:
+        names = None
+    work = [
+        _one(replica, name, request, state.records[name].completed)
+        for name in committed
+        if names is None or name in names
+    ]
+    packed = {one.name: one.packed for one in work if one.packed is not None}
+    if not request.unpack:
+        return work, None
+    return work, unpack.plan(replica, state, packed)
+
+
+def _one(replica: Replica, name: str, request: RelocateRequest, completed: float | None) -> _Work:
+    file = read_metadata(replica.uri_of(name), replica.side)
+    files = closure(file.metadata)
+    roots = (replica.root, *_former_roots(files, replica, request))
+    layout = _Layout(name, roots)
+    _refuse_incomplete(files, layout, replica, name)
+    packed = unpack.packed_files(file, files, layout) if request.unpack else None
+    remaining = unpack.without_packs(files, layout, packed) if packed is not None else files
+    has_packs = packed is None and any(is_pack(layout.place(path)) for path in files.files)
+    return _Work(
+        name,
+        file,
+        files,
+        layout,
+        restore.choose(file.metadata, remaining, request.paths, has_packs),
+        request.root or replica.root,
+        packed,
+        has_packs,
+        completed,
+    )
+
+
+def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:
+    """Yield the root that the replica was moved from, if it was.
+
+    Below it lie all files that the replica references outside itself.
+    """
+    elsewhere = [
+        path
+        for path in (*files.files, *sorted(files.directories))
+        if _path_below(path, replica.root) is None
+    ]
+    if not elsewhere:
+        return
+    candidates = [request.moved_from] if request.moved_from else _candidates(elsewhere[0])
+    for root in candidates:
+        if all(_path_below(path, root) for path in elsewhere) and _are_there(
+            elsewhere, root, files, replica
+        ):
+            yield root
+            return
+    raise Refused(
+        f"{replica.root} references {len(elsewhere)} files elsewhere, such as {elsewhere[0]}. Not"
+        " all of them are here, as they would be if the replica had been moved. Nothing was"
+        " changed. Give the root that it was moved from with --moved-from"
+    )
+
+
+def _candidates(path: str) -> list[str]:
+    """Return the directories that may be the replica's root, the longest first.
+
+    What follows the root must look like a path in a replica.
+    """
+    steps = path.split("/")
+    return [
+        "/".join(steps[:index])
+        for index in range(len(steps) - 1, 0, -1)
+        if is_replica_path("/".join(steps[index:]))
+    ]
+
+
+def _are_there(uris: Iterable[str], root: str, files: Closure, replica: Replica) -> bool:
+    paths = [
+        path
+        for file_uri in uris
+        if file_uri in files.files and (path := _path_below(file_uri, root)) is not None
+    ]
+    return set(paths) <= replica.present(uri.directories(paths)).keys()
+
+
+def _path_below(file_uri: str, root: str) -> str | None:
+    path = uri.below(file_uri, root)
+    return path if path is not None and is_replica_path(path) else None
+
+
+def _refuse_incomplete(files: Closure, layout: _Layout, replica: Replica, name: str) -> None:
+    extents = {layout.place(path): file.extent for path, file in files.files.items()}
+    refuse_links(uri.directories(extents), replica)
+    present = replica.present(uri.directories(extents))
+    wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
+    if wanting:
+        raise Refused(
+            f"{replica.uri_of(name)} lacks {len(wanting)} files, or they are too short. Nothing was"
+            f" changed. Sync the checkpoint again. They are {some(wanting)}"
+        )
+
+
+def _way_back(name: str) -> str:
+    return f"{BEFORE_RELOCATE}/{name}"
+
+
+def _keep_way_back(replica: Replica, name: str) -> None:
+    replica.storage.put(
+        replica.uri_of(_way_back(name)), lambda: _pieces(replica, f"{name}/{METADATA}")
+    )
+
+
+def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
+    with resuming(replica.storage, replica.uri_of(path)) as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
+
+
+def _carry_manifest_over(replica: Replica, work: _Work) -> None:
+    """Have the manifest name the digest of the new `_metadata`, as it names the former one's.
+
+    If packed files became plain ones, now or in a run that died, it lists them so.
+    """
+    if replica.storage.stat(replica.uri_of(_way_back(work.name))) is None:
+        return
+    manifest, data = replica.manifest(work.name), replica.metadata_bytes(work.name)
+    former = digest_of(_pieces(replica, _way_back(work.name)))
+    if manifest is not None and data is not None and manifest.metadata == former != data.digest:
+        if manifest.members and not work.has_packs:
+            plain = work.packed.plain if work.packed is not None else frozenset[str]()
+            manifest = unpack.as_plain(manifest, plain)
+        replica.write_manifest(work.name, manifest._replace(metadata=data.digest))

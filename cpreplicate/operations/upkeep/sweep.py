@@ -1,0 +1,190 @@
+"""`sweep`: remove orphans, the files under a replica that no committed `_metadata` references."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+
+from cpreplicate.core.placement import OWN
+from cpreplicate.core.plan import Action, Cap, total
+from cpreplicate.errors import LeaseHeld, TooManyDeletes
+from cpreplicate.operations import change
+from cpreplicate.operations.target_root import refuse_no_replica
+from cpreplicate.operations.upkeep import orphans
+from cpreplicate.operations.upkeep.orphans import TRASH, Found
+from cpreplicate.protocol import json_files, seal
+from cpreplicate.protocol.lease import NAME, Lease, acquire
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.storage import Sides
+
+Notify = Callable[[str], None]
+HALF = Cap(0.5, is_share=True)
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What to sweep and how.
+
+    `min_age` is in seconds: younger files may belong to a run that this one cannot see.
+    """
+
+    replica: str
+    min_age: float = 24 * 3600.0
+    max_delete: Cap = HALF
+    trash: bool = False
+    empty_trash: bool = False
+    lock_wait: float = 0.0
+    sides: Sides = field(default=Sides())
+    execution: ExecutionOptions = field(default=ExecutionOptions())
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The result of a sweep: what was found, and whether it was removed.
+
+    `trash` is the directory that the orphans were moved to instead, if any.
+    """
+
+    replica: str
+    found: Found
+    done: bool = False
+    trash: str | None = None
+    runner: str | None = None
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def deletes(self) -> tuple[Action, ...]:
+        """All files to delete: orphans, then files that were long enough in the trash."""
+        return self.found.orphans + self.found.trash
+
+    @property
+    def bytes(self) -> int:
+        """The total size of the files to delete."""
+        return total(self.deletes)
+
+
+def check(request: SweepRequest) -> Sweep:
+    """Return what a sweep would remove, and change nothing.
+
+    Raises what a sweep would raise: `Refused` if it is not certain what is needed, `LeaseHeld`, and
+    `TooManyDeletes` above the cap.
+    """
+    started = time.monotonic()
+    replica = Replica(request.replica, request.sides.target)
+    refuse_no_replica(replica.root, replica.side)
+    state = _examined(replica)
+    if not request.lock_wait:
+        _refuse_held(replica, state)
+    report = _find(replica, state, request)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _refuse_held(replica: Replica, state: State) -> None:
+    """Raise `LeaseHeld` if another run holds the lease."""
+    held = Lease(replica.root, replica.side).refusal() if NAME in state.own else None
+    if held is not None:
+        raise LeaseHeld(held)
+
+
+def sweep(request: SweepRequest, notify: Notify) -> Sweep:
+    """Remove the orphans of a replica under its lease.
+
+    Raises `Refused` and `LeaseHeld`, having removed nothing. Files that cannot be removed are a
+    warning.
+    """
+    started = time.monotonic()
+    replica = Replica(request.replica, request.sides.target)
+    refuse_no_replica(replica.root, replica.side)
+    # Checked before a lease is written where there is no replica, or one that must not be changed.
+    _examined(replica)
+    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+        report = _find(replica, _examined(replica), request)
+        done = (
+            _remove(report, replica, request, lease, notify)
+            if report.deletes
+            else replace(report, done=True)
+        )
+        _remove_empty_directories(report.found, replica)
+    return replace(done, seconds=time.monotonic() - started)
+
+
+def _examined(replica: Replica) -> State:
+    """Return the state of a replica. Raise if a sweep must not change it."""
+    seal.refuse_sealed(replica)
+    return orphans.examine(replica)
+
+
+def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
+    found = orphans.find(replica, state, json_files.now() - request.min_age, request.empty_trash)
+    report = Sweep(replica.root, found)
+    deletes = sum(not orphan.target.startswith(f"{OWN}/") for orphan in found.orphans)
+    if not request.max_delete.allows(deletes, found.files):
+        raise TooManyDeletes(
+            f"{deletes} of the {found.files} files of {replica.root} are orphans, but --max-delete"
+            f" allows {request.max_delete}. Nothing was removed. If that is right, give a higher"
+            " --max-delete",
+            report,
+        )
+    return report
+
+
+def _remove(
+    report: Sweep, replica: Replica, request: SweepRequest, lease: Lease, notify: Notify
+) -> Sweep:
+    files = len(report.deletes)
+    with choose_runner(request.execution, files, 0, request.sides) as runner:
+        why = f", {runner.reason}" if request.execution.explain else ""
+        notify(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
+        old_trash = [action.target for action in report.found.trash]
+        failed = change.delete(old_trash, replica, runner, lease)
+        first = [
+            orphan.target for orphan in report.found.orphans if orphan.reason not in orphans.LAST
+        ]
+        trash = _create_trash(replica, first) if request.trash and first else None
+        moves = {path: in_trash(trash, path) for path in first} if trash else first
+        failed += change.delete(moves, replica, runner, lease)
+        if not failed:  # else manifests, records and journals still list what could not be removed
+            last = [
+                orphan.target for orphan in report.found.orphans if orphan.reason in orphans.LAST
+            ]
+            failed += change.delete(last, replica, runner, lease)
+    warnings = (
+        (f"{len(failed)} files could not be removed: {change.some(failed)}",) if failed else ()
+    )
+    return replace(
+        report,
+        done=True,
+        trash=replica.uri_of(trash) if trash else None,
+        runner=runner.name,
+        warnings=warnings,
+    )
+
+
+def in_trash(trash: str, path: str) -> str:
+    """Return where a file of the replica is moved to.
+
+    Each sweep has one flat directory, so that none must be created for a file.
+    """
+    return f"{trash}/{path.replace('/', '@')}"
+
+
+def _create_trash(replica: Replica, names: list[str]) -> str:
+    """Create a directory in the trash by writing into it the list of what is moved there."""
+    stamp = datetime.fromtimestamp(json_files.now(), timezone.utc).strftime(orphans.STAMP)
+    trash = f"{TRASH}/{stamp}"
+    lines = "".join(f"{in_trash('.', name)[2:]}\t{name}\n" for name in names)
+    replica.storage.put(
+        replica.uri_of(f"{trash}/{orphans.CONTENTS}"),
+        lambda: [lines.encode(errors="surrogateescape")],
+    )
+    return trash
+
+
+def _remove_empty_directories(found: Found, replica: Replica) -> None:
+    for directory in found.directories:
+        replica.storage.rmdir(replica.uri_of(directory))

@@ -1,0 +1,399 @@
+"""`relocate --unpack`: the members of packs become files of their own.
+
+Each member is written to its logical path before any `_metadata` references it there. The packs are
+deleted after every `_metadata` was rewritten and read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cpreplicate.core import uri
+from cpreplicate.core.closure import Closure
+from cpreplicate.core.metadata import Handle, PathRewriter
+from cpreplicate.core.metadata.rewrite import Spelling, Whole
+from cpreplicate.core.packs import is_pack, is_written
+from cpreplicate.core.placement import PACKED, Layout, is_replica_path
+from cpreplicate.core.recorded import NO_MEMBERS, Member
+from cpreplicate.core.restore import relative_to
+from cpreplicate.errors import CopyFailed, Refused
+from cpreplicate.operations import change
+from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.protocol import needed
+from cpreplicate.protocol.journal import Copied, JournalWriter
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import MetadataFile, segments_of
+from cpreplicate.protocol.vouching import Vouched
+from cpreplicate.runners import Copy, ExecutionOptions, Outcome, Part, choose_runner
+from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.storage import Sides
+from cpreplicate.storage.base import TEMPORARY, FileStatus
+
+Notify = Callable[[str], None]
+
+
+class PackedFiles(NamedTuple):
+    """The packed files that one checkpoint references.
+
+    `paths` maps the first byte of a segment in the `_metadata` to the logical path of its file.
+    `members` are pairs of logical path and place. `plain` are the paths of its other files.
+    """
+
+    paths: Mapping[int, str]
+    members: frozenset[tuple[str, Member]]
+    plain: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Unpacking:
+    """What is to be done in a replica.
+
+    `members` are the places of all packed files by their logical path, `missing` those of them that
+    no file of their own holds yet. `plain` are the other files that a checkpoint needs.
+    """
+
+    members: Mapping[str, Member]
+    missing: tuple[str, ...]
+    plain: frozenset[str]
+    state: State
+    vouched: Vouched
+    names: tuple[str, ...]
+
+
+class Unpacked(NamedTuple):
+    """How many packed files became files of their own, their bytes, and how many packs were
+    deleted. `warnings` are about packs that could not be deleted.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    packs: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def packed_files(file: MetadataFile, files: Closure, layout: Layout) -> PackedFiles:
+    """Return the packed files of a checkpoint. Raise `Refused` if one has no valid logical path."""
+    paths: dict[int, str] = {}
+    members: set[tuple[str, Member]] = set()
+    for handle, logical_id in segments_of(file):
+        pack = layout.place(files.uri_of(handle))
+        if is_pack(pack):
+            paths[handle.start] = logical_id
+            members.add((logical_id, Member(pack, handle.position or 0, handle.size)))
+    _refuse_invalid({path for path, _ in members}, file.uri)
+    return PackedFiles(paths, frozenset(members), frozenset(_plain(file, files, layout, paths)))
+
+
+def _plain(
+    file: MetadataFile, files: Closure, layout: Layout, paths: Container[int]
+) -> Iterator[str]:
+    """Yield the paths of the files that are referenced otherwise than as members of packs."""
+    for handle in file.metadata.handles:
+        is_file = handle.path is not None and handle.kind != "directory"
+        if is_file and handle.start not in paths:
+            yield layout.place(files.uri_of(handle))
+
+
+def _refuse_invalid(paths: Iterable[str], metadata_uri: str) -> None:
+    invalid = [path for path in paths if not _is_valid(path)]
+    if invalid:
+        raise Refused(
+            f"{metadata_uri} has {len(invalid)} packed files whose logical path is not that of a"
+            " file in a replica. Nothing was changed. Sync the checkpoint into another TARGET_ROOT"
+            f" with --pack off. They are {some(invalid)}"
+        )
+
+
+def _is_valid(path: str) -> bool:
+    return is_replica_path(path) and not is_pack(path) and not uri.name(path).startswith(TEMPORARY)
+
+
+def without_packs(files: Closure, layout: Layout, packed: PackedFiles) -> Closure:
+    """Return the closure without the packs that only segments of packed files name."""
+    paths = map(layout.place, files.files)
+    is_kept = [not is_pack(path) or path in packed.plain for path in paths]
+    return replace(files, files=files.files.take(np.array(is_kept, np.bool_)))
+
+
+def rewriter(
+    other: PathRewriter, packed: PackedFiles, checkpoint: str, root: str, mode: str
+) -> PathRewriter:
+    """Return the path rewriter that makes packed files plain ones, and leaves the rest to `other`.
+
+    `checkpoint` is the directory of the `_metadata` in the replica, and `root` is where Flink will
+    find the replica.
+    """
+
+    def rewrite_path(handle: Handle) -> Spelling | None:
+        path = packed.paths.get(handle.start) if handle.kind == "segment" else None
+        if path is None:
+            return other(handle)
+        if mode == "relative":
+            return Whole(relative_to(checkpoint, path), handle.size, is_relative=True)
+        return Whole(uri.join(root, path), handle.size, is_relative=False)
+
+    return rewrite_path
+
+
+def plan(replica: Replica, state: State, packed_by_name: Mapping[str, PackedFiles]) -> Unpacking:
+    """Return what is to be unpacked in all committed checkpoints. Change nothing.
+
+    Raises `Refused` if a member cannot be checked, or if its path is taken by a file that differs
+    or that cpreplicate did not record.
+    """
+    vouched = Vouched(replica, state)
+    checkpoints = packed_by_name.values()
+    others = needed.needed(replica, state, packed_by_name).to_pylist()
+    plain = frozenset(others).union(*(one.plain for one in checkpoints))
+    pairs = {pair for packed in checkpoints for pair in packed.members}
+    members = _checked(replica, vouched, pairs)
+    missing = _missing(replica, vouched, members, plain)
+    return Unpacking(members, missing, plain, state, vouched, tuple(packed_by_name))
+
+
+def _checked(
+    replica: Replica, vouched: Vouched, pairs: Iterable[tuple[str, Member]]
+) -> dict[str, Member]:
+    """Return the members by their logical path, with the CRC32C that was recorded for each."""
+    crcs = _recorded_crcs(vouched)
+    members: dict[str, Member] = {}
+    unknown, ambiguous = set(), set()
+    for path, located in sorted(pairs):
+        member = located._replace(crc32c=crcs.get(located[:3]))
+        known = members.setdefault(path, member)
+        if member.crc32c is None:
+            unknown.add(path)
+        if (known.length, known.crc32c) != (member.length, member.crc32c):
+            ambiguous.add(path)
+    if unknown:
+        raise Refused(
+            f"{replica.root} has {len(unknown)} packed files for which no CRC32C is recorded, so"
+            " they cannot be checked. Nothing was changed. Sync the checkpoint again, or into"
+            f" another TARGET_ROOT with --pack off. They are {some(sorted(unknown))}"
+        )
+    _refuse_ambiguous(replica, ambiguous)
+    return members
+
+
+def _recorded_crcs(vouched: Vouched) -> dict[tuple[str, int, int], int]:
+    """Return (pack, offset, length) to CRC32C, of all packed files of manifests and journals."""
+    listed = (manifest.members.values() for manifest in vouched.manifests.values())
+    return {
+        member[:3]: member.crc32c
+        for members in (vouched.members.values(), *listed)
+        for member in members
+        if member.crc32c is not None
+    }
+
+
+def _refuse_ambiguous(replica: Replica, paths: Collection[str]) -> None:
+    if paths:
+        raise Refused(
+            f"{replica.root} has {len(paths)} packed files whose path belongs to a file with other"
+            " bytes, too. Nothing was changed. Sync into another TARGET_ROOT with --pack off. They"
+            f" are {some(sorted(paths))}"
+        )
+
+
+def _missing(
+    replica: Replica, vouched: Vouched, members: Mapping[str, Member], plain: Container[str]
+) -> tuple[str, ...]:
+    """Return the members that no file of their own holds yet."""
+    occupants, written = _occupants(replica, members), vouched.written
+    missing, ambiguous, foreign = [], [], []
+    for path, member in members.items():
+        status, vouch = occupants.get(path), vouched.files.get(path)
+        recorded = (vouch.length, vouch.crc32c) if vouch is not None else None
+        is_same = recorded == (member.length, member.crc32c)
+        if path in plain and not is_same:
+            ambiguous.append(path)
+        elif status is not None and (not _is_file(status) or path not in written):
+            foreign.append(path)
+        elif status is None or not is_same or status.length != member.length:
+            missing.append(path)
+    _refuse_ambiguous(replica, ambiguous)
+    if foreign:
+        raise Refused(
+            f"{replica.root} has {len(foreign)} files or directories that cpreplicate did not"
+            " record, where packed files would be written. Nothing was changed. If no job uses"
+            f" them, remove them. They are {some(foreign)}"
+        )
+    return tuple(missing)
+
+
+def _is_file(status: FileStatus) -> bool:
+    return not status.is_directory and not status.is_link
+
+
+def _occupants(replica: Replica, paths: Iterable[str]) -> dict[str, FileStatus]:
+    """Return what lies now in the directories of some paths, links and directories included."""
+    directories = uri.directories(paths)
+    refuse_links(directories, replica)
+    replica.present(directories)  # the holder of the lease removes unfinished files by this
+    return {
+        f"{directory}/{child.name}": child
+        for directory in sorted(directories)
+        for child in replica.storage.list(replica.uri_of(directory))
+    }
+
+
+class Unpacker:
+    """Carries an unpacking out, in two steps: before and after the `_metadata` are rewritten."""
+
+    def __init__(self, unpacking: Unpacking, replica: Replica, lease: Lease) -> None:
+        self._unpacking, self._replica, self._lease = unpacking, replica, lease
+        self._packs = _packs_to_delete(unpacking, replica)
+        self._planned = _planned(unpacking, self._packs)
+        self._journal = JournalWriter(replica.storage, replica.root)
+
+    def write(self, execution: ExecutionOptions, notify: Notify) -> None:
+        """Record what will be written and deleted, then write the members as files.
+
+        Raises `CopyFailed` if a member is damaged or cannot be written.
+        """
+        if not self._planned:
+            return
+        self._journal.plan(sorted(self._planned))
+        vouched = self._unpacking.vouched
+        self._journal.take_over(vouched.journals, vouched.copied())
+        tasks = self._tasks()
+        if not tasks:
+            return
+        sides = Sides(self._replica.side, self._replica.side)
+        size = sum(task.extent for task in tasks)
+        notify(f"writing {len(tasks)} packed files, {size} bytes, as files of their own")
+        with (
+            self._journal.writing(),
+            choose_runner(execution, len(tasks), size, sides) as runner,
+        ):
+            if execution.explain:
+                notify(f"runner: {runner.name} ({runner.reason})")
+            outcomes = runner.run(tasks, done=self._record)
+        self._journal.flush()  # a run that resumes must know what these files contain
+        self._raise_if_failed(tasks, outcomes)
+        self._lease.check()  # else another run may have replaced these files since
+        self._raise_if_not_as_written()
+
+    def finish(self) -> Unpacked:
+        """Delete the packs, and the journal unless it alone lists files that are left.
+
+        If another program completed a checkpoint meanwhile, it may need them: they stay, with a
+        warning.
+        """
+        if not self._planned:
+            return Unpacked()
+        members = self._unpacking.members.values()
+        size = sum(member.length for member in members)
+        try:
+            self._refuse_later()
+        except Refused as error:
+            return Unpacked(len(members), size, 0, (f"{error}. The packs were left as they are",))
+        sides = Sides(self._replica.side, self._replica.side)
+        with InlineRunner(sides) as runner:
+            failed = change.delete(self._packs, self._replica, runner, self._lease)
+        if not failed:
+            self._replica.storage.rmdir(self._replica.uri_of(PACKED))
+            self._remove_journal()
+        warnings = (f"{len(failed)} packs could not be deleted: {some(failed)}",) if failed else ()
+        return Unpacked(len(members), size, len(self._packs) - len(failed), warnings)
+
+    def _refuse_later(self) -> None:
+        """Raise `Refused` if packs are to be deleted that a checkpoint may need since then."""
+        if self._packs:
+            unpacking = self._unpacking
+            needed.refuse_later(self._replica, unpacking.state, unpacking.names)
+
+    def _tasks(self) -> list[Copy]:
+        tasks = []
+        for path in self._unpacking.missing:
+            pack, offset, length, crc32c = self._unpacking.members[path]
+            assert crc32c is not None, "members without a CRC32C were refused"
+            source, target = self._replica.uri_of(pack), self._replica.uri_of(path)
+            tasks.append(Copy(source, target, length, part=Part(offset, crc32c)))
+        return tasks
+
+    def _record(self, outcome: Outcome) -> None:
+        path = uri.below(outcome.target, self._replica.root)
+        if outcome.error is None and outcome.crc32c is not None and path is not None:
+            self._journal.done(Copied(path, outcome.bytes, outcome.crc32c))
+
+    def _raise_if_failed(self, tasks: Collection[Copy], outcomes: Collection[Outcome]) -> None:
+        failed = [outcome for outcome in outcomes if outcome.error is not None]
+        if failed or len(outcomes) != len(tasks):
+            raise CopyFailed(
+                f"{len(failed) or 'some'} of {len(tasks)} packed files could not be written as"
+                " files of their own. No _metadata was changed and nothing was deleted. Run again"
+                " to resume. " + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
+            )
+
+    def _raise_if_not_as_written(self) -> None:
+        members = self._unpacking.members
+        present = _occupants(self._replica, members)
+        wrong = [
+            path
+            for path, member in members.items()
+            if (status := present.get(path)) is None
+            or not _is_file(status)
+            or status.length != member.length
+        ]
+        if wrong:
+            raise CopyFailed(
+                f"{len(wrong)} files of {self._replica.root} are not as they were written. No"
+                f" _metadata was changed and nothing was deleted. Run again. They are {some(wrong)}"
+            )
+
+    def _remove_journal(self) -> None:
+        manifests = [self._replica.manifest(name) for name in self._unpacking.names]
+        entries = (manifest.entries for manifest in manifests if manifest is not None)
+        left = self._planned.difference(*entries)
+        present = _occupants(self._replica, left)
+        if not any(is_written(path, left) for path in present):
+            self._journal.remove()
+
+
+def _packs_to_delete(unpacking: Unpacking, replica: Replica) -> tuple[str, ...]:
+    """Return the packs that cpreplicate recorded and that no checkpoint will reference.
+
+    Those that a former unpacking left are among them.
+    """
+    written = unpacking.vouched.written
+    emptied = {member.pack for member in unpacking.members.values()}
+    return tuple(
+        pack
+        for pack in replica.present([PACKED])
+        if pack not in unpacking.plain
+        and (pack in written or (pack in emptied and is_written(pack, written)))
+    )
+
+
+def _planned(unpacking: Unpacking, packs: Iterable[str]) -> frozenset[str]:
+    """Return the paths to record: what is written or deleted, and what runs that died left.
+
+    There are none if there are no packs.
+    """
+    changed = {*unpacking.members, *packs}
+    if not changed:
+        return frozenset()
+    return frozenset(changed.union(unpacking.vouched.left_over(unpacking.names).to_pylist()))
+
+
+def as_plain(manifest: Manifest, plain: Container[str]) -> Manifest:
+    """Return the manifest of a checkpoint whose packed files are plain ones now.
+
+    `plain` are the paths of the files that it referenced otherwise.
+    """
+    entries = {
+        path: entry
+        for path, entry in manifest.entries.items()
+        if not is_pack(path) or path in plain
+    }
+    for path, member in manifest.members.items():
+        entries[path] = Entry(member.length, member.length, member.crc32c)
+    return manifest._replace(entries=EntryTable.of(entries), members=NO_MEMBERS)

@@ -1,0 +1,486 @@
+"""Jobs that JobManagers report in unusual ways, and roots with problems."""
+
+import contextlib
+import http.server
+import json
+import threading
+
+import pytest
+
+from cpreplicate.core import uri
+from cpreplicate.core.shard import WHOLE, Shard
+from cpreplicate.errors import UsageError
+from cpreplicate.flink import FlinkRest
+from cpreplicate.flink.client import Limits
+from cpreplicate.operations.jobs.discovery import Chosen, FlinkJobs, JobsUnder, KnownRoots
+from cpreplicate.operations.jobs.job import by_key
+from cpreplicate.operations.jobs.sight import Sight
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.storage import Side
+from tests.support import hostile
+from tests.support.faults import Faulty
+from tests.support.killing import wait_until
+from tests.support.registry import serving
+from tests.support.waiting import PATIENCE
+
+HANG = PATIENCE
+ONE, TWO = f"{1:032x}", f"{2:032x}"
+
+
+def overview(*job_ids):
+    jobs = [{"jid": job, "name": job[-1], "start-time": 0, "state": "RUNNING"} for job in job_ids]
+    return {"jobs": jobs}
+
+
+def checkpoints(job_id, number):
+    path = f"file:/dcA/{job_id}/chk-{number}"
+    completed = {"id": number, "external_path": path, "latest_ack_timestamp": number * 1000}
+    return {"latest": {"completed": completed}}
+
+
+@contextlib.contextmanager
+def answering(answers, before=lambda: None):
+    """A server that answers as `AbstractCheckpointStatsHandler` does where Flink has nothing."""
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            before()
+            seen.append(self.headers["Authorization"])
+            answer = answers.get(self.path)
+            body = json.dumps(answer or {"errors": ["Checkpointing was not enabled"]}).encode()
+            self.send_response(200 if answer else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}", seen
+        server.shutdown()
+
+
+def following(url, lines, shard=WHOLE):
+    template = SyncRequest("", "file:/dcB")
+    chosen = Chosen(every=True)
+    return FlinkJobs(
+        lambda: [url], FlinkRest, chosen, template, lines.append, shard=shard, patience=HANG
+    )
+
+
+def newest(found):
+    return {job.member.name: job.newest and job.newest.newest.checkpoint_id for job in found.jobs()}
+
+
+def test_a_job_without_checkpointing_hides_no_other_job_of_its_jobmanager():
+    lines: list[str] = []
+    answers = {
+        "/jobs/overview": overview(ONE, TWO),
+        f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7),
+    }
+    with answering(answers) as (place, _):
+        assert newest(following(f"http://{place}", lines)) == {"2": 7}
+    assert not [line for line in lines if "cannot be read" in line]
+
+
+def test_a_job_that_reports_no_checkpoint_any_more_is_followed_by_its_directory():
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with answering(answers) as (place, _):
+        found = following(f"http://{place}", [])
+        assert newest(found) == {"1": 7}
+        answers[f"/jobs/{ONE}/checkpoints"] = {"latest": {"completed": None}}
+        assert newest(found) == {"1": None}
+
+
+def test_a_password_in_the_url_of_a_jobmanager_is_used_and_not_reported():
+    lines: list[str] = []
+    with answering({"/jobs/overview": overview()}) as (place, seen):
+        found = following(f"http://user:secret@{place}", lines)
+        found.jobs()
+    assert seen == ["Basic dXNlcjpzZWNyZXQ="]
+    found.jobs()
+    assert "cannot be read" in str(lines)
+    assert "secret" not in str(lines)
+
+
+def test_jobmanagers_are_asked_at_the_same_time():
+    lines: list[str] = []
+    together = threading.Barrier(3, timeout=PATIENCE)
+    answers = [
+        {"/jobs/overview": overview(job), f"/jobs/{job}/checkpoints": checkpoints(job, number)}
+        for number, job in enumerate((ONE, TWO, f"{3:032x}"), 1)
+    ]
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(answering(each, together.wait)) for each in answers]
+        urls = [f"http://{place}" for place, _ in servers]
+        template = SyncRequest("", "file:/dcB")
+        chosen = Chosen(every=True)
+        # a URL that is named twice is asked once
+        found = FlinkJobs(
+            lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append, patience=HANG
+        )
+        assert newest(found) == {"1": 1, "2": 2, "3": 3}
+    assert [line for line in lines if "cannot be read" in line] == []
+
+
+def test_each_job_of_a_jobmanager_is_followed_and_reported_in_one_shard():
+    job_ids = [f"{number:032x}" for number in range(6)]
+    answers = {f"/jobs/{job}/checkpoints": checkpoints(job, 1) for job in job_ids}
+    answers["/jobs/overview"] = overview(*job_ids)
+    followed, reported = [], []
+    with answering(answers) as (place, _):
+        for number in (1, 2, 3):
+            lines: list[str] = []
+            jobs = following(f"http://{place}", lines, Shard(number, 3)).jobs()
+            followed += [uri.name(job.key) for job in jobs]
+            reported += [line.partition(":")[0] for line in lines]
+    assert sorted(followed) == job_ids
+    assert sorted(reported) == [job[-1] for job in job_ids]
+
+
+def test_each_job_below_a_root_is_followed_in_one_shard(tmp_path):
+    job_ids = [f"{number:032x}" for number in range(6)]
+    for job in job_ids:
+        (tmp_path / job).mkdir()
+    template = SyncRequest(f"file:{tmp_path}", "file:/dcB")
+    found = [
+        JobsUnder(f"file:{tmp_path}", template, lambda _line: None, Shard(number, 3)).jobs()
+        for number in (1, 2, 3)
+    ]
+    assert sorted(job.member.name for jobs in found for job in jobs) == job_ids
+    assert all(found)
+
+
+def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_reported_once(
+    tmp_path, monkeypatch
+):
+    lines: list[str] = []
+    roots = KnownRoots(Side(), lines.append, HANG)
+    root = f"file:{tmp_path}"
+    for _ in range(2):
+        roots.look([root])
+        assert roots.jobs_under(root) == []
+    assert len(lines) == 1
+    (tmp_path / ONE).mkdir()
+    roots.look([root])
+    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
+
+    def refuse(*_args):
+        raise UsageError("no listing")
+
+    monkeypatch.setattr("cpreplicate.operations.jobs.discovery.jobs_under", refuse)
+    roots.look([root])
+    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
+    assert "no listing. The jobs found below" in lines[-1]
+
+
+def test_a_root_that_is_lost_keeps_its_jobs_and_is_reported(tmp_path):
+    lines: list[str] = []
+    roots, root = KnownRoots(Side(), lines.append, HANG), f"file:{tmp_path}/root"
+    (tmp_path / "root" / ONE).mkdir(parents=True)
+    roots.look([root])
+    (tmp_path / "root").rename(tmp_path / "elsewhere")
+    roots.look([root])
+    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
+    assert f"The jobs found below {root} before are followed" in lines[-1]
+    [place] = roots.sight.places()
+    assert place.problem == lines[-1]
+
+
+def test_a_root_that_cannot_be_listed_is_a_place_that_was_asked_and_is_unseen(tmp_path):
+    now = [1000.0]
+    root = f"file:{tmp_path}"
+    found = JobsUnder(root, SyncRequest(root, "file:/dcB"), lambda _line: None)
+    found.sight = Sight(clock=lambda: now[0])
+    found.sight.expect([root])
+    assert not found.sight.was_asked(60.0)
+    assert found.jobs() == []
+    assert found.sight.was_asked(60.0)
+    assert found.sight.discovered(60.0).unseen == {root: False}
+    now[0] = 1061.0
+    assert found.sight.discovered(60.0).unseen == {root: True}
+    (tmp_path / ONE).mkdir()
+    found.jobs()
+    assert found.sight.discovered(60.0).unseen == {root: False}
+
+
+def test_a_file_without_a_jobmanager_is_reported():
+    lines: list[str] = []
+    chosen = Chosen(every=True)
+    found = FlinkJobs(
+        lambda: (), FlinkRest, chosen, SyncRequest("", "file:/dcB"), lines.append, patience=HANG
+    )
+    assert found.jobs() == found.jobs() == []
+    assert lines == ["no URL of a JobManager is given. Waiting for one in --flink-file"]
+
+
+def test_a_service_that_starts_during_an_outage_misses_its_jobmanager_and_its_job():
+    """Nothing else has a series then: no job was ever found."""
+    lines: list[str] = []
+    answers = {"/jobs/overview": overview(TWO), f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7)}
+    chosen = Chosen(frozenset({"2", "orders"}), include=("pay-*",))
+    with answering(answers) as (place, _):
+        urls = [f"http://user:secret@{place}", "http://127.0.0.1:1", "secret"]
+        template = SyncRequest("", "file:/dcB")
+        found = FlinkJobs(lambda: urls, FlinkRest, chosen, template, lines.append, patience=HANG)
+        names = {"2": True, "orders": True, "--include pay-*": True}
+        assert found.sight.discovered(60.0) == ({}, names)
+        found.jobs()
+    unseen = {f"http://{place}": False, "http://127.0.0.1:1": True, "URL number 3": True}
+    assert found.sight.was_asked(60.0)
+    discovered = found.sight.discovered(-1.0)  # as if time had passed
+    assert discovered.unmatched == {**names, "2": False}
+    assert discovered.unseen.keys() == unseen.keys()
+    assert {each.name for each in found.sight.places() if each.problem} == {
+        name for name, is_unseen in unseen.items() if is_unseen
+    }
+    assert "secret" not in str(found.sight.places())
+
+
+def test_a_name_that_a_job_has_is_matched():
+    answers = {"/jobs/overview": overview(TWO), f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7)}
+    chosen = Chosen(frozenset({"orders"}), include=("2*", "pay-*"))
+    with answering(answers) as (place, _):
+        template = SyncRequest("", "file:/dcB")
+        found = FlinkJobs(
+            lambda: [f"http://{place}"], FlinkRest, chosen, template, print, patience=HANG
+        )
+        found.jobs()
+    unmatched = {"orders": True, "--include pay-*": True, "--include 2*": False}
+    assert found.sight.discovered(60.0).unmatched == unmatched
+
+
+def named(chosen, lines, answers):
+    """Ask once which jobs are followed of a JobManager that gives these answers."""
+    with answering(answers) as (place, _):
+        template = SyncRequest("", "file:/dcB")
+        found = FlinkJobs(
+            lambda: [f"http://{place}"], FlinkRest, chosen, template, lines.append, patience=HANG
+        )
+        found.jobs()
+        found.jobs()
+
+
+def reporting(*names):
+    jobs = [
+        {"jid": f"{number:032x}", "name": name, "start-time": 0, "state": "RUNNING"}
+        for number, name in enumerate(names)
+    ]
+    return {"/jobs/overview": {"jobs": jobs}}
+
+
+def test_a_name_that_no_job_has_is_reported_once_with_the_names_of_jobs_nearest_first():
+    lines: list[str] = []
+    answers = reporting("payments", "orders", "clicks", "fraud", "stock", "returns")
+    named(Chosen(frozenset({"ordres"})), lines, answers)
+    assert len(lines) == 1
+    assert lines[0].startswith("ordres: no job has such a name. Waiting.")
+    assert "have the jobs 'orders', " in lines[0]
+    assert lines[0].endswith(" and 1 more")
+
+
+def test_a_name_that_a_job_without_a_checkpoint_has_is_reported_as_waited_for():
+    lines: list[str] = []
+    named(Chosen(frozenset({"orders"})), lines, reporting("orders"))
+    assert lines == ["orders: no job of this name has completed a checkpoint yet. Waiting"]
+
+
+def test_a_pattern_that_no_job_matches_is_reported_once():
+    lines: list[str] = []
+    named(Chosen(include=("ordres-*", "pay*")), lines, reporting("orders-eu", "payments"))
+    assert len(lines) == 1
+    assert lines[0].startswith("--include ordres-*: no job has such a name. Waiting.")
+    assert "'orders-eu', 'payments'" in lines[0]
+
+
+def test_jobmanagers_without_any_job_are_reported_once():
+    lines: list[str] = []
+    named(Chosen(every=True), lines, reporting())
+    assert lines == ["--all-jobs: the JobManagers report no job yet. Waiting"]
+
+
+@contextlib.contextmanager
+def jobmanager(answers):
+    """A JobManager that answers each path by a script, and else with 404."""
+
+    def script(connection, head):
+        path = head.split()[1].decode()
+        found = answers.get(path, hostile.answer(b"{}", "404 Not Found"))
+        if not callable(found):
+            found = hostile.answer(json.dumps(found).encode())
+        found(connection, head)
+
+    with hostile.hostile(script) as server:
+        yield server
+
+
+EVERYWHERE = SyncRequest("", "file:/dcB")
+
+
+def asking(urls, lines, template=EVERYWHERE, patience=HANG, **options):
+    """Discovery of every job; its requests end only when the test does."""
+    limits = Limits(HANG, 1 << 20)
+    connect = lambda url: FlinkRest(url, limits=limits)  # noqa: E731
+    chosen = Chosen(every=True)
+    return FlinkJobs(
+        lambda: urls, connect, chosen, template, lines.append, patience=patience, **options
+    )
+
+
+def test_a_silent_jobmanager_holds_up_no_other_and_is_not_asked_twice():
+    silent = {"/jobs/overview": lambda connection, _: connection.recv(1)}
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with jobmanager(silent) as dead, jobmanager(answers) as healthy:
+        found = asking([dead.url, healthy.url], [], patience=0.1)
+        wait_until(lambda: newest(found) == {"1": 7})
+        answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 8)
+        wait_until(lambda: newest(found) == {"1": 8})
+        assert len(dead.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        hostile.answer(b"", "500 Internal Server Error"),
+        hostile.answer(b'{"latest": {"completed": {"id": 1e999}}}'),
+        hostile.answer(b"[" * 50_000),
+        lambda connection, _: connection.close(),
+        {"latest": {"completed": {**checkpoints(ONE, 1)["latest"]["completed"], "id": 10**400}}},
+        {"latest": {"completed": {**checkpoints(ONE, 1)["latest"]["completed"], "id": 2}}},
+    ],
+    ids=range(6),
+)
+def test_a_job_behind_one_whose_answer_is_a_failure_is_followed(bad):
+    lines: list[str] = []
+    answers = {
+        "/jobs/overview": overview(ONE, TWO),
+        f"/jobs/{ONE}/checkpoints": bad,
+        f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7),
+    }
+    with jobmanager(answers) as server:
+        found = asking([server.url], lines)
+        assert newest(found).get("2") == 7
+        assert [line for line in lines if line.startswith("1: ")]
+        answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 3)
+        assert newest(found) == {"1": 3, "2": 7}
+        answers[f"/jobs/{ONE}/checkpoints"] = hostile.answer(b"", "503 Unavailable")
+        assert newest(found) == {"1": None, "2": 7}  # its directory has the newest one
+
+
+def test_an_entry_that_is_no_job_and_an_id_of_400_digits_hide_no_other_job():
+    lines: list[str] = []
+    jobs = overview(ONE, TWO, "1" * 400)
+    jobs["jobs"][0]["name"] = 7
+    answers = {"/jobs/overview": jobs, f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7)}
+    with jobmanager(answers) as server:
+        assert newest(asking([server.url], lines)) == {"2": 7}
+    assert len([line for line in lines if "does not answer as Flink's REST API does" in line]) == 2
+
+
+def test_jobs_that_failed_are_asked_last_and_a_slow_failure_ends_the_round():
+    now = [0.0]
+
+    def fail(connection, _head):
+        now[0] += 30  # as a request that meets its deadline
+        hostile.answer(b"", "500 Late")(connection, b"")
+
+    three = f"{3:032x}"
+    answers = {
+        "/jobs/overview": overview(ONE, TWO, three),
+        **{f"/jobs/{job}/checkpoints": checkpoints(job, 7) for job in (ONE, TWO, three)},
+    }
+    with jobmanager(answers) as server:
+        found = asking([server.url], [], clock=lambda: now[0])
+        assert newest(found) == {"1": 7, "2": 7, "3": 7}
+        answers[f"/jobs/{ONE}/checkpoints"] = fail
+        # what is not asked for is followed by its directory
+        assert newest(found) == {"1": None, "2": None, "3": None}
+        assert newest(found) == {"1": None, "2": 7, "3": 7}
+
+
+def test_who_reports_the_directory_of_another_job_is_refused_and_the_other_is_followed():
+    lines: list[str] = []
+    honest = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    forged = {"/jobs/overview": overview(TWO), f"/jobs/{TWO}/checkpoints": checkpoints(ONE, 99)}
+    with jobmanager(forged) as impostor, jobmanager(honest) as victim:
+        jobs = by_key(asking([impostor.url, victim.url], lines).jobs())
+    followed, refused = jobs[f"file:/dcB/{ONE}"], jobs[f"file:/dcB/{TWO}"]
+    assert (followed.refusal, followed.newest.path) == (None, f"file:/dcA/{ONE}/chk-7")
+    assert "in the directory of another job" in refused.refusal
+    assert refused.newest is None
+    assert any("in the directory of another job" in line for line in lines)
+
+
+def test_who_is_refused_hides_no_job_whose_id_it_names():
+    """It reports the id of a job, and for it the directory of yet another one."""
+    honest = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    forged = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(TWO, 99)}
+    with jobmanager(forged) as impostor, jobmanager(honest) as victim:
+        jobs = by_key(asking([impostor.url, victim.url], []).jobs())
+    assert jobs[f"file:/dcB/{ONE}"].refusal is None
+
+
+@pytest.mark.parametrize("root", ["file:/elsewhere", f"file:/dcA/{ONE}x"])
+def test_a_path_that_is_reported_is_held_to_the_source_roots(root):
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    template = SyncRequest("", "file:/dcB", source_roots=(root,))
+    with jobmanager(answers) as server:
+        (job,) = asking([server.url], [], template).jobs()
+        assert "outside the source's roots" in job.refusal
+        for allowed in ("file:/dcA", f"file:/dcA/{ONE}"):
+            inside = SyncRequest("", "file:/dcB", source_roots=(root, allowed))
+            (job,) = asking([server.url], [], inside).jobs()
+            assert job.refusal is None
+
+
+def test_a_line_that_is_no_url_is_reported_without_its_text_and_hides_no_jobmanager():
+    lines: list[str] = []
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with jobmanager(answers) as server:
+        urls = ["http://u:5f1c@[::1", "\ufffd5f1c", "http://h:5f1c", server.url]
+        found = asking(urls, lines)
+        assert newest(found) == newest(found) == {"1": 7}
+    (line,) = [line for line in lines if "left out" in line]
+    assert line.startswith("3 of 4 URLs of JobManagers are left out, the first is number 1")
+    assert "5f1c" not in str(lines)
+
+
+def test_a_url_that_comes_back_is_asked_again():
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with jobmanager(answers) as server:
+        urls = [server.url]
+        found = asking(urls, [])
+        assert newest(found) == {"1": 7}
+        urls.clear()
+        assert newest(found) == {"1": None}
+        urls.append(server.url)
+        assert newest(found) == {"1": 7}
+
+
+def test_a_root_that_does_not_answer_or_fails_unexpectedly_holds_up_no_other(tmp_path):
+    lines: list[str] = []
+    released = threading.Event()
+    for name in ("good", "silent", "odd"):
+        (tmp_path / name / ONE).mkdir(parents=True)
+
+    def misbehave(verb, place):
+        if verb == "list" and "silent" in place:
+            released.wait(HANG)
+        if verb == "list" and "odd" in place:
+            raise RecursionError("a defect")
+
+    roots = [f"file:{tmp_path}/{name}" for name in ("silent", "odd", "good")]
+    with serving("file", Faulty(Side().storage("file:/"), misbehave)):
+        known = KnownRoots(Side(), lines.append, 0.1)
+
+        def jobs_below():
+            known.look(roots)
+            return [len(known.jobs_under(root)) for root in roots]
+
+        wait_until(lambda: jobs_below() == [0, 0, 1])
+        wait_until(lambda: any("unexpected RecursionError" in line for line in lines))
+        released.set()
+        wait_until(lambda: jobs_below() == [1, 0, 1])

@@ -1,0 +1,62 @@
+"""Questions to many servers at the same time, also where threads run out."""
+
+import threading
+from collections import Counter
+
+from cpreplicate.operations.jobs.inquiries import Inquiries
+from tests.support.killing import wait_until
+from tests.support.waiting import PATIENCE
+
+
+class Questions:
+    """Questions that are answered when a test allows it, and how often each is under way."""
+
+    def __init__(self, count):
+        self.released = threading.Event()
+        self.begun: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self.all = {str(number): self._question(str(number)) for number in range(count)}
+
+    def _question(self, key):
+        def ask():
+            with self._lock:
+                self.begun[key] += 1
+            self.released.wait(PATIENCE)
+
+        return ask
+
+
+def test_questions_that_are_under_way_when_threads_run_out_are_asked_once(monkeypatch):
+    questions, inquiries = Questions(8), Inquiries(0.0)
+    started, start = [], threading.Thread.start
+
+    def few(thread):
+        started.append(thread)
+        if len(started) == 4:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", few)
+    inquiries.ask(questions.all)
+    assert inquiries.pending == 3
+    inquiries.ask(questions.all)
+    wait_until(lambda: questions.begun.total() == 8)
+    assert inquiries.pending == 8
+    questions.released.set()
+    wait_until(lambda: inquiries.pending == 0)
+    assert set(questions.begun.values()) == {1}
+
+
+def test_questions_without_room_are_asked_when_others_end_or_the_next_time():
+    questions, inquiries = Questions(5), Inquiries(0.0, most=2)
+    inquiries.ask(questions.all)
+    assert inquiries.pending == 2
+    questions.released.set()
+    wait_until(lambda: inquiries.pending == 0)
+    inquiries.ask(questions.all)
+    wait_until(lambda: questions.begun.total() == 4)
+    assert set(questions.begun.values()) == {1}  # those that were not asked come first
+    questions.begun.clear()
+    patient = Inquiries(PATIENCE, most=2)
+    patient.ask(questions.all)
+    assert questions.begun.total() == 5

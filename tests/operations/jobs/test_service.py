@@ -1,0 +1,567 @@
+"""The loop of a service: jobs that come and go, that fail, and that matter more than others."""
+
+import contextlib
+import itertools
+import shutil
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.errors import SourceBroken, UsageError
+from cpreplicate.operations.jobs import service as service_module
+from cpreplicate.operations.jobs.fleet import Member
+from cpreplicate.operations.jobs.job import Checkpoint, ServedJob
+from cpreplicate.operations.jobs.service import Service, ServiceSettings
+from cpreplicate.operations.jobs.sight import Sight
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import ExecutionOptions, WarmRunners
+from cpreplicate.storage import Side, Sides, Transient
+from cpreplicate.storage.wrappers.limits import new_limits
+from tests.support import jobs, parts
+from tests.support.faults import Faulty
+from tests.support.killing import wait_until
+from tests.support.registry import serving
+from tests.support.replicas import FILES, NEXT
+from tests.support.waiting import PATIENCE
+
+INLINE = ExecutionOptions(runner="inline")
+
+
+class Jobs:
+    """Discovery that returns what a test has put there."""
+
+    def __init__(self, *found):
+        self.found = list(found)
+        self.error = None
+        self.looks = 0
+
+    def jobs(self):
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+
+def job_id(number):
+    return f"{number:032x}"
+
+
+def write(tmp_path, number, checkpoint, files=FILES):
+    jobs.JOB = job_id(number)
+    try:
+        return jobs.write_checkpoint(tmp_path / "dcA", checkpoint, files)
+    finally:
+        jobs.JOB = "0123456789abcdef0123456789abcdef"
+
+
+def served(tmp_path, number, priority=0, is_discovered=False, **options):
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{job_id(number)}", f"file:{tmp_path}/dcB", execution=INLINE, **options
+    )
+    return ServedJob(Member(f"job-{number}", request, priority, is_discovered))
+
+
+@contextlib.contextmanager
+def running(discovery, warnings=None, lines=None, sides=None, sight=None, **settings):
+    """A service in a thread of its own."""
+    chosen = ServiceSettings(
+        **{
+            "interval": 0.1,
+            "max_backoff": 0.4,
+            "grace": 10.0,
+            "least_look_within": 1800.0,
+            **settings,
+        }
+    )
+    warnings = warnings if warnings is not None else []
+    with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
+        notify = lines.append if lines is not None else lambda _line: None
+        service = Service(discovery, runners, chosen, notify, warnings.append, sight=sight)
+        thread = threading.Thread(target=service.run, args=[pytest.fail])
+        thread.start()
+        try:
+            yield service
+        finally:
+            service.stop()
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def replica_ids(service):
+    return {
+        job.name: job.replica_newest.checkpoint_id if job.replica_newest else None
+        for job in service.observations()
+    }
+
+
+def test_each_checkpoint_of_each_job_is_replicated_and_observed(tmp_path):
+    for number in range(3):
+        write(tmp_path, number, 1)
+    warnings: list[str] = []
+    with running(Jobs(*(served(tmp_path, number) for number in range(3))), warnings) as service:
+        wait_until(lambda: service.is_ready())
+        wait_until(lambda: set(replica_ids(service).values()) == {1})
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-0": 1, "job-1": 2, "job-2": 1})
+        assert service.is_alive()
+        assert [job.lag(time.time()) for job in service.observations()] == [0, 0, 0]
+    assert warnings == []
+
+
+def test_a_new_job_is_followed_and_one_that_is_gone_is_no_longer_observed(tmp_path):
+    write(tmp_path, 1, 1)
+    write(tmp_path, 2, 1)
+    discovery = Jobs(served(tmp_path, 1))
+    with running(discovery) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = [served(tmp_path, 2)]
+        wait_until(lambda: replica_ids(service) == {"job-2": 1})
+    assert (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists()
+
+
+def test_a_discovery_that_fails_is_reported_and_the_jobs_known_before_are_followed(tmp_path):
+    write(tmp_path, 1, 1)
+    discovery = Jobs(served(tmp_path, 1))
+    warnings: list[str] = []
+    with running(discovery, warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.error = UsageError("no more")
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2} and warnings)
+    assert warnings == ["no more. The jobs known before are followed"]
+
+
+def test_a_job_that_fails_is_reported_and_counted_and_holds_up_no_other(tmp_path):
+    write(tmp_path, 1, 1)
+    broken = write(tmp_path, 2, 1)
+    (broken / "_metadata").write_bytes(b"not Flink's")
+    warnings: list[str] = []
+    with running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), warnings) as service:
+        wait_until(lambda: replica_ids(service).get("job-1") == 1)
+        wait_until(lambda: service.observations()[1].failures[5] >= 3)
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service).get("job-1") == 2)
+        write(tmp_path, 2, 2, NEXT)  # the next checkpoint supersedes the failure
+        wait_until(lambda: replica_ids(service).get("job-2") == 2)
+    assert len(warnings) == 1
+    assert "job-2:" in warnings[0]
+    assert "It is tried again" in warnings[0]
+
+
+def test_a_service_that_starts_with_a_failure_knows_the_lag_of_its_replicas(tmp_path):
+    first = write(tmp_path, 1, 1)
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    second = write(tmp_path, 1, 2, NEXT)
+    (second / "_metadata").write_bytes(b"not Flink's")
+    completed = (first / "_metadata").stat().st_mtime
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: service.is_ready())
+        observed = service.observations()[0]
+        assert observed.lag(completed + 50.0) == pytest.approx(50.0, abs=0.1)
+
+
+def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(service_module, "_LOOK_AGAIN", 0.3)
+    write(tmp_path, 1, 1)
+    replica = tmp_path / "dcB" / job_id(1)
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        shutil.rmtree(replica)
+        wait_until((replica / "chk-1" / "_metadata").exists)
+        seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
+        wait_until(lambda: service.observations()[0].is_sealed)
+        assert service.observations()[0].last_exit_code == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number_of_jobs", "slots"), [(40, 10), parts.rest(200, 20)])
+def test_a_critical_job_is_never_behind_others(tmp_path, number_of_jobs, slots):
+    """All slots are taken by jobs whose storage does not answer."""
+    critical = set(range(0, number_of_jobs, 20))
+    for number in range(number_of_jobs):
+        write(tmp_path, number, 1, {"shared/a": 10})
+    released = threading.Event()
+    blocked: list[int] = []
+
+    def block(verb, uri):
+        if verb == "open" and "/dcA/" in uri:
+            number = int(uri.split("/dcA/")[1].split("/")[0], 16)
+            if number not in critical and "chk-2" in uri:
+                blocked.append(number)
+                released.wait(PATIENCE)
+
+    found = [
+        served(tmp_path, number, priority=9 if number in critical else 0)
+        for number in range(number_of_jobs)
+    ]
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(*found), slots=slots) as service,
+    ):
+        wait_until(lambda: set(replica_ids(service).values()) == {1})
+        for number in set(range(number_of_jobs)) - critical:
+            write(tmp_path, number, 2, {"shared/b": 10})
+        wait_until(lambda: len(blocked) == slots)
+        for number in critical:
+            write(tmp_path, number, 2, {"shared/b": 10})
+        important = {f"job-{number}" for number in critical}
+        wait_until(lambda: all(replica_ids(service)[name] == 2 for name in important))
+        assert len(blocked) == slots
+        load = service.load()
+        assert (load.busy >= slots, load.waiting > 0, load.slots) == (True, True, slots)
+        assert 2 not in {replica_ids(service)[f"job-{number}"] for number in range(1, 20)}
+        released.set()
+        wait_until(lambda: set(replica_ids(service).values()) == {2})
+
+
+def test_a_job_that_another_process_replicates_is_left_to_it_and_no_failure(tmp_path):
+    write(tmp_path, 1, 1)
+    warnings: list[str] = []
+    with (
+        acquire(f"file:{tmp_path}/dcB/{job_id(1)}", Side()),
+        running(Jobs(served(tmp_path, 1)), warnings) as service,
+    ):
+        wait_until(lambda: service.is_ready())
+        observed = service.observations()[0]
+        assert (observed.is_lease_held, dict(observed.failures)) == (True, {})
+    with running(Jobs(served(tmp_path, 1)), warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    assert warnings == []
+
+
+def test_two_services_replicate_each_checkpoint_once(tmp_path):
+    warnings: list[str] = []
+    for number in range(5):
+        write(tmp_path, number, 1)
+    found = [served(tmp_path, number) for number in range(5)]
+    with running(Jobs(*found), warnings) as one, running(Jobs(*found), warnings) as two:
+        for checkpoint in range(2, 8):
+            for number in range(5):
+                write(tmp_path, number, checkpoint, FILES if checkpoint % 2 else NEXT)
+            for service in (one, two):
+                wait_until(
+                    lambda seen=service, number=checkpoint: (
+                        set(replica_ids(seen).values()) == {number}
+                    )
+                )
+        failures = [job.failures for job in (*one.observations(), *two.observations())]
+    assert (failures, warnings) == ([Counter()] * 10, [])
+
+
+def test_a_job_without_a_checkpoint_is_awaited_if_it_was_discovered_else_reported(tmp_path):
+    warnings: list[str] = []
+    (tmp_path / "dcA" / job_id(1)).mkdir(parents=True)
+    (tmp_path / "dcA" / job_id(2)).mkdir()
+    found = [served(tmp_path, 1, is_discovered=True), served(tmp_path, 2)]
+    with running(Jobs(*found), warnings) as service:
+        wait_until(lambda: service.is_ready())
+        wait_until(lambda: warnings)
+        write(tmp_path, 1, 1)
+        wait_until(lambda: replica_ids(service).get("job-1") == 1)
+    assert [warning.split(":")[0] for warning in warnings] == ["job-2"]
+
+
+def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
+    write(tmp_path, 1, 1)
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    replica = SyncRequest(f"file:{tmp_path}/dcB/{job_id(1)}", f"file:{tmp_path}/dcC")
+    standby = ServedJob(Member("standby", replica, is_discovered=True))
+    lines: list[str] = []
+    with running(Jobs(standby), lines=lines) as service:
+        wait_until(lambda: service.is_ready())
+        wait_until(lambda: service.observations()[0].tries > 2)
+    assert not (tmp_path / "dcC").exists()
+    assert [line for line in lines if "is a replica that no job writes to" in line] == lines
+    assert len(lines) == 1
+
+
+def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
+    write(tmp_path, 1, 1)
+    one = served(tmp_path, 1)
+    request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
+    other = ServedJob(replace(one.member, request=request))
+    warnings: list[str] = []
+    with running(Jobs(one, other), warnings) as service:
+        wait_until(lambda: warnings)
+        assert service.observations()[0].last_exit_code == 6
+    assert "would share the replica" in warnings[0]
+    assert not (tmp_path / "dcB").exists()
+
+
+def test_of_two_reports_of_a_directory_the_newer_checkpoint_counts(tmp_path):
+    first, second = (write(tmp_path, 1, number, files) for number, files in ((1, FILES), (2, NEXT)))
+    ended, running_job = (
+        replace(
+            served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(number, float(number)))
+        )
+        for number, path in ((1, first), (2, second))
+    )
+    with running(Jobs(ended, running_job)) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+
+
+def test_a_job_that_ended_and_left_no_checkpoint_is_no_failure(tmp_path):
+    path = write(tmp_path, 1, 1)
+    job = served(tmp_path, 1, is_discovered=True)
+    discovery = Jobs(job)
+    warnings: list[str] = []
+    with running(discovery, warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = [replace(job, has_ended=True)]
+        looks = discovery.looks
+        wait_until(lambda: discovery.looks >= looks + 3)
+        shutil.rmtree(path.parent)
+        tries = service.observations()[0].tries
+        wait_until(lambda: service.observations()[0].tries > tries + 3)
+        assert service.observations()[0].lag(time.time()) == 0
+    assert warnings == []
+    assert (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists()
+
+
+def test_a_job_is_tried_again_after_a_failure_that_nobody_expected(tmp_path, monkeypatch):
+    broken = write(tmp_path, 1, 1)
+    (broken / "_metadata").write_bytes(b"not Flink's")
+
+    def fail(_request):
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("cpreplicate.operations.jobs.service.newest_of_replica", fail)
+    warnings: list[str] = []
+    with running(Jobs(served(tmp_path, 1)), warnings) as service:
+        wait_until(lambda: warnings)
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+    assert "unexpected ValueError: a defect" in warnings[0]
+
+
+def test_a_checkpoint_that_is_subsumed_before_its_sync_is_no_missing_source(tmp_path, monkeypatch):
+    former = write(tmp_path, 1, 1)
+
+    def sync_late(request, *others):
+        if former.exists():
+            write(tmp_path, 1, 2, NEXT)
+            shutil.rmtree(former)
+        return sync(request, *others)
+
+    monkeypatch.setattr("cpreplicate.operations.jobs.service.sync", sync_late)
+    with running(Jobs(served(tmp_path, 1)), max_backoff=60.0, interval=30.0) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})  # after a tenth of the interval
+        assert service.observations()[0].failures == Counter({12: 1})
+
+
+def test_a_broken_checkpoint_beside_a_newer_one_is_a_failure_with_backoff(tmp_path, monkeypatch):
+    write(tmp_path, 1, 1)
+    numbers = itertools.count(2)
+
+    def sync_broken(_request, *_others):
+        write(tmp_path, 1, next(numbers), NEXT)
+        raise SourceBroken("files are missing")
+
+    monkeypatch.setattr("cpreplicate.operations.jobs.service.sync", sync_broken)
+    with running(Jobs(served(tmp_path, 1)), interval=0.2, max_backoff=60.0) as service:
+        wait_until(lambda: service.is_ready())
+        wait_until(lambda: sum(service.observations()[0].failures.values()) >= 2)
+        assert service.observations()[0].failures.keys() == {10}
+
+
+def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_path):
+    write(tmp_path, 1, 1)
+    found = [served(tmp_path, 1, is_discovered=True)]
+    with running(Jobs(*found), retire_after=2.0) as service:
+        wait_until(lambda: (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists())
+        wait_until(lambda: service.observations() == [])
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+
+
+def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_another(tmp_path):
+    path = write(tmp_path, 1, 1)
+    listed: list[str] = []
+
+    def note(verb, uri):
+        if verb in ("list", "stat", "open"):
+            listed.append(uri)
+
+    known = replace(
+        served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
+    )
+    with (
+        serving("file", Faulty(Side().storage("file:/"), note)),
+        running(Jobs(known)) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        listed.clear()
+        tries = service.observations()[0].tries
+        wait_until(lambda: service.observations()[0].tries > tries + 3)
+    assert listed == []
+
+
+def test_the_end_waits_for_what_is_being_replicated_and_cancels_what_takes_too_long(tmp_path):
+    write(tmp_path, 1, 1, {f"shared/{number}": 3_000_000 for number in range(4)})
+    sides = _limited(Sides(), 400_000.0)
+    with running(Jobs(served(tmp_path, 1)), sides=sides, grace=2.0):
+        wait_until(lambda: list((tmp_path / "dcB").glob("*/shared/*")))
+    replica = tmp_path / "dcB" / job_id(1)
+    assert not (replica / "chk-1" / "_metadata").exists()
+    assert not list(replica.glob(".cpreplicate/lease*"))
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+
+
+def _limited(sides, bandwidth):
+    limits = new_limits(None, bandwidth)
+    return sides._replace(
+        source=replace(sides.source, limits=limits), target=replace(sides.target, limits=limits)
+    )
+
+
+def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(tmp_path):
+    """What it found is old after two intervals: the lag must not stay 0."""
+    path = write(tmp_path, 1, 1)
+    released, asked = threading.Event(), threading.Event()
+    known = replace(
+        served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
+    )
+
+    class Frozen(Jobs):
+        def jobs(self):
+            if asked.is_set():
+                released.wait(PATIENCE)
+            asked.set()
+            return super().jobs()
+
+    with running(Frozen(known), least_look_within=0.2) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+        wait_until(lambda: any("list of jobs is" in line for line in service.remarks()))
+        released.set()
+
+
+def test_a_service_is_ready_when_each_place_was_asked_and_names_those_that_failed(tmp_path):
+    write(tmp_path, 1, 1)
+    sight = Sight(["orders"])
+    sight.expect(["http://jm-1", "http://jm-2"])
+    with running(Jobs(served(tmp_path, 1)), sight=sight) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        assert not service.is_ready()
+        sight.answered("http://jm-1")
+        sight.failed("http://jm-2", "it is gone")
+        wait_until(service.is_ready)
+        assert service.remarks() == ["no job is followed for: orders"]
+    with running(Jobs(served(tmp_path, 1)), sight=sight, least_look_within=0.0) as service:
+        wait_until(lambda: service.discovered().unseen["http://jm-2"])
+        assert "no jobs can be looked for at http://jm-2: it is gone" in service.remarks()
+        assert service.is_blind(0.0)
+        assert not service.is_blind(1800.0)
+
+
+def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
+    path = write(tmp_path, 1, 1)
+    write(tmp_path, 2, 1)
+    completed = (path / "_metadata").stat().st_mtime
+    dark, released = threading.Event(), threading.Event()
+
+    def block(_verb, place):
+        if dark.is_set() and f"/dcA/{job_id(1)}" in place:
+            released.wait(PATIENCE)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), least_look_within=0.2) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1, "job-2": 1})
+        dark.set()
+        wait_until(lambda: any(line.endswith(": job-1") for line in service.remarks()))
+        observed = service.observations()[0]
+        now = time.time()
+        assert observed.is_unseen(now)
+        assert observed.lag(now) == pytest.approx(now - completed)
+        # the other one is looked at all the time
+        wait_until(lambda: service.observations()[1].lag(time.time()) == 0)
+        released.set()
+        wait_until(lambda: service.observations()[0].lag(time.time()) == 0)
+
+
+def test_a_source_is_looked_at_while_its_target_cannot_be_reached_but_not_if_it_cannot_itself(
+    tmp_path,
+):
+    followed = service_module._Followed(served(tmp_path, 1), print, 60.0)
+    followed.observation.saw(Newest(1, 1000.0), 1000.0)
+    followed.observation.failed(Transient.exit_code, "the target is gone", 1010.0)
+    assert followed.is_overdue(30.0, 1050.0)
+    with pytest.raises(Transient), followed.looking():
+        raise Transient("the source is gone")
+    assert not followed.is_overdue(30.0, 1050.0)
+    with followed.looking():
+        pass
+    assert followed.is_overdue(30.0, 1050.0)
+
+
+def test_a_try_that_cannot_reach_the_source_records_that(tmp_path):
+    dark = threading.Event()
+    write(tmp_path, 1, 1)
+
+    def fail(_verb, place):
+        if dark.is_set() and "/dcA/" in place:
+            raise Transient("gone")
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), fail)),
+        running(Jobs(served(tmp_path, 1))) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        [followed] = service._followed.values()
+        assert not followed.is_source_lost
+        dark.set()
+        wait_until(lambda: followed.is_source_lost)
+        dark.clear()
+        wait_until(lambda: not followed.is_source_lost)
+
+
+def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
+    write(tmp_path, 1, 1)
+    copying, released = threading.Event(), threading.Event()
+
+    def block(verb, place):
+        if verb == "open" and f"/dcA/{job_id(1)}/shared" in place:
+            copying.set()
+            released.wait(PATIENCE)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(served(tmp_path, 1)), least_look_within=0.2) as service,
+    ):
+        assert copying.wait(PATIENCE)
+        write(tmp_path, 1, 5, NEXT)
+        wait_until(lambda: service.observations()[0].source_newest.checkpoint_id == 5)
+        released.set()
+        wait_until(lambda: replica_ids(service) == {"job-1": 5})
+
+
+def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp_path):
+    write(tmp_path, 1, 1)
+    one = served(tmp_path, 1)
+    request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
+    other = ServedJob(replace(one.member, request=request))
+    discovery = Jobs(one)
+    warnings: list[str] = []
+    with running(discovery, warnings) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        discovery.found = [other, one]
+        wait_until(lambda: warnings)
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+    assert warnings == [warning for warning in warnings if "is left out" in warning]

@@ -1,0 +1,152 @@
+"""What is deleted lies in the replica, by its real place; how many, and until when, is bounded."""
+
+import time
+
+import pytest
+
+from cpreplicate.core import uri
+from cpreplicate.core.plan import Cap
+from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
+from cpreplicate.operations import change
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.protocol import lease
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import Delete, ExecutionOptions
+from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.performing import attempt
+from cpreplicate.storage import Side, Sides
+from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
+from tests.support.replicas import FILES, NEXT, paths, synced
+from tests.support.tracing import Tracing
+
+ELSEWHERE = [
+    "file:/etc/hostname",
+    "file:{replica}/../other/file",
+    "../../../other/file",
+    "../.cpreplicate/lease",
+    "hdfs://dcB/x",
+    "../shared/%2e%2e/%2e%2e/other",
+    "../shared/%252e%252e/x",
+    "../shared/a%2fb",
+    "file:{replica}/chk-1/_metadata",
+    "s3://b/x",
+    "../README",
+    "file:/shared/a",
+]
+
+
+def sync_next(tmp_path, **options):
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}/chk-2",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+        **options,
+    )
+    return sync.sync(request, lambda _line: None)
+
+
+def corrupt(replica, path, handle):
+    """Have the committed `_metadata` reference that path too."""
+    named = ("1.sst", handle(path))
+    state = Incremental(
+        11, 1, "backend", (0, 128), 1, None, (("0.sst", File("../shared/a", 100)), named), ()
+    )
+    tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 1)
+    (replica / "chk-1" / "_metadata").write_bytes(encode(tree).data)
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [lambda path: File(path, 1), lambda path: Segment(0, 1, 0, path, "id")],
+    ids=["file", "segment"],
+)
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_a_corrupt_metadata_of_the_replica_has_nothing_written_or_deleted(tmp_path, path, handle):
+    replica = synced(tmp_path, {1: FILES})
+    corrupt(replica, path.format(replica=replica), handle)
+    before = paths(replica)
+    tracing = Tracing(Side().storage("file:/"))
+    with serving("file", tracing), pytest.raises(CpreplicateError) as refused:
+        sync_next(tmp_path)
+    assert refused.value.exit_code == 6
+    assert paths(replica) == before
+    changed = {uri for _verb, uri in tracing.changes()}
+    assert changed <= {f"file:{replica}/.cpreplicate/lease"}
+
+
+@pytest.mark.parametrize("name", ["shared", "chk-1", "foreign/x"])
+def test_nothing_is_written_or_deleted_through_a_link(tmp_path, name):
+    replica = synced(tmp_path, {1: {**FILES, "shared/x/deep": 5}})
+    elsewhere = tmp_path / "elsewhere"
+    where = replica / ("shared/x" if name == "foreign/x" else name)
+    where.rename(elsewhere)
+    where.symlink_to(elsewhere)
+    before = paths(elsewhere), paths(replica)
+    with pytest.raises(CpreplicateError, match="a symbolic link") as refused:
+        sync_next(tmp_path)
+    assert refused.value.exit_code == 6
+    assert (paths(elsewhere), paths(replica)) == before
+
+
+def test_a_target_root_that_is_a_link_itself_is_the_operators_choice(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "dcB").symlink_to(tmp_path / "disk")
+    synced(tmp_path, {1: FILES})
+    assert sync_next(tmp_path).committed
+    assert (tmp_path / "disk" / JOB / "chk-2" / "_metadata").exists()
+
+
+@pytest.mark.parametrize(
+    ("cap", "allowed"),
+    [(Cap(3), False), (Cap(4), True), (Cap(0.4, True), False), (Cap(0.5, True), True)],
+)
+def test_more_deletes_than_allowed_are_refused_with_the_plan(tmp_path, cap, allowed):
+    replica = synced(tmp_path, {1: FILES})
+    before = paths(replica)
+    if allowed:
+        assert sync_next(tmp_path, max_delete=cap).committed
+        return
+    with pytest.raises(TooManyDeletes, match="4 of the 9 files") as refused:
+        sync_next(tmp_path, max_delete=cap)
+    assert paths(replica) == before
+    report = refused.value.report
+    assert isinstance(report, sync.Report)
+    assert {action.target for action in report.plan.deletes} == set(FILES) - set(NEXT)
+
+
+def test_deletes_that_are_put_off_leave_a_replica_without_the_old_checkpoint(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    report = sync_next(tmp_path, async_deletes=True)
+    assert set(report.undeleted) == set(FILES) - set(NEXT)
+    assert all((replica / path).exists() for path in report.undeleted)
+    assert not (replica / "chk-1" / "_metadata").exists()
+
+
+def test_a_delete_that_comes_too_late_is_not_made_and_not_tried_again(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("needed by another run")
+    outcome = attempt(Delete(f"file:{file}", time.time() - 1), Sides(), lambda _count: None)
+    assert outcome.late
+    assert not outcome.is_worth_a_try
+    assert file.exists()
+
+
+def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
+    replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Side())
+    with lease.acquire(replica.root, replica.side) as hold, InlineRunner(Sides()) as runner:
+        real, runs = runner.run, []
+
+        def run(actions):
+            runs.append(len(actions))
+            replica.storage.delete(replica.uri_of(".cpreplicate/lease"))
+            return real(actions)
+
+        monkeypatch.setattr(runner, "run", run)
+        with pytest.raises(LeaseHeld):
+            change.delete(sorted(FILES), replica, runner, hold, files_per_check=2)
+    assert runs == [2]
+    assert len(set(FILES) - set(replica.present(uri.directories(FILES)))) == 2

@@ -1,0 +1,252 @@
+"""A promoted replica is complete, absolute and sealed: a sync into it is refused."""
+
+import errno
+import json
+import os
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from cpreplicate.cli.commands import cli
+from cpreplicate.core.packs import Packing
+from cpreplicate.errors import LeaseHeld, NotThere, Refused
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.upkeep import promote
+from cpreplicate.operations.upkeep.promote import PromoteRequest
+from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
+from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Transient
+from tests.support import checker
+from tests.support.faults import Faulty
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
+from tests.support.replicas import FILES, NEXT, paths, synced
+
+
+@pytest.fixture
+def replica(tmp_path):
+    return synced(tmp_path, {1: FILES})
+
+
+def run(replica, **options):
+    return promote.promote(PromoteRequest(f"file:{replica}", **options), lambda _line: None)
+
+
+def sync_next(tmp_path, verb=sync.sync):
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+    )
+    return verb(request, *([lambda _line: None] if verb is sync.sync else []))
+
+
+def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
+    done = run(replica)
+    place = f"file:{replica}/chk-1"
+    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM …"
+    assert done.starting.rest == {"savepointPath": place, "claimMode": "NO_CLAIM"}
+    assert done.starting.configuration == {"execution.state-recovery.claim-mode": "NO_CLAIM"}
+    assert f"file:{replica}/shared/a".encode() in (replica / "chk-1" / "_metadata").read_bytes()
+    assert checker.faults(replica) == []
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_an_older_flink_gets_a_restore_command_that_it_understands(tmp_path, version):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, version)
+    sync.sync(
+        SyncRequest(
+            f"file:{checkpoint}",
+            f"file:{tmp_path}/dcB",
+            execution=ExecutionOptions(runner="inline"),
+        ),
+        lambda _line: None,
+    )
+    start = run(tmp_path / "dcB" / JOB).starting
+    assert start.checkpoint == f"file:{tmp_path}/dcB/{JOB}/chk-1"
+    if version == 4:
+        assert start.rest["restoreMode"] == "NO_CLAIM"
+        assert start.configuration == {"execution.savepoint-restore-mode": "NO_CLAIM"}
+    else:
+        assert start.rest == {"savepointPath": f"file:{tmp_path}/dcB/{JOB}/chk-1"}
+        assert start.configuration == {}
+
+
+@pytest.mark.parametrize("verb", [sync.sync, sync.diff])
+def test_a_promoted_replica_is_not_synced_until_it_is_unsealed(replica, tmp_path, verb):
+    run(replica)
+    before = paths(replica)
+    with pytest.raises(Refused, match=r"sealed by .* for chk-1"):
+        sync_next(tmp_path, verb)
+    assert paths(replica) == before
+    assert CliRunner().invoke(cli, ["unseal", str(replica), "--no-job-uses-it"]).exit_code == 0
+    sync_next(tmp_path)
+    assert (replica / "chk-2" / "_metadata").exists()
+
+
+def test_a_promoted_replica_refuses_even_a_run_with_nothing_to_do(replica, tmp_path):
+    run(replica)
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+    )
+    with pytest.raises(Refused, match="sealed"):
+        sync.sync(request, lambda _line: None)
+
+
+def test_promoting_again_returns_the_same(replica):
+    first = run(replica)
+    assert run(replica) == first
+
+
+def test_a_replica_found_wanting_is_left_as_it_was(replica):
+    (replica / "shared" / "a").unlink()
+    before = (replica / "chk-1" / "_metadata").read_bytes()
+    result = CliRunner().invoke(
+        cli, ["promote", str(replica), "--output", "json"], standalone_mode=False
+    )
+    assert result.return_value == 4
+    found = json.loads(result.stdout)
+    assert (found["promoted"], found["sealed"], found["restore"]) == (False, None, None)
+    assert found["verification"]["missing"] == ["shared/a"]
+    assert (replica / "chk-1" / "_metadata").read_bytes() == before
+    assert not (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_a_stray_file_that_is_newer_does_not_stop_a_promotion_and_is_reported(replica):
+    stray = replica / "shared" / "stray"
+    stray.write_text("of a job that has not completed a checkpoint yet")
+    os.utime(stray, (time.time() + 60,) * 2)
+    printed = CliRunner().invoke(cli, ["promote", str(replica)], standalone_mode=False)
+    assert printed.return_value == 0
+    assert f"warning: file:{replica} holds 1 files that cpreplicate did not write" in printed.stdout
+    assert "shared/stray. If a job writes" in printed.stdout
+    assert stray.read_text() == "of a job that has not completed a checkpoint yet"
+    assert (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_a_stray_file_is_in_the_json_of_a_promotion(replica):
+    (replica / "shared" / "stray").write_text("stray")
+    done = CliRunner().invoke(cli, ["promote", "--output", "json", str(replica)])
+    (warning,) = json.loads(done.stdout)["warnings"]
+    assert "shared/stray" in warning
+
+
+def test_what_cannot_be_searched_for_stray_files_does_not_stop_a_promotion(replica):
+    (replica / "shared" / "secret").mkdir()
+    denied = f"file:{replica}/shared/secret"
+
+    def deny(_verb, uri):
+        return PermissionError(errno.EACCES, "Permission denied", uri) if uri == denied else None
+
+    with serving("file", Faulty(Side().storage("file:/"), deny)):
+        (warning,) = run(replica).warnings
+    assert "could not be searched" in warning
+    assert "Permission denied" in warning
+    assert (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_neither_do_directories_that_are_nested_too_deeply(replica):
+    (replica / "shared" / "deep" / "/".join("d" * 120)).mkdir(parents=True)
+    (warning,) = run(replica).warnings
+    assert "more than 100 directories deep" in warning
+    assert (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_but_a_storage_that_does_not_answer_does(replica):
+    (replica / "shared" / "slow").mkdir()
+    slow = f"file:{replica}/shared/slow"
+
+    def fail(_verb, uri):
+        return Transient(errno.EIO, "no answer", uri) if uri == slow else None
+
+    with serving("file", Faulty(Side().storage("file:/"), fail)), pytest.raises(Transient):
+        run(replica)
+    assert not (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_relocate_still_refuses_a_stray_file_that_is_newer(replica):
+    stray = replica / "shared" / "stray"
+    stray.write_text("stray")
+    os.utime(stray, (time.time() + 60,) * 2)
+    with pytest.raises(Refused, match="did not write"):
+        relocate(RelocateRequest(f"file:{replica}", "absolute"), lambda _line: None)
+
+
+def test_a_replica_that_another_run_writes_to_is_not_promoted(replica):
+    with acquire(f"file:{replica}", Side()), pytest.raises(LeaseHeld):
+        run(replica)
+
+
+def test_nothing_is_written_where_no_replica_is(tmp_path):
+    with pytest.raises(NotThere):
+        run(tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def packed(tmp_path):
+    return synced(tmp_path, {1: FILES, 2: NEXT}, keep=2, packing=Packing("on", 700))
+
+
+def test_a_packed_replica_is_promoted_and_its_content_is_still_recorded(packed):
+    done = run(packed, content=ALL)
+    assert done.starting.restore.claim_mode == "NO_CLAIM"
+    place = f"file:{packed}/chk-2"
+    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM …"
+    data = (packed / "chk-2" / "_metadata").read_bytes()
+    assert f"file:{packed}/packed/".encode() in data
+    assert f"file:{packed}/shared/h".encode() in data  # not packed
+    verified = verify(f"file:{packed}", "chk-2", ALL, lambda _line: None, Side())
+    assert verified.restorable
+    assert verified.compared == len(NEXT)
+
+
+def test_the_advice_for_a_packed_replica_mentions_that_packs_stay_behind(packed):
+    printed = CliRunner().invoke(cli, ["promote", str(packed)]).stdout
+    stay = f"warning: Flink never deletes the packs in file:{packed}/packed/. After a CLAIM restore"
+    assert stay in printed
+    again = CliRunner().invoke(cli, ["promote", "--output", "json", str(packed)]).stdout
+    (warning,) = json.loads(again)["warnings"]
+    assert f"Delete file:{packed} when no checkpoint of the job references it" in warning
+
+
+def test_the_advice_for_a_packed_replica_of_flink_1_names_who_restores_it(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES, 4)
+    request = SyncRequest(
+        f"file:{checkpoint}",
+        f"file:{tmp_path}/dcB",
+        packing=Packing("on", 700),
+        execution=ExecutionOptions(runner="inline"),
+    )
+    sync.sync(request, lambda _line: None)
+    warnings = run(tmp_path / "dcB" / JOB).warnings
+    assert "only Flink 1.20 and later can restore the replica" in warnings[0]
+
+
+def test_a_replica_without_packs_has_no_warning(replica):
+    assert run(replica).warnings == ()
+
+
+def test_a_packed_replica_is_unsealed_when_no_checkpoint_of_the_job_points_into_its_packs(
+    packed, tmp_path
+):
+    run(packed)
+    job = tmp_path / "own" / JOB
+    needing = job / "chk-3" / "_metadata"
+    needing.parent.mkdir(parents=True)
+    needing.write_bytes((packed / "chk-2" / "_metadata").read_bytes())
+    arguments = ["unseal", str(packed), "--job", str(job)]
+    refused = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    assert isinstance(refused.exception, Refused)
+    assert "packed/" in str(refused.exception)
+    write_checkpoint(tmp_path / "own", 4, {"shared/own": 10})
+    needing.unlink()
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert not (packed / ".cpreplicate" / "sealed").exists()
