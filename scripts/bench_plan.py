@@ -36,8 +36,8 @@ def measure(root: str) -> None:
         target_replica,
     )
     from cpreplicate.protocol.lease import LeaseToken
+    from cpreplicate.protocol.ledger import Ledger
     from cpreplicate.protocol.replica_state import examine
-    from cpreplicate.protocol.vouching import Vouched
     from cpreplicate.runners.batching import batches
     from cpreplicate.runners.spark.transport import encode
 
@@ -47,7 +47,7 @@ def measure(root: str) -> None:
     wanted = read_source(request)
     replica = target_replica(wanted, request)
     state = examine(replica)
-    made = make_plan(wanted, replica, state, Vouched(replica, state), request)
+    made = make_plan(wanted, replica, state, Ledger(replica, state), request)
     planned = time.process_time()
     # the file's sizes are not real
     packed = batches(

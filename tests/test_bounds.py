@@ -160,7 +160,7 @@ def test_a_text_that_each_row_continues_is_damaged() -> None:
         use_dictionary=["filler"],
         column_encoding={"path": "DELTA_BYTE_ARRAY"},
     )
-    with pytest.raises(parquet_files.Damaged, match="a page with an unknown encoding"):
+    with pytest.raises(parquet_files.DamagedParquet, match="a page with an unknown encoding"):
         parquet_files.decoded(data, {"path": "string"}, "file:/r/x.parquet")
 
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pytest
 
 from cpreplicate.core import plan
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.recorded import Vouch, VouchTable
-from cpreplicate.core.tables import as_texts, texts
+from cpreplicate.core.path_tables import as_texts, texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import verify
 from cpreplicate.operations.jobs import watch
@@ -46,9 +46,9 @@ from cpreplicate.protocol import (
     source,
 )
 from cpreplicate.protocol.journal import JournalWriter
+from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.source import Source, completed_names
-from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import ExecutionOptions, inline
 from cpreplicate.storage import Side
 from tests.support import parts
@@ -176,10 +176,10 @@ def highest_number_is_newest(patch: pytest.MonkeyPatch) -> None:
 def present_is_done(patch: pytest.MonkeyPatch) -> None:
     split = plan.copies_and_keeps
 
-    def trusting(needed, committed, present, vouched, members):
-        trusted = {path: Vouch(length, 0, True) for path, length in present.items()}
-        vouched = VouchTable.merged([VouchTable.of(trusted), vouched])
-        return split(needed, committed, present, vouched, members)
+    def trusting(needed, committed, present, ledger, members):
+        trusted = {path: LedgerEntry(length, 0, True) for path, length in present.items()}
+        ledger = LedgerTable.merged([LedgerTable.of(trusted), ledger])
+        return split(needed, committed, present, ledger, members)
 
     patch.setattr(sync_plan, "copies_and_keeps", trusting)
 
@@ -189,7 +189,7 @@ def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Vouched, "of_others", lambda *_args: texts(()))
+    patch.setattr(Ledger, "of_others", lambda *_args: texts(()))
 
 
 def packs_of_others_are_deleted(patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def without_asking(owner: object) -> Mutate:
 
 
 def others_are_ours(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Vouched, "of_others", lambda *_args: texts(()))
+    patch.setattr(Ledger, "of_others", lambda *_args: texts(()))
 
 
 def records_are_trusted(patch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ MUTANTS = {
         without(seal, "refuse_sealed"), "a sealed replica was changed", 12
     ),
     "what was put off is not recorded": Mutant(
-        without(Vouched, "left_over", texts(())), "no record of", 21
+        without(Ledger, "left_over", texts(())), "no record of", 21
     ),
     "a plan asks its own checkpoints only": Mutant(
         without_asking(sync_plan), "has lost", 65, is_sharing=True
@@ -425,7 +425,7 @@ def copied_through_a_link(root: Path) -> list[str]:
     put_restored(Side(), f"file:{root}/dcA", 2, {"shared/n": 70}, inner)
     options = ExecutionOptions(runner="inline")
     request = SyncRequest(f"file:{root}/dcA/{NEXT_JOB}", f"file:{root}/dcB", execution=options)
-    within = sync.sync(request, silent).plan.within
+    within = sync.sync(request, silent).plan.reused
     return [f"copied from {place.path}" for place in within.values()]
 
 

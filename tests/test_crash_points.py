@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from cpreplicate.core import plan
-from cpreplicate.core.packs import Packing, is_pack
+from cpreplicate.core.packs import PackOptions, is_pack
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.upkeep import promote, relocate, sweep
-from cpreplicate.protocol.vouching import Vouched
-from cpreplicate.runners import ExecutionOptions, performing
+from cpreplicate.protocol.ledger import Ledger
+from cpreplicate.runners import ExecutionOptions, batch
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support import parts
@@ -144,7 +144,7 @@ def restored(draw: Random, **options: Any) -> Stage:
     """A job was restored from an earlier one, whose replica holds a file that it references."""
     while True:
         stage = Stage(draw, **options).complete().sync().restart().complete()
-        if any(place.length > 1 for place in stage.diff().plan.within.values()):
+        if any(place.length > 1 for place in stage.diff().plan.reused.values()):
             return stage
 
 
@@ -155,7 +155,7 @@ def of_an_earlier_job(draw: Random) -> Scenario:
 def of_an_earlier_job_damaged(draw: Random) -> Scenario:
     """The longest file that the earlier replica should hold has other bytes there."""
     stage = restored(draw, packing=draw.choice([PACKING, None]))
-    place = max(stage.diff().plan.within.values(), key=lambda place: place.length)
+    place = max(stage.diff().plan.reused.values(), key=lambda place: place.length)
     damaged = f"{place.replica}/{place.path}"
     stage.disk.place(damaged, bytes(len(stage.disk.data(damaged) or b"")))
     return stage.sync_scenario()
@@ -166,7 +166,7 @@ def of_an_earlier_job_again(draw: Random) -> Scenario:
     return restored(draw).die().sync_scenario()
 
 
-PACKING = Packing("on", 1 << 20)
+PACKING = PackOptions("on", 1 << 20)
 
 
 def packed(draw: Random, keep: int = 1, merged: bool = False) -> Stage:
@@ -210,7 +210,7 @@ def keeping_two_packed(draw: Random) -> Scenario:
 
 def packing_no_more(draw: Random) -> Scenario:
     """Members stay where they are, and what is new is not packed."""
-    return packed(draw).complete().sync_scenario(packing=Packing("off", 1 << 20))
+    return packed(draw).complete().sync_scenario(packing=PackOptions("off", 1 << 20))
 
 
 def sweeping_packs(draw: Random) -> Scenario:
@@ -363,13 +363,13 @@ def offsets_forgotten() -> contextlib.AbstractContextManager[None]:
     """Kept members are referenced as if their packs began with them."""
 
     def broken(members_of):
-        def at_the_beginning(vouched, present):
-            members = members_of(vouched, present)
+        def at_the_beginning(ledger, present):
+            members = members_of(ledger, present)
             return {path: member._replace(offset=0) for path, member in members.items()}
 
         return at_the_beginning
 
-    return replacing(Vouched, "whole_members", broken)
+    return replacing(Ledger, "whole_members", broken)
 
 
 def earlier_replica_trusted() -> contextlib.AbstractContextManager[None]:
@@ -386,7 +386,7 @@ def earlier_replica_trusted() -> contextlib.AbstractContextManager[None]:
 
         return unchecked
 
-    return replacing(performing, "copy_within", broken)
+    return replacing(batch, "copy_within", broken)
 
 
 def as_plain(draw: Random) -> Scenario:

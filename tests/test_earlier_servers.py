@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations import verify
 from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.sync.sync import Report, sync
@@ -21,7 +21,7 @@ from tests.support.s3 import FaultyProxy, S3Server, side_options
 
 EARLIER = {f"shared/{number:03}": 3000 + number for number in range(60)} | {"shared/big": 5 << 20}
 OWN = {f"shared/new-{number}": 2000 + number for number in range(5)}
-PACKINGS = {"plain": Packing("off", 1 << 20), "packed": Packing("on", 1 << 20)}
+PACKINGS = {"plain": PackOptions("off", 1 << 20), "packed": PackOptions("on", 1 << 20)}
 
 
 def sync_of(
@@ -36,7 +36,7 @@ def sync_of(
 
 def assert_whole(report: Report, side: Side) -> None:
     """Every file is there with its recorded CRC32C, and all earlier ones came from the target."""
-    assert len(report.plan.copies_within) == len(EARLIER)
+    assert len(report.plan.reused_copies) == len(EARLIER)
     result = verify.verify(report.plan.replica, None, verify.ALL, lambda _line: None, side)
     assert result.restorable, result
     assert result.compared == len(EARLIER) + len(OWN)

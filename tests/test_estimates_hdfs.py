@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from cpreplicate.core.packs import Packing, PackMode
+from cpreplicate.core.packs import PackMode, PackOptions
 from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.sync.sync import diff, sync
 from cpreplicate.runners import ExecutionOptions
@@ -40,7 +40,7 @@ def test_the_calls_of_a_run_are_estimated(clusters: Clusters, mode: PackMode) ->
         f"{source}/{JOB}",
         f"{clusters.b.uri}{here}",
         sides=sides,
-        packing=Packing(mode, 1 << 20),
+        packing=PackOptions(mode, 1 << 20),
         execution=ExecutionOptions(runner="inline"),
     )
     for number, files in enumerate((FIRST, NEXT), 1):

@@ -14,7 +14,7 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.observation import Observation
-from cpreplicate.output.http import Address, serve
+from cpreplicate.output.http import ListenAddress, serve
 from cpreplicate.output.metrics import DURATIONS, FAMILIES, LOAD_GAUGES, UNMATCHED, UNSEEN
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.prometheus import free_port, prometheus, promtool
@@ -145,7 +145,7 @@ def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_pat
 
     with (
         serve(
-            Address("127.0.0.1", 0),
+            ListenAddress("127.0.0.1", 0),
             observed,
             lambda: True,
             lambda: True,

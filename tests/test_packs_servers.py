@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations import verify
 from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.sync.sync import Report, sync
@@ -23,7 +23,7 @@ SOME = {f"shared/{number:03}": 3000 + number for number in range(60)}
 NEXT = {name: size for name, size in SOME.items() if name >= "shared/045"} | {
     f"shared/new-{number:03}": 2000 + number for number in range(20)
 }
-PACKED = Packing("on", 1 << 20)
+PACKED = PackOptions("on", 1 << 20)
 
 
 def packed_sync(source: str, target: str, sides: Sides, runner: str = "inline") -> Report:

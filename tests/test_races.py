@@ -17,7 +17,7 @@ from typing import TypeAlias
 import pytest
 
 from cpreplicate.core import plan
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.upkeep import promote, relocate, sweep
@@ -36,7 +36,7 @@ LATER = 2 * lease.SECONDS
 COMMITTED = re.compile(r".*/chk-\d+/_metadata")
 
 
-PACKINGS = [Packing("on", 1 << 20), *[Packing("off", 1 << 20)] * 3]  # one run in four packs
+PACKINGS = [PackOptions("on", 1 << 20), *[PackOptions("off", 1 << 20)] * 3]  # one run in four packs
 
 
 def sync(stage: Stage) -> Callable[[], object]:
@@ -338,11 +338,11 @@ def test_a_job_is_replicated_while_other_runs_lease_and_change_the_replica_of_th
         assert wrong == [], f"seed {seed}: {race.outcomes}"
         report = race.outcomes[0]
         assert isinstance(report, sync_operation.Report), f"seed {seed}: {report!r}"
-        copied += bool(report.plan.within)
-        sometimes("files of an earlier job came from its replica", report.plan.within)
+        copied += bool(report.plan.reused)
+        sometimes("files of an earlier job came from its replica", report.plan.reused)
         others = {type(each).__name__ for each in race.outcomes.values()}
         sometimes(
-            "the earlier replica was swept meanwhile", report.plan.within and "Sweep" in others
+            "the earlier replica was swept meanwhile", report.plan.reused and "Sweep" in others
         )
         ended.update(type(each).__name__ for each in race.outcomes.values())
     assert set(ended) <= {"Report", "Sweep", "LeaseHeld", "Refused"}

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from cpreplicate.core import plan
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import Refused
 from cpreplicate.operations import verify
@@ -101,7 +101,7 @@ class Replication(RuleBasedStateMachine):
         if report is None:
             assert self.sealed
             return
-        sometimes("a restored job's files came from the earlier replica", report.plan.within)
+        sometimes("a restored job's files came from the earlier replica", report.plan.reused)
         sometimes("a pack was made sparse and its members moved", report.plan.repacks)
         sometimes("deletes were put off", report.undeleted)
         assert not self.sealed
@@ -201,7 +201,7 @@ class Replication(RuleBasedStateMachine):
             paths=paths,
             keep=keep,
             async_deletes=put_off,
-            packing=Packing("on" if self.draw.random() < 0.3 else "off", 1 << 20),
+            packing=PackOptions("on" if self.draw.random() < 0.3 else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
         )
         return lambda: sync_operation.sync(request, silent)

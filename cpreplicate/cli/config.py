@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from cpreplicate.cli.storage_options import is_property_name
-from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.cli.toml_options import checked, converted, parameters_of, spelled
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import registry
@@ -104,12 +104,12 @@ def _refuse_unknown(file: TomlFile, name: str, options: Mapping[str, str]) -> No
     if not name:
         return  # options for every filesystem: each is checked where it is used
     scheme = name.partition(":")[0]
-    if ":" not in name or scheme not in registry.schemes():
+    if ":" not in name or scheme not in registry.SCHEMES:
         raise file.unknown(
             "filesystem",
             name,
             f" in [{STORAGE}]",
-            [f"{each}:" for each in registry.schemes()],
+            [f"{each}:" for each in registry.SCHEMES],
             STORAGE,
             name,
         )

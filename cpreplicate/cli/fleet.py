@@ -20,8 +20,8 @@ from cpreplicate.cli.requests import (
     storage_of,
 )
 from cpreplicate.cli.results import change_code, read_code
-from cpreplicate.cli.tables import checked, converted, parameters_of, spelled
 from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.cli.toml_options import checked, converted, parameters_of, spelled
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 

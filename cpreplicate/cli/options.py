@@ -69,7 +69,7 @@ def absolute(value: str) -> str:
             " storage needs with --source-conf or --target-conf. The URI is not shown here"
         )
     scheme = value.partition("//")[0]
-    if scheme in registry.schemes() and not Path(scheme).exists():
+    if scheme in registry.SCHEMES and not Path(scheme).exists():
         rest = value.removeprefix(scheme)
         raise click.BadParameter(
             f"{value} has no colon behind its scheme. Write {scheme}:{rest}, or ./{value} for a"

@@ -218,7 +218,7 @@ class SyncOptions(OptionValues):
 
     def request(self, sides: Sides, execution: ExecutionOptions | None = None) -> SyncRequest:
         """Return the request; without `execution` it has the default one."""
-        from cpreplicate.core.packs import Packing
+        from cpreplicate.core.packs import PackOptions
         from cpreplicate.operations.sync.plan import SyncRequest
         from cpreplicate.runners import ExecutionOptions
 
@@ -237,7 +237,7 @@ class SyncOptions(OptionValues):
             same_source=self.same_source,
             allow_older=self.allow_older,
             check_content=self.check_content,
-            packing=Packing(self.pack, self.pack_below),
+            packing=PackOptions(self.pack, self.pack_below),
             execution=execution or ExecutionOptions(),
         )
 

@@ -14,11 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cpreplicate.core import uri
-from cpreplicate.core.bulk import new_row
 from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
-from cpreplicate.core.tables import Numbers, Parts, PathTable, Texts, chosen, slices, split, texts
+from cpreplicate.core.path_tables import (
+    Numbers,
+    Parts,
+    PathTable,
+    Texts,
+    chosen,
+    slices,
+    split,
+    texts,
+)
+from cpreplicate.core.rows import new_row
 
 _NO_NAME = pa.scalar(b"", pa.large_binary())
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core.closure import FileTable
+from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
+from cpreplicate.core.path_tables import Texts, rows_of, texts, without
 from cpreplicate.core.placement import PACKED, are_replica_paths, is_replica_path
 from cpreplicate.core.plan import Action, Keeps
-from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
-from cpreplicate.core.tables import Texts, rows_of, texts, without
 
 PackMode = Literal["off", "on", "auto"]
 _AUTO_FILES = 1_000  # files to be packed from which `auto` packs
@@ -24,7 +24,7 @@ FIRST_WITH_SEGMENTS = 5  # Flink 2 writes v5 and later; of those that write v4, 
 _LIVE_SHARE = 0.5  # of a pack's bytes: where less is referenced, its members move to a new pack
 
 
-class Packing(NamedTuple):
+class PackOptions(NamedTuple):
     """Whether to pack, and what: files of fewer than `below` bytes."""
 
     mode: PackMode
@@ -77,7 +77,7 @@ def to_pack(
     copies: Iterable[Action],
     needed: FileTable,
     plain: Container[str],
-    packing: Packing,
+    packing: PackOptions,
 ) -> frozenset[str]:
     """Return the targets of copies that become members of packs.
 
@@ -94,7 +94,7 @@ def to_pack(
     return chosen if packing.mode == "on" or len(chosen) >= _AUTO_FILES else frozenset()
 
 
-def to_repack(kept: MemberTable, lengths: Mapping[str, int], packing: Packing) -> MemberTable:
+def to_repack(kept: MemberTable, lengths: Mapping[str, int], packing: PackOptions) -> MemberTable:
     """Return the members that a checkpoint keeps and that move to a new pack.
 
     These are the members of packs of which less than half of the bytes are kept; `lengths` maps a

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
-from cpreplicate.core.bulk import new_row
 from cpreplicate.core.closure import File, FileTable
-from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable, Vouch, VouchTable
-from cpreplicate.core.tables import Lengths, Numbers, Texts, as_texts, rows_of, texts, without
+from cpreplicate.core.ledger import NO_MEMBERS, LedgerEntry, LedgerTable, Member, MemberTable
+from cpreplicate.core.path_tables import Lengths, Numbers, Texts, as_texts, rows_of, texts, without
+from cpreplicate.core.rows import new_row
 
 _EARLIER = "copied by an earlier run"
 Verb = Literal["copy", "keep", "repack", "delete"]
@@ -43,7 +43,7 @@ class Action(NamedTuple):
     reason: str
 
 
-class Held(NamedTuple):
+class TargetCopy(NamedTuple):
     """Where the replica of an earlier job holds a file: at `path` of `replica`.
 
     A packed file begins at `offset` of the pack `path`. It has this length and CRC32C.
@@ -117,7 +117,7 @@ class Plan:
 
     `packed` are the targets of the copies that become members of packs, and `members` the places of
     kept packed files. `repacks` move members of sparse packs from their places `moving` to a new
-    pack. `within` are the places from which copies are made within the target, by their targets.
+    pack. `reused` are the places from which copies are made within the target, by their targets.
     `strangers` are the targets of copies at which a file of another program lies, and its length:
     it is compared with the source's, and never overwritten.
     """
@@ -140,7 +140,7 @@ class Plan:
     members: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     repacks: tuple[Action, ...] = ()
     moving: MemberTable = field(default_factory=lambda: NO_MEMBERS)
-    within: Mapping[str, Held] = field(default_factory=dict)
+    reused: Mapping[str, TargetCopy] = field(default_factory=dict)
     strangers: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -150,9 +150,9 @@ class Plan:
         return not (self.publish or changes)
 
     @property
-    def copies_within(self) -> tuple[Action, ...]:
+    def reused_copies(self) -> tuple[Action, ...]:
         """The copies that are made within the target, from replicas of earlier jobs."""
-        return tuple(action for action in self.copies if action.target in self.within)
+        return tuple(action for action in self.copies if action.target in self.reused)
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -195,20 +195,20 @@ def copies_and_keeps(
     needed: Mapping[str, File],
     committed: Sequence[Committed],
     present: Mapping[str, int],
-    vouched: Mapping[str, Vouch],
+    ledger: Mapping[str, LedgerEntry],
     members: Mapping[str, Member] = NO_MEMBERS,
 ) -> Split:
     """Split the closure into the files that must be copied and those that the replica has.
 
     `present` maps the path to the length of the files in the replica's directories now. A file is
-    kept only if it is `vouched` for with a CRC32C and has exactly the recorded length: any other
+    kept only if `ledger` has its CRC32C and has exactly the recorded length: any other
     may be damaged, or of another program. `members` are the packed files of which the same holds
     for their packs.
     """
     files, packed = FileTable.of(needed), MemberTable.of(members)
     lengths = Lengths.of(present).at(files.paths)
-    vouches = VouchTable.of(vouched).at(files.paths)
-    is_whole = (vouches.crcs >= 0) & (lengths == vouches.bytes) & (lengths >= files.extents)
+    recorded = LedgerTable.of(ledger).at(files.paths)
+    is_whole = (recorded.crcs >= 0) & (lengths == recorded.bytes) & (lengths >= files.extents)
     member = rows_of(files.paths, packed.paths)
     # a segment of a segment cannot be spelled
     is_member = (member >= 0) & ~is_whole & ~files.is_segment
@@ -222,12 +222,12 @@ def copies_and_keeps(
     keeps = Keeps(files.take(is_kept), costs[is_kept], reasons, which[is_kept])
     lacking = files.take(~is_kept)
     copies = (
-        new_row(Action, ("copy", file.uri, target, cost, _why(length, vouch, bool(holder))))
-        for (target, file), cost, length, vouch, holder in zip(
+        new_row(Action, ("copy", file.uri, target, cost, _why(length, entry, bool(holder))))
+        for (target, file), cost, length, entry, holder in zip(
             lacking.items(),
             lacking.costs.tolist(),
             lengths[~is_kept].tolist(),
-            vouches.take(~is_kept).values(),
+            recorded.take(~is_kept).values(),
             which[~is_kept].tolist(),
             strict=True,
         )
@@ -283,12 +283,12 @@ def _only_for(names: Sequence[str]) -> str:
     return f"only {' and '.join(names)} needed it"
 
 
-def _why(length: int, vouch: Vouch, is_held: bool) -> str:
+def _why(length: int, entry: LedgerEntry, is_held: bool) -> str:
     """Return why a file is copied that has `length` bytes in the replica, -1 if it is not there."""
     if length < 0:
         return "missing in the replica" if is_held else "new"
-    if vouch.crc32c is None:
+    if entry.crc32c is None:
         return "what is there is not recorded by cpreplicate"
-    if length == vouch.length:
+    if length == entry.length:
         return "longer at source: a merged file grew"
-    return f"damaged: it has {length} bytes, {vouch.length} are recorded"
+    return f"damaged: it has {length} bytes, {entry.length} are recorded"

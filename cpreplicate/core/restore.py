@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
+from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.metadata import Absolute, Handle, Metadata, PathRewriter, Relative
 from cpreplicate.core.metadata.rewrite import Moves, Segment, Spelling
+from cpreplicate.core.path_tables import Numbers, Texts, parts_of, rows_of
 from cpreplicate.core.placement import Layout, Placement, has_special_name
-from cpreplicate.core.recorded import Member, MemberTable
-from cpreplicate.core.tables import Numbers, Texts, parts_of, rows_of
 
 PathsMode = Literal["auto", "relative", "absolute"]
 _FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which has no NO_CLAIM

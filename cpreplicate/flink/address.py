@@ -12,14 +12,14 @@ _NEVER = frozenset(' \\?"<>\N{REPLACEMENT CHARACTER}')  # in a URL; the last is 
 Origin = tuple[str, str | None, int]
 
 
-class Address(NamedTuple):
+class JobManagerAddress(NamedTuple):
     """Where a JobManager answers: `url` may be shown, `user` with its password may not."""
 
     url: str
     user: tuple[bytes, bytes] | None = None
 
 
-def parse(text: str) -> Address:
+def parse(text: str) -> JobManagerAddress:
     """Return the address that a URL means.
 
     The user and the password end at the last `@`, so that none of a password is shown, whatever
@@ -34,7 +34,9 @@ def parse(text: str) -> Address:
             " https://USER:PASSWORD@HOST:PORT. In a path write %40 for @"
         )
     name, _, password = who.partition(":")
-    return Address(url, (unquote(name).encode(), unquote(password).encode()) if at else None)
+    return JobManagerAddress(
+        url, (unquote(name).encode(), unquote(password).encode()) if at else None
+    )
 
 
 def origin(url: str) -> Origin:

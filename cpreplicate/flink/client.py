@@ -23,7 +23,7 @@ from requests.cookies import RequestsCookieJar
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from cpreplicate.flink.address import Address, origin
+from cpreplicate.flink.address import JobManagerAddress, origin
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import go_on
 
@@ -75,7 +75,7 @@ class Client:
 
     def __init__(
         self,
-        address: Address,
+        address: JobManagerAddress,
         headers: Mapping[str, str],
         certificate: str | None,
         authority: str | None,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, closure, foreign_groups
+from cpreplicate.core.ledger import Member
 from cpreplicate.core.metadata import Handle, Metadata
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.recorded import Member
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of

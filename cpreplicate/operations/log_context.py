@@ -6,27 +6,27 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 
-class Subject(NamedTuple):
+class LogContext(NamedTuple):
     """A job, by its name or id, and one of its checkpoints; None where that is not known."""
 
     job: str | None = None
     checkpoint: str | None = None
 
 
-_NOTHING = Subject()
-_subject: ContextVar[Subject] = ContextVar("subject", default=_NOTHING)
+_NOTHING = LogContext()
+_subject: ContextVar[LogContext] = ContextVar("subject", default=_NOTHING)
 
 
-def subject() -> Subject:
+def log_context() -> LogContext:
     """Return what this thread works on."""
     return _subject.get()
 
 
 def begin_job(job: str | None) -> None:
     """Record that this thread works on a job from now on, and on no checkpoint yet."""
-    _subject.set(Subject(job))
+    _subject.set(LogContext(job))
 
 
 def begin_checkpoint(name: str) -> None:
     """Record that this thread works on a checkpoint of its job from now on."""
-    _subject.set(subject()._replace(checkpoint=name))
+    _subject.set(log_context()._replace(checkpoint=name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from cpreplicate.core import uri
+from cpreplicate.core.ledger import Member, MemberTable
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
+from cpreplicate.core.path_tables import Lengths, Numbers, chosen, directories, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
-from cpreplicate.core.recorded import Member, MemberTable
-from cpreplicate.core.tables import Lengths, Numbers, chosen, directories, texts, without
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.log_context import begin_checkpoint
@@ -25,14 +26,13 @@ from cpreplicate.protocol import journal, json_files, ownership, replica_state, 
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import Journal
-from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
+from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.verification_record import Verified, record_verification
 from cpreplicate.storage import Side, Transient, checksum, checksums_of_parts
 
 _STREAMS = 8  # files that are read at the same time
-Notify = Callable[[str], None]
 _NO_METADATA = Digest(0, 0)
 
 
@@ -116,7 +116,7 @@ def verify(
     is_torn = published is not None and referenced.metadata not in published.digests
     # it may have been committed since they were listed
     manifests = _manifests(replica, dict.fromkeys([name, *committed]))
-    recorded = manifests[name].entries if name in manifests else EntryTable.of({})
+    recorded = manifests[name].entries if name in manifests else ManifestTable.of({})
     files = referenced.files
     present = replica.present(directories(files.paths))
     lengths = present.at(files.paths)
@@ -309,16 +309,16 @@ def _are_planned(
 
 def _as_manifest(journals: Iterable[Journal]) -> Manifest:
     """Return the complete files that journals list as a manifest lists them."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     members: dict[str, Member] = {}
     for path, length, crc32c, pack, offset in (
         row for part in journals for row in part.copied.values()
     ):
         if pack is None or offset is None:
-            entries[path] = Entry(length, length, crc32c)
+            entries[path] = ManifestEntry(length, length, crc32c)
         else:
             members[path] = Member(pack, offset, length, crc32c)
-    return Manifest(0, _NO_METADATA, EntryTable.of(entries), MemberTable.of(members))
+    return Manifest(0, _NO_METADATA, ManifestTable.of(entries), MemberTable.of(members))
 
 
 def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
@@ -329,20 +329,20 @@ def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
     }
 
 
-def _least(files: Lengths, recorded: EntryTable) -> Numbers:
+def _least(files: Lengths, recorded: ManifestTable) -> Numbers:
     """Return how long each file must at least be: its extent, and what it had when copied.
 
     For a changelog file only the latter counts: its extent is 0. A longer file is a merged file
     that grew and that a later checkpoint copied again.
     """
-    least: Numbers = np.maximum(files.bytes, recorded.vouches.at(files.paths).bytes)
+    least: Numbers = np.maximum(files.bytes, recorded.ledger.at(files.paths).bytes)
     return least
 
 
 def _extended(
     committed: CommittedCheckpoint,
     present: Lengths,
-    recorded: EntryTable,
+    recorded: ManifestTable,
     manifests: Iterable[Manifest],
 ) -> list[str]:
     """Return the files that are longer than cpreplicate ever wrote them.
@@ -354,7 +354,7 @@ def _extended(
         paths = paths.filter(pc.starts_with(paths, f"{PACKED}/"))
     else:
         paths = without(paths, texts(committed.growing))
-    longest = np.max([manifest.entries.vouches.at(paths).bytes for manifest in manifests], axis=0)
+    longest = np.max([manifest.entries.ledger.at(paths).bytes for manifest in manifests], axis=0)
     longer: list[str] = chosen(paths, present.at(paths, absent=0) > longest).to_pylist()
     return longer
 

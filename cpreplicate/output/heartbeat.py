@@ -34,7 +34,7 @@ class Heartbeat:
     """Calls a URL with GET, at most every 30 s and in a thread of its own.
 
     A failed call is reported to `warn`, at most once a minute and without the path of the URL,
-    which is a secret. The proxies of the environment are not used, only `proxy`, a URL. Raises
+    which is a secret. No proxy is used, also if the environment names one. Raises
     `UsageError` if the URL is not one of HTTP.
     """
 
@@ -43,7 +43,6 @@ class Heartbeat:
         url: str,
         max_lag: float,
         warn: Callable[[str], None],
-        proxy: str | None = None,
         every: float = _EVERY,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -52,8 +51,7 @@ class Heartbeat:
             raise UsageError("--heartbeat: expected a URL that begins with http:// or https://")
         self._url, self._place = url, f"{parts.scheme}://{parts.hostname}"
         self._max_lag, self._warn, self._every, self._clock = max_lag, warn, every, clock
-        proxies = {"http": proxy, "https": proxy} if proxy else {}
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._called = self._reported = -math.inf
         self._thread: threading.Thread | None = None
 

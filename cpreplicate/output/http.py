@@ -7,7 +7,6 @@ import socket
 import socketserver
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -30,7 +29,7 @@ _END_OF_HEADERS = b"\r\n\r\n"
 _WAITING = 64  # connections that the system accepts before the server does
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -40,7 +39,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> ListenAddress:
     """Return the address that `PORT` or `HOST:PORT` means; without a host, the loopback interface.
 
     Raises `UsageError`.
@@ -55,39 +54,19 @@ def parse_address(text: str) -> Address:
             f"{text}: expected PORT or HOST:PORT, such as 9464 for this machine only, 0.0.0.0:9464"
             " or [::]:9464 for every interface"
         )
-    return Address(host or LOOPBACK, int(port))
-
-
-class Pulse:
-    """The sign of life of a loop: it is alive until `limit` seconds after its last beat."""
-
-    def __init__(self, limit: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._clock = limit, clock
-        self._last = clock()
-
-    def beat(self) -> None:
-        """Record that the loop is alive."""
-        self._last = self._clock()
-
-    def age(self) -> float:
-        """Return the seconds since the last beat."""
-        return self._clock() - self._last
-
-    def is_alive(self) -> bool:
-        """Return whether the last beat was within the limit."""
-        return self.age() <= self._limit
+    return ListenAddress(host or LOOPBACK, int(port))
 
 
 @contextmanager
 def serve(
-    address: Address,
+    address: ListenAddress,
     observations: Callable[[], Sequence[Observation]],
     is_alive: Callable[[], bool],
     is_ready: Callable[[], bool],
     load: Callable[[], Load] | None = None,
     remarks: Callable[[], Sequence[str]] = lambda: (),
     discovered: Callable[[], Discovered] = Discovered,
-) -> Iterator[Address]:
+) -> Iterator[ListenAddress]:
     """Serve `/metrics`, `/healthz` and `/readyz` while the context lasts, and yield the address.
 
     `remarks` are lines that `/healthz` adds to its answer. They do not change its status: a probe
@@ -110,7 +89,7 @@ def serve(
         )
         thread.start()
         try:
-            yield Address(address.host, server.server_address[1])
+            yield ListenAddress(address.host, server.server_address[1])
         finally:
             server.shutdown()
 
@@ -132,7 +111,7 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-def _server(address: Address, handler: type[MetricsHandler]) -> _Server:
+def _server(address: ListenAddress, handler: type[MetricsHandler]) -> _Server:
     kind = _Server6 if ":" in address.host else _Server
     return kind((address.host, address.port), handler)
 

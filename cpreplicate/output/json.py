@@ -73,7 +73,7 @@ def report_object(report: Report, actions: bool) -> dict[str, Any]:
         "base_checkpoint_id": plan.base_checkpoint_id,
         "copy": _totals(plan.copies),
         "packed": _totals(tuple(action for action in plan.copies if action.target in plan.packed)),
-        "copied_within_target": _totals(plan.copies_within),
+        "copied_within_target": _totals(plan.reused_copies),
         "repack": _totals(plan.repacks),
         "keep": _totals(plan.keeps),
         "delete": _totals(plan.deletes),

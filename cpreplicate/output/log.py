@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from logging.handlers import WatchedFileHandler
 from typing import Any, Literal
 
-from cpreplicate.operations.log_context import subject
+from cpreplicate.operations.log_context import log_context
 from cpreplicate.output import run
 from cpreplicate.output.streams import printable, write_message, write_messages
 
@@ -125,7 +125,7 @@ def narration(text: str) -> str:
 
 def _head(level: str, seconds: float) -> dict[str, Any]:
     at = run.timestamp(seconds)
-    return {"time": at, "level": level, "run": run.current().id, **subject()._asdict()}
+    return {"time": at, "level": level, "run": run.current().id, **log_context()._asdict()}
 
 
 class _Plain(logging.Formatter):

@@ -9,24 +9,24 @@ from datetime import datetime, timezone
 
 
 @dataclass(frozen=True)
-class Run:
+class CommandRun:
     """A random id, and when the run started, in seconds since the epoch."""
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     started: float = field(default_factory=time.time)
 
 
-_current = Run()
+_current = CommandRun()
 
 
-def begin() -> Run:
+def begin() -> CommandRun:
     """Begin the run of a command."""
     global _current  # a process runs one command
-    _current = Run()
+    _current = CommandRun()
     return _current
 
 
-def current() -> Run:
+def current() -> CommandRun:
     """Return the run that began last."""
     return _current
 

@@ -207,7 +207,7 @@ def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
     amount = f"{len(actions)} files, {size(total(actions))}"
     if verb != "copy":
         return amount
-    packed, within = sum(action.target in plan.packed for action in actions), plan.copies_within
+    packed, within = sum(action.target in plan.packed for action in actions), plan.reused_copies
     if packed:
         amount += f", {packed} of the files into packs"
     if within:

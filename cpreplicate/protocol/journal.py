@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cpreplicate.core import uri
+from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import are_valid
+from cpreplicate.core.path_tables import texts
 from cpreplicate.core.placement import OWN, PACKED, are_replica_paths
-from cpreplicate.core.recorded import Member, MemberTable
-from cpreplicate.core.tables import texts
 from cpreplicate.protocol import json_files, parquet_files
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
@@ -39,7 +39,7 @@ _COLUMNS = {
 }
 
 
-class Copied(NamedTuple):
+class JournalRow(NamedTuple):
     """A complete file by its path in the replica: its length and CRC32C.
 
     A packed file has its logical path, and begins at `offset` of `pack`.
@@ -71,7 +71,7 @@ class Journal(NamedTuple):
 
     name: str
     planned: frozenset[str]
-    copied: Mapping[str, Copied]
+    copied: Mapping[str, JournalRow]
 
     @property
     def paths(self) -> frozenset[str]:
@@ -91,7 +91,7 @@ class JournalWriter:
         self._seconds, self._most = seconds, files
         self._lock, self._flushing = threading.Lock(), threading.Lock()
         self._full, self._ended = threading.Event(), False
-        self._waiting: list[Copied] = []
+        self._waiting: list[JournalRow] = []
         self._parts = 0
 
     def plan(self, paths: Sequence[str]) -> None:
@@ -103,7 +103,7 @@ class JournalWriter:
         """Return the part with these paths while it is written; the caller lets it appear."""
         return self._pending([_Row(path) for path in paths])
 
-    def take_over(self, others: Iterable[Journal], copied: Sequence[Copied]) -> None:
+    def take_over(self, others: Iterable[Journal], copied: Sequence[JournalRow]) -> None:
         """Record the complete files of journals of runs that died, and remove these journals.
 
         `copied` are those that no other record replaces. The caller has planned their other paths.
@@ -118,7 +118,7 @@ class JournalWriter:
         for number in reversed(range(self._parts)):
             self._storage.delete(self._part_uri(number))
 
-    def done(self, copied: Copied) -> None:
+    def done(self, copied: JournalRow) -> None:
         """Record a complete file in the next part."""
         with self._lock:
             self._waiting.append(copied)
@@ -167,11 +167,11 @@ class JournalWriter:
             with suppress(OSError):
                 self.flush()
 
-    def _write(self, rows: Sequence[_Row | Copied]) -> None:
+    def _write(self, rows: Sequence[_Row | JournalRow]) -> None:
         with self._pending(rows) as part:
             part.appear()
 
-    def _pending(self, rows: Sequence[_Row | Copied]) -> PendingPut:
+    def _pending(self, rows: Sequence[_Row | JournalRow]) -> PendingPut:
         data = _encoded(rows)
         part = PendingPut(self._storage, self._part_uri(self._parts), lambda: [data])
         self._parts += 1
@@ -199,7 +199,7 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
     except FileNotFoundError:
         rows = []
     copied = {
-        row.path: Copied(row.path, row.length, row.crc32c, row.pack, row.offset)
+        row.path: JournalRow(row.path, row.length, row.crc32c, row.pack, row.offset)
         for row in rows
         if row.length is not None and row.crc32c is not None
     }
@@ -211,7 +211,7 @@ def _rows(data: bytes, place: str) -> list[_Row]:
         table = parquet_files.decoded(data, _COLUMNS, place)
         columns = parquet_files.columns(table, _COLUMNS)
         rows = list(map(_Row._make, zip(*columns, strict=True)))
-    except parquet_files.Damaged:
+    except parquet_files.DamagedParquet:
         return []
     return rows if _are_valid(rows) else []
 
@@ -229,7 +229,7 @@ def _are_valid(rows: Sequence[_Row]) -> bool:
     return are_valid(MemberTable.of(members), {})
 
 
-def _encoded(rows: Sequence[_Row | Copied]) -> bytes:
+def _encoded(rows: Sequence[_Row | JournalRow]) -> bytes:
     import pyarrow as pa
 
     columns = {

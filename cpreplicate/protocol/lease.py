@@ -13,11 +13,12 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from cpreplicate.core import uri
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.protocol import json_files
@@ -32,7 +33,6 @@ _OWN_SECONDS = SECONDS - 30.0  # after the last heartbeat, the holder publishes 
 _FAR = 10 * SECONDS  # a lease that expires later was written by a clock that is wrong
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds
-Notify = Callable[[str], None]
 
 
 class LeaseToken(NamedTuple):

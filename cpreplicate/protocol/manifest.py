@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core import uri
+from cpreplicate.core.ledger import NO_MEMBERS, LedgerEntry, LedgerTable, MemberTable
 from cpreplicate.core.packs import are_valid
+from cpreplicate.core.path_tables import Numbers, PathTable, Texts, chosen, texts
 from cpreplicate.core.placement import OWN, are_replica_paths
-from cpreplicate.core.recorded import NO_MEMBERS, MemberTable, Vouch, VouchTable
-from cpreplicate.core.tables import Numbers, PathTable, Texts, chosen, texts
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
@@ -43,7 +43,7 @@ _COLUMNS = {
 }
 
 
-class Entry(NamedTuple):
+class ManifestEntry(NamedTuple):
     """One file: the extent that the checkpoint needs, and the length and CRC32C when it was copied.
 
     `written`: cpreplicate wrote it.
@@ -55,31 +55,31 @@ class Entry(NamedTuple):
     written: bool = True
 
 
-class EntryTable(PathTable[Entry]):
-    """Entries by path, in columns: `extents`, and what is vouched for."""
+class ManifestTable(PathTable[ManifestEntry]):
+    """Entries by path, in columns: `extents`, and the ledger: what is recorded of each."""
 
-    def __init__(self, vouches: VouchTable, extents: Numbers) -> None:
-        assert len(vouches) == len(extents), "a row has both"
-        self.vouches, self.extents = vouches, extents
+    def __init__(self, ledger: LedgerTable, extents: Numbers) -> None:
+        assert len(ledger) == len(extents), "a row has both"
+        self.ledger, self.extents = ledger, extents
 
     @classmethod
-    def of(cls, entries: Mapping[str, Entry]) -> EntryTable:
+    def of(cls, entries: Mapping[str, ManifestEntry]) -> ManifestTable:
         """Return a mapping as a table, which it may be already."""
-        if isinstance(entries, EntryTable):
+        if isinstance(entries, ManifestTable):
             return entries
-        vouches = {path: Vouch(*entry[1:]) for path, entry in entries.items()}
+        ledger = {path: LedgerEntry(*entry[1:]) for path, entry in entries.items()}
         extents = (entry.extent for entry in entries.values())
-        return cls(VouchTable.of(vouches), np.fromiter(extents, np.int64, len(entries)))
+        return cls(LedgerTable.of(ledger), np.fromiter(extents, np.int64, len(entries)))
 
     @property
     def paths(self) -> Texts:
-        return self.vouches.paths
+        return self.ledger.paths
 
-    def rows(self, chosen: slice) -> Iterator[Entry]:
-        for extent, vouch in zip(
-            self.extents[chosen].tolist(), self.vouches.rows(chosen), strict=True
+    def rows(self, chosen: slice) -> Iterator[ManifestEntry]:
+        for extent, entry in zip(
+            self.extents[chosen].tolist(), self.ledger.rows(chosen), strict=True
         ):
-            yield Entry(extent, *vouch)
+            yield ManifestEntry(extent, *entry)
 
 
 class Manifest(NamedTuple):
@@ -90,7 +90,7 @@ class Manifest(NamedTuple):
 
     checkpoint_id: int
     metadata: Digest
-    entries: EntryTable
+    entries: ManifestTable
     members: MemberTable = NO_MEMBERS
 
 
@@ -106,7 +106,7 @@ def totals(manifest: Manifest) -> Totals:
     """Return the sums of a manifest."""
     packs = len(manifest.members.used_packs)
     files = len(manifest.entries) - packs + len(manifest.members)
-    return Totals(files, int(manifest.entries.vouches.bytes.sum()), packs)
+    return Totals(files, int(manifest.entries.ledger.bytes.sum()), packs)
 
 
 def manifest_uri(replica: str, checkpoint: str) -> str:
@@ -138,7 +138,7 @@ def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
         return None
     try:
         return _decoded(parquet_files.decoded(data, _COLUMNS, place))
-    except parquet_files.Damaged:
+    except parquet_files.DamagedParquet:
         return None
 
 
@@ -154,7 +154,7 @@ def read_totals(storage: Storage, replica: str, checkpoint: str, length: int) ->
         return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
     except FileNotFoundError:
         return None
-    except (parquet_files.Damaged, KeyError, ValueError):
+    except (parquet_files.DamagedParquet, KeyError, ValueError):
         whole = read(storage, replica, checkpoint)
         return None if whole is None else totals(whole)
 
@@ -166,15 +166,15 @@ def remove(storage: Storage, replica: str, checkpoint: str) -> None:
 
 def _encoded(manifest: Manifest) -> bytes:
     entries, members = manifest.entries, manifest.members
-    vouches, packed = entries.vouches, len(members)
+    ledger, packed = entries.ledger, len(members)
     none = pa.nulls(len(entries))
     packs = texts(members.packs).take(pa.array(members.codes))
     columns = {
         "path": pa.concat_arrays([entries.paths, members.paths]),
         "extent": np.concatenate([entries.extents, members.bytes]),
-        "length": np.concatenate([vouches.bytes, members.bytes]),
-        "crc32c": _nullable(np.concatenate([vouches.crcs, members.crcs])),
-        "written": np.concatenate([vouches.is_written, np.ones(packed, np.bool_)]),
+        "length": np.concatenate([ledger.bytes, members.bytes]),
+        "crc32c": _nullable(np.concatenate([ledger.crcs, members.crcs])),
+        "written": np.concatenate([ledger.is_written, np.ones(packed, np.bool_)]),
         "pack": pa.concat_arrays([none.cast(packs.type), packs]),
         "offset": pa.concat_arrays([none.cast("int64"), pa.array(members.offsets)]),
     }
@@ -202,7 +202,7 @@ def _decoded(table: Any) -> Manifest:
         table, _COLUMNS, required=("path", "extent", "length", "written")
     )
     is_packed = columns["pack"].is_valid().to_numpy(zero_copy_only=False)
-    vouches = VouchTable(
+    ledger = LedgerTable(
         columns["path"],
         columns["length"].to_numpy(),
         columns["crc32c"].cast("int64").fill_null(-1).to_numpy(),
@@ -211,35 +211,35 @@ def _decoded(table: Any) -> Manifest:
     extents = columns["extent"].to_numpy()
     checkpoint_id, metadata = _described(table)
     if not is_packed.any():
-        return _checked(Manifest(checkpoint_id, metadata, EntryTable(vouches, extents)))
-    entries = EntryTable(vouches.take(~is_packed), extents[~is_packed])
-    members = _members(columns, vouches.take(is_packed), np.flatnonzero(is_packed))
+        return _checked(Manifest(checkpoint_id, metadata, ManifestTable(ledger, extents)))
+    entries = ManifestTable(ledger.take(~is_packed), extents[~is_packed])
+    members = _members(columns, ledger.take(is_packed), np.flatnonzero(is_packed))
     return _checked(Manifest(checkpoint_id, metadata, entries, members))
 
 
 def _checked(manifest: Manifest) -> Manifest:
     """Return the manifest. Raise `Damaged` if it has a row that cpreplicate does not write."""
     entries, members = manifest.entries, manifest.members
-    vouches = entries.vouches
+    ledger = entries.ledger
     if not are_replica_paths(entries.paths).all():
-        raise parquet_files.Damaged("a path is not that of a file in a replica")
-    if (vouches.bytes < 0).any() or (entries.extents < 0).any():
-        raise parquet_files.Damaged("a file has a negative length")
-    if members and not are_valid(members, _lengths_of(members.packs, vouches)):
-        raise parquet_files.Damaged("a packed file lies outside the packs of the replica")
+        raise parquet_files.DamagedParquet("a path is not that of a file in a replica")
+    if (ledger.bytes < 0).any() or (entries.extents < 0).any():
+        raise parquet_files.DamagedParquet("a file has a negative length")
+    if members and not are_valid(members, _lengths_of(members.packs, ledger)):
+        raise parquet_files.DamagedParquet("a packed file lies outside the packs of the replica")
     return manifest
 
 
-def _lengths_of(packs: Sequence[str], vouches: VouchTable) -> dict[str, int]:
-    return dict(zip(packs, vouches.at(texts(packs)).bytes.tolist(), strict=True))
+def _lengths_of(packs: Sequence[str], ledger: LedgerTable) -> dict[str, int]:
+    return dict(zip(packs, ledger.at(texts(packs)).bytes.tolist(), strict=True))
 
 
-def _members(columns: Mapping[str, Any], vouches: VouchTable, rows: Numbers) -> MemberTable:
+def _members(columns: Mapping[str, Any], ledger: LedgerTable, rows: Numbers) -> MemberTable:
     packs = chosen(columns["pack"], rows).dictionary_encode()
     offsets = columns["offset"].fill_null(0).to_numpy()[rows]
     codes = packs.indices.to_numpy(zero_copy_only=False)
     names = tuple(packs.dictionary.to_pylist())
-    return MemberTable(vouches.paths, names, codes, offsets, vouches.bytes, vouches.crcs)
+    return MemberTable(ledger.paths, names, codes, offsets, ledger.bytes, ledger.crcs)
 
 
 def _described(table: Any) -> tuple[int, Digest]:
@@ -249,4 +249,6 @@ def _described(table: Any) -> tuple[int, Digest]:
         metadata = Digest(int(fields[b"metadata_length"]), int(fields[b"metadata_crc32c"]))
         return int(fields[b"checkpoint_id"]), metadata
     except (KeyError, ValueError) as error:
-        raise parquet_files.Damaged("the description of the checkpoint is incomplete") from error
+        raise parquet_files.DamagedParquet(
+            "the description of the checkpoint is incomplete"
+        ) from error

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 import pyarrow as pa
 
 from cpreplicate.core import uri
+from cpreplicate.core.path_tables import Texts, texts
 from cpreplicate.core.placement import METADATA, is_replica_path
-from cpreplicate.core.tables import Texts, texts
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.protocol import ownership
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica

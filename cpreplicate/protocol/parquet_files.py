@@ -47,7 +47,7 @@ _REMEDY = (
 )
 
 
-class Damaged(Exception):
+class DamagedParquet(Exception):
     """A Parquet file cannot be decoded, or announces more than its size can hold."""
 
 
@@ -77,8 +77,8 @@ def content(storage: Storage, uri: str) -> bytes:
 def decoded(data: bytes, types: Mapping[str, str], uri: str) -> Any:
     """Return the table of a Parquet file with those columns of `types` that it has.
 
-    Pages without a checksum, which version 0.2.0 wrote, are decoded, too. Raises `Damaged`. Raises
-    `Refused` if the texts are far larger than the file.
+    Pages without a checksum, which version 0.2.0 wrote, are decoded, too. Raises `DamagedParquet`,
+    and `Refused` if the texts are far larger than the file.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -96,7 +96,7 @@ def decoded(data: bytes, types: Mapping[str, str], uri: str) -> Any:
         table = file.read(columns=names, use_threads=False)
         text = sum(_text_bytes(table[name]) for name in repeated)
     except _ERRORS as error:
-        raise Damaged(str(error)) from error
+        raise DamagedParquet(str(error)) from error
     if text > min(_MOST_TEXT, len(data) * _EXPANSION + _SLACK):
         raise Refused(
             f"{uri} has {len(data)} bytes, and its texts would take {text}: cpreplicate writes no"
@@ -108,7 +108,7 @@ def decoded(data: bytes, types: Mapping[str, str], uri: str) -> Any:
 def description(tail: bytes) -> Mapping[bytes, bytes]:
     """Return the metadata of a Parquet file's schema, given its last bytes, at least its footer.
 
-    Raises `Damaged`, also if the footer is longer.
+    Raises `DamagedParquet`, also if the footer is longer.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -116,13 +116,13 @@ def description(tail: bytes) -> Mapping[bytes, bytes]:
     try:
         return parquet.read_metadata(pa.BufferReader(tail)).metadata or {}
     except _ERRORS as error:
-        raise Damaged(str(error)) from error
+        raise DamagedParquet(str(error)) from error
 
 
 def columns(table: Any, types: Mapping[str, str]) -> Iterator[list[Any]]:
     """Yield the values of columns; nulls for a column that the table lacks.
 
-    Raises `Damaged` if a column has another type, or if there are rows without a path.
+    Raises `DamagedParquet` if a column has another type, or if there are rows without a path.
     """
     yield from (column.to_pylist() for column in arrays(table, types, ("path",)).values())
 
@@ -130,7 +130,7 @@ def columns(table: Any, types: Mapping[str, str]) -> Iterator[list[Any]]:
 def arrays(table: Any, types: Mapping[str, str], required: Container[str]) -> dict[str, Any]:
     """Return columns as Arrow arrays, texts as large ones; nulls for a column that is not there.
 
-    Raises `Damaged` if a column has another type, or if one of those `required` has nulls.
+    Raises `DamagedParquet` if a column has another type, or if one of those `required` has nulls.
     """
     return {name: _array(table, name, kind, name in required) for name, kind in types.items()}
 
@@ -143,13 +143,13 @@ def _array(table: Any, name: str, kind: str, is_required: bool) -> Any:
     elif str(table.schema.field(name).type) == kind:
         column = table[name].combine_chunks()
     else:
-        raise Damaged(f"the column {name} has another type")
+        raise DamagedParquet(f"the column {name} has another type")
     if is_required and column.null_count:
-        raise Damaged(f"rows without a value of {name}")
+        raise DamagedParquet(f"rows without a value of {name}")
     try:
         column.validate(full=True)  # a text may be no UTF-8
     except _ERRORS as error:
-        raise Damaged(str(error)) from error
+        raise DamagedParquet(str(error)) from error
     return column.cast("large_string") if kind == "string" else column
 
 

@@ -16,13 +16,11 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
+from cpreplicate.core.ledger import NO_MEMBERS, Member, MemberTable
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.placement import METADATA, OWN, PACKED, are_replica_paths, is_replica_path
-from cpreplicate.core.plan import Committed
-from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
-from cpreplicate.core.tables import (
+from cpreplicate.core.path_tables import (
     Lengths,
     Numbers,
     Texts,
@@ -33,6 +31,8 @@ from cpreplicate.core.tables import (
     texts_among,
     without_prefix,
 )
+from cpreplicate.core.placement import METADATA, OWN, PACKED, are_replica_paths, is_replica_path
+from cpreplicate.core.plan import Committed
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.digest import Digest

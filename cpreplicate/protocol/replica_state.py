@@ -64,18 +64,18 @@ class State:
         return 1 + max((record.sequence for record in records), default=0)
 
 
-def examine(replica: Replica, is_alone: bool = False, earlier: State | None = None) -> State:
+def examine(replica: Replica, is_alone: bool = False, former: State | None = None) -> State:
     """Return the state of a replica's directory. Change nothing, unless this run `is_alone`.
 
     `is_alone`: this run holds the lease, so it removes unfinished files of other runs first, those
     in `.cpreplicate/` only if they are older than a lease can be. It
     examines the directory again if one of them was published just before. What has not changed
-    since `earlier`, an examination before the lease, is not read again. Raises `Refused` if a file
+    since `former`, an examination before the lease, is not read again. Raises `Refused` if a file
     lies where a replica has a directory, or the other way round.
     """
     while True:
         try:
-            state = _examine(replica, earlier)
+            state = _examine(replica, former)
         except (NotADirectoryError, IsADirectoryError) as error:
             raise Refused(
                 f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
@@ -101,14 +101,14 @@ def _remove_unfinished_own(replica: Replica, own: Mapping[str, FileStatus]) -> N
             replica.storage.delete(replica.uri_of(f"{OWN}/{name}"))
 
 
-def _examine(replica: Replica, earlier: State | None) -> State:
+def _examine(replica: Replica, former: State | None) -> State:
     began = json_files.now()
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
     names = replica.committed_names(children)
     metadata_files = {name: replica.listed_metadata(name) for name in names}
-    known = _Known(earlier, own, metadata_files)
+    known = _Known(former, own, metadata_files)
     same = {name: committed for name in names if (committed := known.checkpoint(name)) is not None}
     checkpoints = _observe_all(replica, [name for name in names if name not in same], has_own)
     records = {name: known.record(name) for name in same} | {
@@ -158,27 +158,27 @@ class _Known:
 
     def __init__(
         self,
-        earlier: State | None,
+        former: State | None,
         own: Mapping[str, FileStatus],
         metadata_files: Mapping[str, FileStatus],
     ) -> None:
-        self._earlier, self._own, self._metadata_files = earlier, own, metadata_files
-        self._committed = {each.name: each for each in earlier.committed} if earlier else {}
+        self._former, self._own, self._metadata_files = former, own, metadata_files
+        self._committed = {each.name: each for each in former.committed} if former else {}
 
     def marker(self) -> Marker | None:
         """Return the marker if its file is the same."""
-        return self._earlier.marker if self._earlier and self._is_same_own(MARKER) else None
+        return self._former.marker if self._former and self._is_same_own(MARKER) else None
 
     def record(self, name: str) -> Record:
         """Return the record of a checkpoint that is the same."""
-        assert self._earlier is not None
-        return self._earlier.records[name]
+        assert self._former is not None
+        return self._former.records[name]
 
     def checkpoint(self, name: str) -> CommittedCheckpoint | None:
         """Return a committed checkpoint if its `_metadata` and its record are the same files."""
-        if self._earlier is None or not self._is_same_own(f"{name}{RECORD_SUFFIX}"):
+        if self._former is None or not self._is_same_own(f"{name}{RECORD_SUFFIX}"):
             return None
-        before = self._earlier.metadata_files.get(name)
+        before = self._former.metadata_files.get(name)
         committed = self._committed.get(name)
         if committed is None or not self._is_same(before, self._metadata_files[name]):
             return None
@@ -188,7 +188,7 @@ class _Known:
         return committed
 
     def _is_same_own(self, name: str) -> bool:
-        before = self._earlier.own.get(name) if self._earlier else None
+        before = self._former.own.get(name) if self._former else None
         return self._is_same(before, self._own.get(name))
 
     def _is_same(self, before: FileStatus | None, now: FileStatus | None) -> bool:
@@ -202,14 +202,14 @@ class _Known:
         return is_alike and now.modified < self._began() - _COARSEST_TIME
 
     def _began(self) -> float:
-        """Return when the earlier examination began, by the clock of the storage.
+        """Return when the former examination began, by the clock of the storage.
 
         The storage dated the lease, which was taken after that.
         """
         taken = self._own.get(lease.NAME)
-        if taken is None or self._earlier is None:
+        if taken is None or self._former is None:
             return -math.inf
-        return taken.modified - (json_files.now() - self._earlier.began)
+        return taken.modified - (json_files.now() - self._former.began)
 
 
 def links(replica: Replica) -> list[str]:

@@ -2,11 +2,11 @@
 
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner, seconds_by_spark
-from cpreplicate.runners.copies import Copies, Planned
+from cpreplicate.runners.copy_rows import Copies, Planned
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
-from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, Stopped, Task
+from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, RunnerStopped, Task
 from cpreplicate.runners.timed import TimedRunner
 from cpreplicate.runners.warm import WarmRunners
 
@@ -20,10 +20,10 @@ __all__ = [
     "Planned",
     "Read",
     "Runner",
+    "RunnerStopped",
     "SharedRunner",
     "ShowProgress",
     "Snapshot",
-    "Stopped",
     "Task",
     "TimedRunner",
     "WarmRunners",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.runners.copies import Copies, Indexes, packed_of, sizes_of
+from cpreplicate.runners.copy_rows import Copies, Indexes, packed_of, sizes_of
 from cpreplicate.runners.tasks import PACK_BYTES, SMALL, Task
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots

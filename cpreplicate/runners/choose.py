@@ -20,7 +20,7 @@ _LOCAL_GAIN = 0.7  # of a further core: its processes share this machine's netwo
 _UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
 
-class Estimate(NamedTuple):
+class RunnerCost(NamedTuple):
     """The seconds that a plan takes inline and by Spark, and the figures behind the estimate."""
 
     inline: float
@@ -45,7 +45,7 @@ def estimate(
     size: int,
     bandwidth: float | None = None,
     is_started: bool = False,
-) -> Estimate:
+) -> RunnerCost:
     """Estimate what each runner takes for so many files and bytes.
 
     `bandwidth` is the limit of the run in bytes a second. `is_started`: Spark runs already.
@@ -55,7 +55,7 @@ def estimate(
     least = size / bandwidth if bandwidth else 0.0
     inline = files / INLINE_FILES + size / INLINE_BYTES
     speedup = _speedup(master, execution)
-    return Estimate(
+    return RunnerCost(
         max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup
     )
 

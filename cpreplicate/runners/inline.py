@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import TypeVar
 
 from cpreplicate.runners.base import Done
+from cpreplicate.runners.batch import perform
 from cpreplicate.runners.options import ExecutionOptions
-from cpreplicate.runners.performing import perform
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.tasks import Outcome, Stopped, Task, Watcher, size_of
+from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task, Watcher, size_of
 from cpreplicate.storage import Sides
 
 _In = TypeVar("_In")
@@ -88,7 +88,7 @@ class InlineRunner:
         counter = _Counter(self._progress, done)
         self._active.add(counter)
         if self._is_cancelled:
-            raise Stopped
+            raise RunnerStopped
         try:
             return perform(actions, self._sides, self._streams, _SLOTS, counter, _PACK_WRITERS)
         finally:

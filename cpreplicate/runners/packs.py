@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.tasks import PACK_BYTES, Copy, Outcome, failed, size_of
-from cpreplicate.storage import Sides, Whole, read_exactly, read_part, read_whole
+from cpreplicate.storage import Sides, WholeFile, read_exactly, read_part, read_whole
 from cpreplicate.storage.cancellation import cancellable
 
 # Bytes of members that are being read or were read, and not yet written. A process needs up to four
@@ -27,7 +27,7 @@ READ_AHEAD = 16 << 20
 _Moved = Callable[[int], None]
 
 
-class Packing(NamedTuple):
+class PackPool(NamedTuple):
     """How members are packed: readers and writers at once, bytes of a pack, bytes read ahead."""
 
     readers: int
@@ -60,7 +60,7 @@ def write_packs(
     sides: Sides,
     moved: _Moved,
     done: Callable[[int, Outcome], None],
-    packing: Packing,
+    packing: PackPool,
 ) -> dict[int, Outcome]:
     """Read the source of each member and write them into packs; return an outcome for each index.
 
@@ -82,7 +82,7 @@ class _Packer:
         sides: Sides,
         moved: _Moved,
         done: Callable[[int, Outcome], None],
-        packing: Packing,
+        packing: PackPool,
     ) -> None:
         self.members, self.sides, self.packing = members, sides, packing
         self.budget = _Budget(packing.read_ahead)
@@ -129,7 +129,7 @@ class _Packer:
             self._outcomes[index] = outcome
         self._done(index, outcome)
 
-    def _bytes_of(self, member: Copy) -> Whole:
+    def _bytes_of(self, member: Copy) -> WholeFile:
         if member.part is None:
             return read_whole(member.source, member.extent, self.sides, self._count)
         offset, crc32c = member.part

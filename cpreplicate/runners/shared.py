@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import TracebackType
 
-from cpreplicate.runners.around import RunnerAround
 from cpreplicate.runners.base import Done, Runner
 from cpreplicate.runners.tasks import Outcome, Task
+from cpreplicate.runners.wrapper import RunnerWrapper
 
 
-class SharedRunner(RunnerAround):
+class SharedRunner(RunnerWrapper):
     """A job's share of a runner, at its level of importance. The creator of the runner ends it."""
 
     def __init__(self, runner: Runner, level: int) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.storage import Damaged, ShortSource, SourceMissing, Unreachable
+from cpreplicate.storage import DamagedPart, ShortSource, SourceMissing, Unreachable
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 SMALL = 4 << 20
@@ -121,9 +121,9 @@ class Watcher:
         self._stopped = threading.Event()
 
     def moved(self, count: int) -> None:  # noqa: ARG002  # subclasses use it
-        """Record `count` more bytes moved. Raises `Stopped` once the batch is cancelled."""
+        """Record `count` more bytes moved. Raises `RunnerStopped` once the batch is cancelled."""
         if self._stopped.is_set():
-            raise Stopped
+            raise RunnerStopped
 
     def done(self, index: int, outcome: Outcome) -> None:
         """Record the outcome of an action, by its index in the batch."""
@@ -133,7 +133,7 @@ class Watcher:
         self._stopped.set()
 
 
-class Stopped(Exception):
+class RunnerStopped(Exception):
     """Raised at the next piece of a file after a cancellation."""
 
 
@@ -148,5 +148,5 @@ def failed(task: Task, error: Exception, seconds: float) -> Outcome:
         missing=isinstance(error, SourceMissing),
         late=isinstance(error, Late),
         short=isinstance(error, ShortSource),
-        damaged=isinstance(error, Damaged),
+        damaged=isinstance(error, DamagedPart),
     )

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from cpreplicate.runners.around import RunnerAround
 from cpreplicate.runners.base import Done, In, Out, Runner
 from cpreplicate.runners.tasks import Copy, Delete, Outcome, Task
+from cpreplicate.runners.wrapper import RunnerWrapper
 
 
-class TimedRunner(RunnerAround):
+class TimedRunner(RunnerWrapper):
     """A runner around another one.
 
     `copies`, `deletes` and `others` are the seconds spent in calls so far. They include the start

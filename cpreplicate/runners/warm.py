@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from cpreplicate.runners.base import Done, In, Out, Runner
 from cpreplicate.runners.choose import choice, choose_runner
-from cpreplicate.runners.copies import sizes_of
+from cpreplicate.runners.copy_rows import sizes_of
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.shared import SharedRunner
-from cpreplicate.runners.tasks import Outcome, Stopped, Task
+from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task
 from cpreplicate.storage import Sides
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class WarmRunners:
         return True
 
     def cancel(self) -> None:
-        """Cancel all runs, from another thread: they and later ones raise `Stopped`."""
+        """Cancel all runs, from another thread: they and later ones raise `RunnerStopped`."""
         self.is_cancelled = True
         self.inline.cancel()
         spark = self._spark
@@ -100,7 +100,7 @@ class WarmRunners:
     def _begin(self, files: int, size: int, reason: str) -> Runner:
         with self._lock:
             if self.is_cancelled:
-                raise Stopped
+                raise RunnerStopped
             if self._spark is None or self._spark.has_ended():
                 self._end_session()
                 self._spark = self._new_session(files, size, reason)

@@ -12,11 +12,13 @@ from cpreplicate.storage.base import (
     Transient,
     Unreachable,
 )
-from cpreplicate.storage.copy import (
-    Copied,
-    Damaged,
+from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.sides import HDFS_CLIENTS, Side, Sides
+from cpreplicate.storage.transfer import (
+    Checksum,
+    DamagedPart,
     ShortSource,
-    Whole,
+    WholeFile,
     checksum,
     checksums_of_parts,
     copy_file,
@@ -25,15 +27,13 @@ from cpreplicate.storage.copy import (
     read_part,
     read_whole,
 )
-from cpreplicate.storage.settings import WriteSettings
-from cpreplicate.storage.sides import HDFS_CLIENTS, Side, Sides
 from cpreplicate.storage.wrappers.limits import Limits
 
 __all__ = [
     "HDFS_CLIENTS",
     "TEMPORARY",
-    "Copied",
-    "Damaged",
+    "Checksum",
+    "DamagedPart",
     "FileStatus",
     "Limits",
     "ShortSource",
@@ -43,7 +43,7 @@ __all__ = [
     "Storage",
     "Transient",
     "Unreachable",
-    "Whole",
+    "WholeFile",
     "WriteSettings",
     "checksum",
     "checksums_of_parts",

@@ -37,7 +37,8 @@ class _Scheme:
         return self.factory(filesystem, option_names.accepted(filesystem, side), side)
 
 
-_schemes: dict[str, _Scheme] = {}
+SCHEMES: dict[str, _Scheme] = {}
+"""The schemes that have a factory."""
 
 
 def register(scheme: str, factory: Factory) -> Factory | None:
@@ -46,19 +47,9 @@ def register(scheme: str, factory: Factory) -> Factory | None:
     It is called once a process for each filesystem and side. Executors need the registration too,
     so it belongs in a module that they import, such as `storage/builtin.py`.
     """
-    replaced = _schemes.get(scheme)
-    _schemes[scheme] = _Scheme(factory)
+    replaced = SCHEMES.get(scheme)
+    SCHEMES[scheme] = _Scheme(factory)
     return replaced.factory if replaced is not None else None
-
-
-def unregister(scheme: str) -> None:
-    """Remove the factory of a scheme."""
-    del _schemes[scheme]
-
-
-def schemes() -> tuple[str, ...]:
-    """Return the schemes that have a factory."""
-    return tuple(_schemes)
 
 
 def storage(uri: str, side: Side) -> Storage:
@@ -68,11 +59,11 @@ def storage(uri: str, side: Side) -> Storage:
     """
     filesystem = uris.filesystem(uri)
     scheme = filesystem.partition(":")[0]
-    if scheme not in _schemes:
-        similar = difflib.get_close_matches(scheme, _schemes, 1)
+    if scheme not in SCHEMES:
+        similar = difflib.get_close_matches(scheme, SCHEMES, 1)
         hint = f"Did you mean {similar[0]}:? " if similar else ""
         raise UsageError(
             f"{filesystem}: the scheme {scheme}: is not supported. {hint}Supported schemes are"
-            f" {', '.join(_schemes)}"
+            f" {', '.join(SCHEMES)}"
         )
-    return _schemes[scheme].storage(filesystem, side)
+    return SCHEMES[scheme].storage(filesystem, side)

@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from cpreplicate.core.notify import Notify
+
 # seconds between two reports about one storage, however many calls fail meanwhile
 _INTERVAL = 10.0
-
-Notify = Callable[[str], None]
 
 
 def _ignore(_line: str) -> None:

@@ -31,7 +31,7 @@ _NO_MORE = 0.1  # seconds to wait where the process has no descriptor or thread 
 Answers = Mapping[str, Callable[..., Any]]
 
 
-class Address(NamedTuple):
+class RpcAddress(NamedTuple):
     """The address of an RPC server and the key for calls. It travels to executors."""
 
     socket: tuple[str, int]
@@ -41,7 +41,7 @@ class Address(NamedTuple):
 class RpcClient:
     """A client of an RPC server, with one connection for all threads of this process."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RpcAddress) -> None:
         self._address = address
         self._lock = threading.Lock()
         self._connection: Connection | None = None
@@ -82,7 +82,7 @@ class RpcClient:
             raise
 
 
-def _connected(address: Address) -> Connection:
+def _connected(address: RpcAddress) -> Connection:
     """Connect to a server; both sides show that they have the key."""
     from multiprocessing.connection import answer_challenge, deliver_challenge
 
@@ -101,7 +101,7 @@ def serve(
     bind: str | None = None,
     port: int = 0,
     handshake: float = HANDSHAKE_SECONDS,
-) -> Iterator[Address]:
+) -> Iterator[RpcAddress]:
     """Serve functions by name at `host` while the block runs.
 
     The server listens at `bind`, if that differs from `host`. A client that has not shown the key
@@ -109,7 +109,7 @@ def serve(
     """
     server = _Server(answers, bind or host, port, handshake)
     try:
-        yield Address((host, server.port), server.key)
+        yield RpcAddress((host, server.port), server.key)
     finally:
         server.close()
 

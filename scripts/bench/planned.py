@@ -29,7 +29,7 @@ _SEED = 7
 
 
 # Files that a task copies at once, and those that may wait for their close beside them, as in
-# `runners/performing.py`.
+# `runners/batch.py`.
 SMALL_CLOSERS, LARGE_CLOSERS = 64, 8
 
 

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.uri import Remap
 from cpreplicate.operations.jobs import fleet
@@ -107,9 +107,9 @@ pack = "off"
 """
     packing = {member.name: member.request.packing for member in members_of(text)}
     assert packing == {
-        "defaults": Packing("auto", 1 << 20),
-        "own": Packing("on", 64 << 10),
-        "0" * 32: Packing("off", 7),
+        "defaults": PackOptions("auto", 1 << 20),
+        "own": PackOptions("on", 64 << 10),
+        "0" * 32: PackOptions("off", 7),
     }
 
 

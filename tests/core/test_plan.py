@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core.closure import File
+from cpreplicate.core.ledger import LedgerEntry
 from cpreplicate.core.plan import (
     Action,
     Committed,
@@ -13,7 +14,6 @@ from cpreplicate.core.plan import (
     dropped,
     total,
 )
-from cpreplicate.core.recorded import Vouch
 
 TARGETS = st.sampled_from([f"shared/{n}" for n in "abcdefgh"])
 FILES = st.dictionaries(TARGETS, st.integers(0, 9))
@@ -29,13 +29,13 @@ def needed(**extents: int) -> dict[str, File]:
     }
 
 
-def vouched(**lengths: int) -> dict[str, Vouch]:
-    return {f"shared/{name}": Vouch(length, 0, True) for name, length in lengths.items()}
+def ledger(**lengths: int) -> dict[str, LedgerEntry]:
+    return {f"shared/{name}": LedgerEntry(length, 0, True) for name, length in lengths.items()}
 
 
 def test_what_is_new_is_copied_and_what_is_shared_is_kept():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
-    copies, keeps, _ = copies_and_keeps(needed(a=5, b=7), held, {"shared/a": 5}, vouched(a=5))
+    copies, keeps, _ = copies_and_keeps(needed(a=5, b=7), held, {"shared/a": 5}, ledger(a=5))
     assert copies == (Action("copy", "hdfs://dcA/job/shared/b", "shared/b", 7, "new"),)
     assert keeps == (
         Action("keep", "hdfs://dcA/job/shared/a", "shared/a", 5, "shared with chk-41"),
@@ -44,26 +44,26 @@ def test_what_is_new_is_copied_and_what_is_shared_is_kept():
 
 def test_a_merged_file_that_grew_is_copied_again():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
-    copies, *_ = copies_and_keeps(needed(a=9), held, {"shared/a": 5}, vouched(a=5))
+    copies, *_ = copies_and_keeps(needed(a=9), held, {"shared/a": 5}, ledger(a=5))
     assert copies[0].reason == "longer at source: a merged file grew"
 
 
 def test_a_merged_file_that_was_already_copied_long_enough_is_kept():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
-    assert copies_and_keeps(needed(a=9), held, {"shared/a": 12}, vouched(a=12))[0] == ()
+    assert copies_and_keeps(needed(a=9), held, {"shared/a": 12}, ledger(a=12))[0] == ()
 
 
 def test_a_committed_file_that_vanished_is_copied_again():
     held = [Committed("chk-41", 41, {"shared/a": 5})]
     assert (
-        copies_and_keeps(needed(a=5), held, {}, vouched(a=5))[0][0].reason
+        copies_and_keeps(needed(a=5), held, {}, ledger(a=5))[0][0].reason
         == "missing in the replica"
     )
 
 
 def test_what_a_run_that_died_had_copied_is_kept():
     assert (
-        copies_and_keeps(needed(a=5), [], {"shared/a": 5}, vouched(a=5))[1][0].reason
+        copies_and_keeps(needed(a=5), [], {"shared/a": 5}, ledger(a=5))[1][0].reason
         == "copied by an earlier run"
     )
 
@@ -75,14 +75,14 @@ def test_what_nothing_vouches_for_is_copied_again():
 
 def test_what_is_recorded_without_its_crc_is_copied_again():
     """Two attempts at a merged file raced: which of them won is not known."""
-    raced = {"shared/a": Vouch(5, None, True)}
+    raced = {"shared/a": LedgerEntry(5, None, True)}
     assert len(copies_and_keeps(needed(a=5), [], {"shared/a": 5}, raced)[0]) == 1
 
 
 @pytest.mark.parametrize("length", [0, 4, 6])
 def test_a_file_of_another_length_than_recorded_is_copied_again(length):
     """Also where the extent is 0, as of changelog files."""
-    reason = copies_and_keeps(needed(a=0), [], {"shared/a": length}, vouched(a=5))[0][0].reason
+    reason = copies_and_keeps(needed(a=0), [], {"shared/a": length}, ledger(a=5))[0][0].reason
     assert reason == f"damaged: it has {length} bytes, 5 are recorded"
 
 
@@ -126,7 +126,7 @@ def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(
         for target, extent in checkpoint.files.items():
             present[target] = max(extent, present.get(target, 0))
     copies, keeps, _ = copies_and_keeps(
-        files, committed, present, {path: Vouch(n, 0, True) for path, n in present.items()}
+        files, committed, present, {path: LedgerEntry(n, 0, True) for path, n in present.items()}
     )
     gone = dropped(committed[::-1], "chk-10", new, keep)
     for action in copies:

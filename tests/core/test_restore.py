@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cpreplicate.core import restore
 from cpreplicate.core.closure import closure
+from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.metadata import Handle, decode, rewrite
 from cpreplicate.core.placement import Placement
-from cpreplicate.core.recorded import Member, MemberTable
 from cpreplicate.errors import MetadataError, Refused
 from tests.support.corpus import RECORDED, ROOT
 from tests.support.generate import generate, synthetic

@@ -13,8 +13,8 @@ from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete, ExecutionOptions
+from cpreplicate.runners.batch import attempt
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.performing import attempt
 from cpreplicate.storage import Side, Sides
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint

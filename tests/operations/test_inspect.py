@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations.inspect import PackSummary, inspect
 from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, synced
 
-PACKED = Packing("on", 700)
+PACKED = PackOptions("on", 700)
 IN_PACKS = {name: size for name, size in FILES.items() if size < 700}
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused
 from cpreplicate.operations.jobs import watch
 from cpreplicate.operations.sync.plan import SyncRequest
@@ -24,7 +24,7 @@ from tests.support.registry import serving
 from tests.support.replicas import FILES, aged, paths, synced
 from tests.support.tracing import Tracing
 
-ON = Packing("on", 1 << 20)
+ON = PackOptions("on", 1 << 20)
 
 
 @pytest.fixture

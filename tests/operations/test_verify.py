@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused
 from cpreplicate.operations import verify as verify_operation
 from cpreplicate.operations.sync.plan import SyncRequest
@@ -22,7 +22,7 @@ from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, synced
 
-ON, OFF = Packing("on", 1 << 20), Packing("off", 1 << 20)
+ON, OFF = PackOptions("on", 1 << 20), PackOptions("off", 1 << 20)
 
 
 def verified(replica: Path, content: bool) -> Verification:

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, recorded, synced
@@ -64,7 +64,7 @@ def test_damage_of_equal_length_is_repaired_by_a_sync_that_compares_content(repl
 
 @pytest.mark.parametrize("packing", ["off", "on"])
 def test_damage_is_not_excused_by_the_loss_of_the_manifest(tmp_path, packing):
-    synced(tmp_path, {1: FILES}, packing=Packing(packing, 1 << 20))
+    synced(tmp_path, {1: FILES}, packing=PackOptions(packing, 1 << 20))
     replica = tmp_path / "dcB" / JOB
     place = next((replica / "packed").iterdir()) if packing == "on" else replica / "shared/c"
     place.write_bytes(bytes(place.stat().st_size))

@@ -157,13 +157,6 @@ def test_the_proxies_of_the_environment_are_not_used(receiver, monkeypatch):
     eventually(lambda: receiver.paths == ["/ping/secret"])
 
 
-def test_a_proxy_that_is_given_is_used(receiver):
-    proxy = receiver.url.removesuffix("/ping/secret")
-    url = "http://hc.invalid/ping/secret"
-    Heartbeat(url, 60, pytest.fail, proxy=proxy, clock=Clock()).update([job()])
-    eventually(lambda: receiver.paths == [url])
-
-
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "hc-ping.com/secret", "http://", ""])
 def test_what_is_no_url_of_http_is_a_usage_error(url):
     with pytest.raises(UsageError, match="--heartbeat: expected a URL") as refused:

@@ -15,11 +15,11 @@ from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.observation import Observation
 from cpreplicate.output import http
-from cpreplicate.output.http import Address, Pulse, parse_address, serve
+from cpreplicate.output.http import ListenAddress, parse_address, serve
 from tests.support.prometheus import prometheus, promtool
 from tests.support.waiting import PATIENCE
 
-FREE = Address("127.0.0.1", 0)
+FREE = ListenAddress("127.0.0.1", 0)
 JOB = Observation(
     "orders",
     replica="hdfs://dcB/r/55d1",
@@ -110,7 +110,7 @@ def test_a_port_that_is_in_use_is_a_usage_error():
         message = rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use\. Give another"
         with (
             pytest.raises(UsageError, match=message),
-            serve(Address("127.0.0.1", port), list, yes, yes),
+            serve(ListenAddress("127.0.0.1", port), list, yes, yes),
         ):
             pytest.fail("the port is in use")
 
@@ -118,7 +118,7 @@ def test_a_port_that_is_in_use_is_a_usage_error():
 def test_a_host_that_is_not_of_this_machine_is_a_usage_error():
     with (
         pytest.raises(UsageError, match="cannot listen on"),
-        serve(Address("192.0.2.1", 0), list, yes, yes),
+        serve(ListenAddress("192.0.2.1", 0), list, yes, yes),
     ):
         pytest.fail("that is no address of this machine")
 
@@ -176,10 +176,10 @@ def test_observations_may_change_during_a_scrape():
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("9464", Address("127.0.0.1", 9464)),
-        ("0.0.0.0:9464", Address("0.0.0.0", 9464)),
-        ("[::]:9464", Address("::", 9464)),
-        ("localhost:0", Address("localhost", 0)),
+        ("9464", ListenAddress("127.0.0.1", 9464)),
+        ("0.0.0.0:9464", ListenAddress("0.0.0.0", 9464)),
+        ("[::]:9464", ListenAddress("::", 9464)),
+        ("localhost:0", ListenAddress("localhost", 0)),
     ],
 )
 def test_an_address_without_a_host_is_the_loopback_interface(text, address):
@@ -193,19 +193,8 @@ def test_what_is_no_address_is_a_usage_error(text):
 
 
 def test_a_server_listens_on_ipv6():
-    with serve(Address("::1", 0), list, yes, yes) as address:
+    with serve(ListenAddress("::1", 0), list, yes, yes) as address:
         assert get(address, "/healthz")[0] == 200
-
-
-def test_a_loop_is_alive_until_its_last_beat_is_too_old():
-    now = [0.0]
-    pulse = Pulse(60.0, lambda: now[0])
-    now[0] = 60.0
-    assert pulse.is_alive()
-    now[0] = 61.0
-    assert not pulse.is_alive()
-    pulse.beat()
-    assert (pulse.is_alive(), pulse.age()) == (True, 0.0)
 
 
 @pytest.mark.prometheus

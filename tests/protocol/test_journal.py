@@ -14,7 +14,7 @@ from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import journal, manifest
-from cpreplicate.protocol.journal import Copied, JournalWriter
+from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.faults import Faulty
@@ -38,7 +38,7 @@ def parts(storage):
 
 
 def copied(number):
-    return Copied(f"shared/{number}", number, 7 * number)
+    return JournalRow(f"shared/{number}", number, 7 * number)
 
 
 def wait_for(condition):

@@ -9,15 +9,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from cpreplicate.core.recorded import Member, MemberTable
+from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.digest import Digest
-from cpreplicate.protocol.journal import Copied
-from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
+from cpreplicate.protocol.journal import JournalRow
+from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable
 from tests.support.memory import MemoryStorage
 
 ROOT = "memory:/dcB/job"
-ENTRIES = EntryTable.of({"shared/a": Entry(90, 100, 5), "chk-7/b": Entry(1, 1, None)})
+ENTRIES = ManifestTable.of(
+    {"shared/a": ManifestEntry(90, 100, 5), "chk-7/b": ManifestEntry(1, 1, None)}
+)
 MANIFEST = Manifest(7, Digest(100, 1), ENTRIES)
 COLUMNS = ["path", "extent", "length", "crc32c"]
 
@@ -162,16 +164,16 @@ def test_several_damaged_bytes_give_a_manifest_or_none(
 
 
 PACK = "packed/1-a-b"
-WHOLE = {PACK: Entry(50, 50, None)}
+WHOLE = {PACK: ManifestEntry(50, 50, None)}
 FORGED_ENTRIES = {
-    "a file beside the replica": {"../other/shared/a": Entry(1, 1, 5)},
-    "an absolute path": {"/etc/passwd": Entry(1, 1, 5)},
-    "another scheme": {"s3://bucket/key": Entry(1, 1, 5)},
-    "a step that is percent-encoded": {"shared/%2e%2e/x": Entry(1, 1, 5)},
-    "a record": {".cpreplicate/lease": Entry(1, 1, 5)},
-    "a _metadata": {"chk-7/_metadata": Entry(1, 1, 5)},
-    "a negative length": {"shared/a": Entry(1, -1, 5)},
-    "a negative extent": {"shared/a": Entry(-1, 1, 5)},
+    "a file beside the replica": {"../other/shared/a": ManifestEntry(1, 1, 5)},
+    "an absolute path": {"/etc/passwd": ManifestEntry(1, 1, 5)},
+    "another scheme": {"s3://bucket/key": ManifestEntry(1, 1, 5)},
+    "a step that is percent-encoded": {"shared/%2e%2e/x": ManifestEntry(1, 1, 5)},
+    "a record": {".cpreplicate/lease": ManifestEntry(1, 1, 5)},
+    "a _metadata": {"chk-7/_metadata": ManifestEntry(1, 1, 5)},
+    "a negative length": {"shared/a": ManifestEntry(1, -1, 5)},
+    "a negative extent": {"shared/a": ManifestEntry(-1, 1, 5)},
 }
 FORGED_MEMBERS = {
     "a pack beside the replica": ("shared/a", Member("../other/packed/x", 0, 5, 7)),
@@ -187,7 +189,7 @@ FORGED_MEMBERS = {
 
 @pytest.mark.parametrize("forged", FORGED_ENTRIES)
 def test_a_manifest_with_a_forged_file_is_none(storage: MemoryStorage, forged: str) -> None:
-    entries = EntryTable.of({"shared/sound": Entry(1, 1, 5), **FORGED_ENTRIES[forged]})
+    entries = ManifestTable.of({"shared/sound": ManifestEntry(1, 1, 5), **FORGED_ENTRIES[forged]})
     manifest.write(storage, ROOT, "chk-7", MANIFEST._replace(entries=entries))
     assert manifest.read(storage, ROOT, "chk-7") is None
 
@@ -195,33 +197,33 @@ def test_a_manifest_with_a_forged_file_is_none(storage: MemoryStorage, forged: s
 @pytest.mark.parametrize("forged", FORGED_MEMBERS)
 def test_a_manifest_with_a_forged_member_is_none(storage: MemoryStorage, forged: str) -> None:
     members = MemberTable.of(dict([FORGED_MEMBERS[forged]]))
-    made = MANIFEST._replace(entries=EntryTable.of(WHOLE), members=members)
+    made = MANIFEST._replace(entries=ManifestTable.of(WHOLE), members=members)
     manifest.write(storage, ROOT, "chk-7", made)
     assert manifest.read(storage, ROOT, "chk-7") is None
 
 
 def test_a_member_that_ends_where_its_pack_ends_is_sound(storage: MemoryStorage) -> None:
     members = MemberTable.of({"shared/a": Member(PACK, 45, 5, 7)})
-    made = MANIFEST._replace(entries=EntryTable.of(WHOLE), members=members)
+    made = MANIFEST._replace(entries=ManifestTable.of(WHOLE), members=members)
     manifest.write(storage, ROOT, "chk-7", made)
     assert manifest.read(storage, ROOT, "chk-7") == made
 
 
 FORGED_COPIES = {
     **{
-        name: Copied(path, member.length, 7, member.pack, member.offset)
+        name: JournalRow(path, member.length, 7, member.pack, member.offset)
         for name, (path, member) in FORGED_MEMBERS.items()
         if name != "an end beyond the pack"  # a journal lists no length of a pack
     },
-    "a file beside the replica": Copied("../other/shared/a", 1, 5),
-    "a negative length": Copied("shared/a", -1, 5),
+    "a file beside the replica": JournalRow("../other/shared/a", 1, 5),
+    "a negative length": JournalRow("shared/a", -1, 5),
 }
 
 
 @pytest.mark.parametrize("forged", FORGED_COPIES)
 def test_a_journal_with_a_forged_row_lists_nothing(storage: MemoryStorage, forged: str) -> None:
     writer = journal.JournalWriter(storage, ROOT)
-    writer.done(Copied("shared/sound", 1, 5))
+    writer.done(JournalRow("shared/sound", 1, 5))
     writer.done(FORGED_COPIES[forged])
     writer.flush()
     (name,) = journal.names(status.name for status in storage.list(f"{ROOT}/.cpreplicate"))

@@ -41,7 +41,7 @@ def opened(path, change=lambda: None):
         change()
         with acquire(replica.root, replica.side):
             tracing.calls.clear()
-            state = replica_state.examine(replica, is_alone=True, earlier=earlier)
+            state = replica_state.examine(replica, is_alone=True, former=earlier)
             reads = {
                 uri.removeprefix(f"{replica.root}/")
                 for verb, uri in tracing.calls

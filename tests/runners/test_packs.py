@@ -9,9 +9,9 @@ from google_crc32c import value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpreplicate.runners import Copy, Outcome, Read, Stopped
-from cpreplicate.runners.packs import Packing, write_packs
-from cpreplicate.runners.performing import perform
+from cpreplicate.runners import Copy, Outcome, Read, RunnerStopped
+from cpreplicate.runners.batch import perform
+from cpreplicate.runners.packs import PackPool, write_packs
 from cpreplicate.runners.tasks import Part
 from cpreplicate.storage import Sides, Transient
 from cpreplicate.storage.base import Content
@@ -22,7 +22,7 @@ from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
 
-TWO_WRITERS = Packing(4, 2)
+TWO_WRITERS = PackPool(4, 2)
 STEM = "memory:/replica/packed/run"
 CONTENTS = st.lists(st.binary(max_size=40), min_size=1, max_size=30)
 
@@ -40,7 +40,7 @@ def filled(contents: list[bytes]) -> tuple[MemoryStorage, dict[int, Copy]]:
     }
 
 
-def packed(members: dict[int, Copy], packing: Packing = TWO_WRITERS) -> dict[int, Outcome]:
+def packed(members: dict[int, Copy], packing: PackPool = TWO_WRITERS) -> dict[int, Outcome]:
     return write_packs(
         members, Sides(), lambda _count: None, lambda _number, _outcome: None, packing
     )
@@ -60,7 +60,7 @@ def packs_of(storage: MemoryStorage) -> list[str]:
 @given(
     CONTENTS,
     st.builds(
-        Packing, st.integers(1, 4), st.integers(1, 3), st.integers(1, 99), st.integers(1, 99)
+        PackPool, st.integers(1, 4), st.integers(1, 3), st.integers(1, 99), st.integers(1, 99)
     ),
 )
 @settings(max_examples=100, deadline=None)
@@ -82,7 +82,7 @@ def test_each_member_lies_at_its_offset_with_its_crc32c(contents, packing):
 def test_a_pack_is_at_most_one_member_longer_than_asked_for():
     storage, members = filled([b"x" * 10] * 100)
     with serving("memory", storage):
-        packed(members, Packing(4, 2, pack_bytes=95))
+        packed(members, PackPool(4, 2, pack_bytes=95))
     assert max(storage.stat(pack).length for pack in packs_of(storage)) <= 100
 
 
@@ -119,7 +119,7 @@ def test_a_pack_that_is_written_again_has_every_member_once():
     contents = [bytes([number]) * number for number in range(1, 20)]
     storage, members = filled(contents)
     with serving("memory", Retrying(BreaksOnce(storage, 5), 60)):
-        outcomes = packed(members, Packing(4, 1, read_ahead=50))
+        outcomes = packed(members, PackPool(4, 1, read_ahead=50))
     assert [read(storage, outcomes[number]) for number in range(len(contents))] == contents
     assert storage.stat(packs_of(storage)[0]).length == sum(map(len, contents))
 
@@ -130,7 +130,7 @@ def test_where_packs_cannot_be_written_every_member_fails_and_nothing_appears():
         storage, lambda verb, _uri: OSError(errno.EDQUOT, "full") if verb == "put" else None
     )
     with serving("memory", no_puts):
-        outcomes = packed(members, Packing(4, 2, pack_bytes=10, read_ahead=12))
+        outcomes = packed(members, PackPool(4, 2, pack_bytes=10, read_ahead=12))
     assert len(outcomes) == 50
     assert all(outcome.is_worth_a_try for outcome in outcomes.values())
     assert packs_of(storage) == []
@@ -142,10 +142,10 @@ def test_what_breaks_off_is_raised_and_nothing_appears():
 
     def moved(_count: int) -> None:
         if next(calls, None) is None:
-            raise Stopped
+            raise RunnerStopped
 
-    with serving("memory", storage), pytest.raises(Stopped):
-        write_packs(members, Sides(), moved, lambda *_: None, Packing(4, 1, read_ahead=9))
+    with serving("memory", storage), pytest.raises(RunnerStopped):
+        write_packs(members, Sides(), moved, lambda *_: None, PackPool(4, 1, read_ahead=9))
     assert packs_of(storage) == []
 
 
@@ -159,7 +159,7 @@ def test_a_member_is_done_only_when_its_pack_is_there():
                 missing.append(outcome)
 
     with serving("memory", storage):
-        write_packs(members, Sides(), lambda _count: None, done, Packing(2, 2, pack_bytes=4))
+        write_packs(members, Sides(), lambda _count: None, done, PackPool(2, 2, pack_bytes=4))
     assert len(packs_of(storage)) >= 2
     assert missing == []
 
@@ -168,7 +168,7 @@ def test_the_members_of_a_pack_are_read_through_one_stream():
     storage, members = filled([b"one", b"two", b"three"])
     tracing = Tracing(storage)
     with serving("memory", tracing):
-        outcomes = packed(members, Packing(1, 1))
+        outcomes = packed(members, PackPool(1, 1))
         reads = [
             Read(outcome.target, outcome.bytes, outcome.pack, outcome.offset)
             for outcome in outcomes.values()
@@ -183,7 +183,7 @@ def test_the_members_of_a_pack_are_read_through_one_stream():
 def test_a_member_is_copied_out_of_its_pack_only_if_its_crc32c_is_the_recorded_one(pack):
     storage, members = filled([b"one", b"two"])
     with serving("memory", storage):
-        outcomes = packed(members, Packing(1, 1))
+        outcomes = packed(members, PackPool(1, 1))
         copies = [
             Copy(
                 str(outcome.pack), f"memory:/replica/shared/again-{number}", outcome.bytes,

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from cpreplicate.runners import Copy, Delete, Stopped
+from cpreplicate.runners import Copy, Delete, RunnerStopped
+from cpreplicate.runners.batch import perform
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.performing import perform
 from cpreplicate.storage import Side, Sides, Transient
 from cpreplicate.storage.working import waiting
 from cpreplicate.storage.wrappers.limits import Limited, new_limits
@@ -53,7 +53,7 @@ def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wante
     ):
         timer = threading.Timer(0.5, runner.cancel)
         timer.start()
-        with pytest.raises(Stopped):
+        with pytest.raises(RunnerStopped):
             runner.run(copies)
         timer.join()
 

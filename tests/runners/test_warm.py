@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from cpreplicate.runners import Copy, ExecutionOptions, Stopped, WarmRunners
+from cpreplicate.runners import Copy, ExecutionOptions, RunnerStopped, WarmRunners
 from cpreplicate.storage import Sides
 from tests.support.waiting import PATIENCE
 
@@ -38,7 +38,7 @@ def test_small_plans_are_executed_by_threads_and_no_session_is_started(tmp_path)
 def test_after_a_cancellation_every_run_is_stopped(tmp_path):
     with WarmRunners(Sides(), ExecutionOptions(runner="inline"), 60.0) as runners:
         runners.cancel()
-        with pytest.raises(Stopped):
+        with pytest.raises(RunnerStopped):
             runners.share().run(copies(tmp_path, "a"))
 
 

@@ -15,7 +15,7 @@ import s3fs
 
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage import (
-    Damaged,
+    DamagedPart,
     ShortSource,
     Side,
     Sides,
@@ -409,11 +409,11 @@ def test_a_copy_within_a_storage_has_the_recorded_bytes(place, storage, root):
 def test_a_copy_within_a_storage_of_other_bytes_or_of_nothing_leaves_no_file(place, storage, root):
     put(storage, f"{root}/a", b"123456789")
     for length, crc in [(9, 1), (8, 0xE3069283), (10, 0xE3069283)]:
-        with pytest.raises((Damaged, ShortSource)):
+        with pytest.raises((DamagedPart, ShortSource)):
             read_exactly(f"{root}/a", length, crc, place.side)
         if crc != 1 and storage.copies_within:
             continue  # the length is known from a listing
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedPart):
             copy_within(f"{root}/a", f"{root}/b", length, crc, place.side)
     with pytest.raises(SourceMissing):
         copy_within(f"{root}/none", f"{root}/b", 9, 0xE3069283, place.side)

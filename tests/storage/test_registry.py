@@ -4,7 +4,7 @@ import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import Side
-from cpreplicate.storage.registry import register, unregister
+from cpreplicate.storage.registry import SCHEMES, register
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 
@@ -23,7 +23,7 @@ def test_a_registered_factory_gets_the_filesystem_its_options_and_the_side():
         assert side.storage("example://a/y") is storage, "one storage a filesystem and side"
         assert side.storage("example://b/x") is not storage
     finally:
-        unregister("example")
+        del SCHEMES["example"]
     assert calls == [("example://a", {"key": "value"}, side), ("example://b", {}, side)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cpreplicate.storage import Transient
-from cpreplicate.storage.rpc import MOST_UNKNOWN, Address, RpcClient, serve
+from cpreplicate.storage.rpc import MOST_UNKNOWN, RpcAddress, RpcClient, serve
 from tests.support.waiting import PATIENCE
 
 NEVER = 1e6  # seconds
@@ -133,7 +133,7 @@ def test_a_server_ends_while_silent_clients_are_connected():
 def test_a_driver_that_is_silent_is_one_that_cannot_be_reached(monkeypatch):
     monkeypatch.setattr("cpreplicate.storage.rpc.HANDSHAKE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = RpcClient(Address(silent.getsockname(), b"key"))
+        client = RpcClient(RpcAddress(silent.getsockname(), b"key"))
         with pytest.raises(Transient, match=r"the driver, .* cannot be reached: it ended"):
             client.call("add", 1)
 

@@ -21,8 +21,8 @@ import google_crc32c
 import pytest
 
 from cpreplicate.core import plan, uri
-from cpreplicate.core.packs import Packing
-from cpreplicate.core.recorded import Member, MemberTable
+from cpreplicate.core.ledger import Member, MemberTable
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import verify
 from cpreplicate.operations.jobs import fleet, watch
@@ -379,7 +379,7 @@ class World:
             allow_older=self.draw.random() < 0.4,
             check_content=self.draw.random() < 0.15,
             async_deletes=self.draw.random() < 0.2,
-            packing=Packing("on" if self.packing.random() < 0.25 else "off", 1 << 20),
+            packing=PackOptions("on" if self.packing.random() < 0.25 else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
             subsumption_wait=0.0,
         )
@@ -717,9 +717,9 @@ class World:
             if entry.length <= len(data) and path != pack
         }
         entries = {path: each for path, each in listed.entries.items() if path not in members}
-        entries[pack] = manifest.Entry(len(data), len(data), None)
+        entries[pack] = manifest.ManifestEntry(len(data), len(data), None)
         forged = listed._replace(
-            entries=manifest.EntryTable.of(entries), members=MemberTable.of(members)
+            entries=manifest.ManifestTable.of(entries), members=MemberTable.of(members)
         )
         with quiet(self.disk):
             manifest.write(self.disk, replica, str(name), forged)
@@ -1079,7 +1079,7 @@ class World:
         for replica in self._replicas():
             self._judge_replica(replica)
         if isinstance(outcome, sync_operation.Report) and operation.request is not None:
-            self.counts["copied within the target"] += len(outcome.plan.within) > 0
+            self.counts["copied within the target"] += len(outcome.plan.reused) > 0
             self._judge_report(operation, outcome, is_exact=not watcher.meddled)
 
     def _judge_flink(self) -> None:

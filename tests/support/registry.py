@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.registry import register, unregister
+from cpreplicate.storage.registry import SCHEMES, register
 
 
 @contextlib.contextmanager
@@ -17,6 +17,6 @@ def serving(scheme: str, storage: Storage) -> Iterator[None]:
         yield
     finally:
         if replaced is None:
-            unregister(scheme)
+            del SCHEMES[scheme]
         else:
             register(scheme, replaced)

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations import verify
 from cpreplicate.operations.sync import sync as sync_operation
@@ -345,7 +345,7 @@ class Stage:
         keep: int = 1,
         foreign: bool = False,
         merged: bool = False,
-        packing: Packing | None = None,
+        packing: PackOptions | None = None,
     ) -> None:
         self.draw = draw
         self.disk = SimulatedDisk(links=draw.random() < 0.5)
@@ -357,7 +357,7 @@ class Stage:
         self._options = {
             "keep": keep,
             "paths": draw.choice(["auto", "relative", "absolute"]),
-            "packing": packing or Packing("off", 1 << 20),
+            "packing": packing or PackOptions("off", 1 << 20),
         }
 
     @property

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 from cpreplicate.core.metadata import model, mutf8
 from cpreplicate.core.metadata.columns import Builder
 from cpreplicate.core.metadata.model import Metadata, Operator
-from cpreplicate.core.metadata.runs import Entry, entry_of, uniform
+from cpreplicate.core.metadata.runs import Shape, shape_of, uniform
 from cpreplicate.core.metadata.window import WINDOW, Window
 from cpreplicate.errors import MetadataError
 
@@ -70,7 +70,7 @@ class _Decoder:
         self._operator = self._subtask = -1
         self._inline_bytes = 0
         self._changelog = self._file_merging = False
-        self._last_entries: dict[int, Entry | None] = {}
+        self._last_entries: dict[int, Shape | None] = {}
 
     def decode(self) -> Metadata:
         self._in.ahead()
@@ -465,7 +465,7 @@ class _Decoder:
         if shape.kind is not None:
             sample = self._in.buffer[start : self._in.position]
             handle = (shape.start - start, shape.kind, shape.path_length, shape.length)
-            entry = entry_of(sample, head, text_end, handle)
+            entry = shape_of(sample, head, text_end, handle)
         self._last_entries[list_kind] = entry
 
     def _run(self, list_kind: int, left: int, state: int, part: int) -> int:

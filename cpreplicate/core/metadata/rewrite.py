@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cpreplicate.core import uri
+from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.metadata.columns import Handles
 from cpreplicate.core.metadata.model import FILE, RELATIVE, SHARED, Handle, Metadata
 from cpreplicate.core.metadata.window import read_fully
-from cpreplicate.core.recorded import MemberTable
-from cpreplicate.core.tables import Numbers, Parts, Texts, chosen, rows_of, split
+from cpreplicate.core.path_tables import Numbers, Parts, Texts, chosen, rows_of, split
 from cpreplicate.errors import MetadataError
 
 _BYTES = pa.large_binary()
@@ -62,7 +62,7 @@ class Segment(NamedTuple):
     logical_id: str
 
 
-class Whole(NamedTuple):
+class PlainSpelling(NamedTuple):
     """A whole file of `size` bytes as the new spelling of a segment.
 
     Its path is an absolute URI, or relative to the directory of the `_metadata`.
@@ -73,7 +73,7 @@ class Whole(NamedTuple):
     is_relative: bool
 
 
-Spelling: TypeAlias = Absolute | Relative | Segment | Whole
+Spelling: TypeAlias = Absolute | Relative | Segment | PlainSpelling
 PathRewriter: TypeAlias = Callable[[Handle], Spelling | None]
 """Return the new spelling of a handle's path, or None to leave the handle as it is."""
 
@@ -269,7 +269,7 @@ def encoded(handle: Handle, spelling: Spelling, original: bytes) -> bytes:
     text = _text(spelling.path)
     if isinstance(spelling, Segment):
         return _segment(handle, spelling, original, text)
-    if isinstance(spelling, Whole):
+    if isinstance(spelling, PlainSpelling):
         return _file(text, spelling.size, spelling.is_relative)
     if handle.kind in ("segment", "directory"):
         if isinstance(spelling, Relative):

@@ -16,7 +16,7 @@ _FIRST_BLOCK, _GROWTH, _MOST = 64, 4, 65_536
 _LONGEST_TEXT = 64
 
 
-class Entry(NamedTuple):
+class Shape(NamedTuple):
     """The structure of an entry, by which the entries that follow it are recognised.
 
     `structure` are the offsets of the bytes that must equal those of `sample`, `text` those of the
@@ -38,19 +38,19 @@ class Entry(NamedTuple):
         return len(self.sample)
 
 
-def entry_of(
+def shape_of(
     sample: bytes, head: tuple[int, ...], text_end: int, handle: tuple[int, int, int, int]
-) -> Entry | None:
+) -> Shape | None:
     """Return the structure of an entry, None if its texts are too long to be checked by columns.
 
     `head` are the offsets of structure before the handle. Bytes from 2 to `text_end` are a text.
     `handle` is (offset, type, length of its path, length).
     """
     structure, text = _structure(len(sample), head, text_end, handle[:3])
-    return Entry(sample, structure, text, *handle) if len(text) <= _LONGEST_TEXT else None
+    return Shape(sample, structure, text, *handle) if len(text) <= _LONGEST_TEXT else None
 
 
-def uniform(buffer: bytes, start: int, entry: Entry, left: int) -> int:
+def uniform(buffer: bytes, start: int, entry: Shape, left: int) -> int:
     """Return how many entries from `start` on have the structure of `entry`, at most `left`.
 
     Their paths are not checked here.
@@ -89,7 +89,7 @@ def _structure(
     return (*head, *fixed), (*name, *range(logical + 2, stride))
 
 
-def _same(buffer: bytes, first: int, entry: Entry, count: int) -> int:
+def _same(buffer: bytes, first: int, entry: Shape, count: int) -> int:
     sample = entry.sample
     stride = len(sample)
     last = first + (count - 1) * stride + 1

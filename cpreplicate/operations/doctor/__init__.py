@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cpreplicate.operations.doctor import access, cluster, source, target
+from cpreplicate.operations.doctor.case import Case, Configured, Place, source_of, target_of
 from cpreplicate.operations.doctor.findings import Check, Diagnosis, Finding, Result, run_checks
-from cpreplicate.operations.doctor.subject import Configured, Place, Subject, source_of, target_of
 from cpreplicate.operations.sync.plan import SyncRequest
 
 __all__ = ["Configured", "Diagnosis", "Finding", "diagnose"]
@@ -20,13 +20,13 @@ _OTHER_PLACE = "Give another TARGET_ROOT"
 
 
 def _of(
-    place_of: Callable[[Subject], Place], check: Callable[[Place], Result]
-) -> Callable[[Subject], Result]:
+    place_of: Callable[[Case], Place], check: Callable[[Place], Result]
+) -> Callable[[Case], Result]:
     return lambda subject: check(place_of(subject))
 
 
 # in the order in which a sync meets their faults
-_CHECKS: tuple[Check[Subject], ...] = (
+_CHECKS: tuple[Check[Case], ...] = (
     Check("source client", _of(source_of, access.check_client)),
     Check("source conf", _of(source_of, access.check_configuration), ("source client",)),
     Check("source reach", _of(source_of, access.check_reach), ("source conf",), _NETWORK),
@@ -52,6 +52,6 @@ _CHECKS: tuple[Check[Subject], ...] = (
 
 def diagnose(request: SyncRequest, configured: Configured) -> Diagnosis:
     """Return the findings of all checks for the sync that a request describes."""
-    subject = Subject(request, configured)
+    subject = Case(request, configured)
     findings = run_checks(_CHECKS, subject)
     return Diagnosis(request.source, request.target_root, findings)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cpreplicate import __version__
 from cpreplicate.core import uri
+from cpreplicate.operations.doctor.case import Place
 from cpreplicate.operations.doctor.findings import Result, failure, warning
 from cpreplicate.operations.doctor.sockets import resolves, unanswered
-from cpreplicate.operations.doctor.subject import Place
 from cpreplicate.storage import java
 from cpreplicate.storage.clients import CLIENTS, installed
 from cpreplicate.storage.sides import HDFS_SCHEMES

@@ -10,9 +10,9 @@ from cpreplicate import __version__
 from cpreplicate.core import uri
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.operations.doctor.case import Case, Visit
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
 from cpreplicate.operations.doctor.sockets import unanswered
-from cpreplicate.operations.doctor.subject import Subject, Visit
 from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.runners.choose import Choice, choice
 from cpreplicate.storage import Sides, java
@@ -24,7 +24,7 @@ _NO_START = 1
 _COPIES_FAILED = 3
 
 
-def check_java(subject: Subject) -> Result:
+def check_java(subject: Case) -> Result:
     """Check the Java that Spark needs, if Spark may copy."""
     chosen = _choice(subject)
     if subject.request.execution.runner == "inline":
@@ -51,7 +51,7 @@ def _java_problem() -> str | None:
     return None if major >= java.LEAST else f"{path} is Java {full}"
 
 
-def _choice(subject: Subject) -> Choice:
+def _choice(subject: Case) -> Choice:
     """Return which runner a sync would use, as far as its plan is known."""
     request, plan = subject.request, subject.plan
     if plan is None or plan.empty:
@@ -62,13 +62,13 @@ def _choice(subject: Subject) -> Choice:
     return choice(request.execution, files, copied, request.sides.target.limits.bandwidth)
 
 
-def check_runner(subject: Subject) -> Result:
+def check_runner(subject: Case) -> Result:
     """Report which runner a sync would use."""
     chosen = _choice(subject)
     return Result(f"{chosen.runner} ({chosen.reason})")
 
 
-def check_spark(subject: Subject) -> Result:
+def check_spark(subject: Case) -> Result:
     """Start the session, and run tasks on its executors, if Spark was asked for."""
     request = subject.request
     if request.execution.runner != "spark":
@@ -113,7 +113,7 @@ def _versions(visits: list[Visit]) -> str:
     )
 
 
-def check_executors(subject: Subject) -> Result:
+def check_executors(subject: Case) -> Result:
     """Check that the executors reach both sides."""
     if not subject.visits:
         return skipped("no task ran on an executor")

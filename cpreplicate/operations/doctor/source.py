@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
+from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
-from cpreplicate.operations.doctor.subject import Subject, source_of
 from cpreplicate.operations.sync.plan import SourceState, read_source
 from cpreplicate.storage import Storage, Transient
 
@@ -18,7 +18,7 @@ _INCOMPLETE = 10
 _READABLE = "Grant the user of this run, and of the executors, the right to read the source's files"
 
 
-def check_checkpoint(subject: Subject) -> Result:
+def check_checkpoint(subject: Case) -> Result:
     """Check that there is a checkpoint, and that its `_metadata` is understood."""
     subject.source_state = state = read_source(subject.request)
     files = len(state.needed.paths)
@@ -26,7 +26,7 @@ def check_checkpoint(subject: Subject) -> Result:
     return Result(f"{state.source.checkpoint}, metadata v{version}, references {files} files")
 
 
-def check_files(subject: Subject) -> Result:
+def check_files(subject: Case) -> Result:
     """Check that one of the files that a sync would copy can be read."""
     path = _one_to_be_read(subject)
     if path is None:
@@ -44,17 +44,17 @@ def check_files(subject: Subject) -> Result:
     return Result(f"{path} can be read")
 
 
-def _one_to_be_read(subject: Subject) -> str | None:
+def _one_to_be_read(subject: Case) -> str | None:
     """Return a file that the plan copies from the source, or, without a plan, of the checkpoint."""
     state, plan = subject.source_state, subject.plan
     assert state is not None
     if plan is not None:
-        copies = (row for row in plan.copies if row.target not in plan.within)
+        copies = (row for row in plan.copies if row.target not in plan.reused)
         return next((row.source for row in copies), None)
     return next((file.uri for file in state.closure.files.values()), None)
 
 
-def check_clock(subject: Subject) -> Result:
+def check_clock(subject: Case) -> Result:
     """Check the clock of the source's service, or whether its checkpoint is of the future."""
     place = source_of(subject)
     started = time.time()

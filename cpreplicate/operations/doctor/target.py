@@ -16,6 +16,7 @@ from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import LeaseHeld, Refused, UsageError, exit_code_of
+from cpreplicate.operations.doctor.case import Case, Place, target_of
 from cpreplicate.operations.doctor.findings import (
     Result,
     failure,
@@ -25,7 +26,6 @@ from cpreplicate.operations.doctor.findings import (
     warning,
 )
 from cpreplicate.operations.doctor.source import ahead, compared_clocks
-from cpreplicate.operations.doctor.subject import Place, Subject, target_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.plan import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
@@ -53,7 +53,7 @@ _REMEDIES = {
 }
 
 
-def check_places(subject: Subject) -> Result:
+def check_places(subject: Case) -> Result:
     """Check that source and target are two places, and TARGET_ROOT is not a replica itself."""
     request = subject.request
     if subject.source_state is not None:
@@ -68,7 +68,7 @@ def check_places(subject: Subject) -> Result:
     return Result(f"the replica is {subject.replica().root}")
 
 
-def _refuse_overlap(subject: Subject) -> None:
+def _refuse_overlap(subject: Case) -> None:
     """Raise `Refused` if source and replica overlap, as far as it is known without a checkpoint."""
     sides, replica = subject.request.sides, subject.replica()
     path, root = uri.local_path(replica.root), uri.local_path(subject.job_root)
@@ -82,7 +82,7 @@ def _refuse_overlap(subject: Subject) -> None:
         same_place.refuse_nested(replica, sides.source, subject.job_root)
 
 
-def check_plan(subject: Subject) -> Result:
+def check_plan(subject: Case) -> Result:
     """Check what `sync` would refuse, and keep its plan."""
     request = replace(subject.request, execution=replace(subject.request.execution, explain=False))
     report = sync.diff(request)
@@ -99,7 +99,7 @@ def check_plan(subject: Subject) -> Result:
     return Result(planned)
 
 
-def check_write(subject: Subject) -> Result:
+def check_write(subject: Case) -> Result:
     """Check every verb that a sync needs at the target, in a directory of this check's own."""
     place = target_of(subject)
     probe = _Probe(place.side, _own_directory(subject))
@@ -125,7 +125,7 @@ def _denied(step: str, place: Place, error: OSError) -> Result:
     )
 
 
-def _own_directory(subject: Subject) -> str:
+def _own_directory(subject: Case) -> str:
     """Return a directory for the probe: in the replica if a sync may write there, else beside it.
 
     Another user may own the replica than TARGET_ROOT.
@@ -221,7 +221,7 @@ def _remove(storage: Storage, directory: str) -> None:
             storage.delete(child.uri)
 
 
-def _same_place(subject: Subject, probe: _Probe) -> Result | None:
+def _same_place(subject: Case, probe: _Probe) -> Result | None:
     """Return a failure if the probe can be read through the source's connection.
 
     Then the replica would be its own source, or lie in it, under another name.
@@ -245,14 +245,14 @@ def _same_place(subject: Subject, probe: _Probe) -> Result | None:
     return None
 
 
-def check_clock(subject: Subject) -> Result:
+def check_clock(subject: Case) -> Result:
     """Compare the time of the file that was written with this machine's clock."""
     if subject.offset is None:
         return skipped("no file was written, so the clock of the target is not known")
     return compared_clocks(subject.offset)
 
 
-def check_space(subject: Subject) -> Result:
+def check_space(subject: Case) -> Result:
     """Compare what the target may still hold with what a sync would copy."""
     place = target_of(subject)
     storage, existing = place.storage, _existing(place)
@@ -286,7 +286,7 @@ class _Needed(NamedTuple):
         return too_long or (space.files is not None and self.files > space.files)
 
 
-def _needed(subject: Subject) -> _Needed:
+def _needed(subject: Case) -> _Needed:
     plan = subject.plan
     if plan is None or plan.empty:
         return _Needed(0, 0)
@@ -307,7 +307,7 @@ def _existing(place: Place) -> FileStatus | None:
     return next(filter(None, statuses), None)
 
 
-def check_retention(subject: Subject) -> Result:
+def check_retention(subject: Case) -> Result:
     """Check whether files that cpreplicate deletes go on using space."""
     place = target_of(subject)
     storage = place.storage
@@ -326,7 +326,7 @@ def check_retention(subject: Subject) -> Result:
     return Result("; ".join([_FREED, *(setting.text for setting in settings)]))
 
 
-def check_lease(subject: Subject) -> Result:
+def check_lease(subject: Case) -> Result:
     """Check whether another run holds the lease of the replica."""
     replica, wait = subject.replica(), subject.request.lock_wait
     refusal = lease.Lease(replica.root, replica.side).refusal()

@@ -13,6 +13,7 @@ from functools import partial
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import JOB_ID
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError, described
@@ -25,7 +26,6 @@ from cpreplicate.operations.jobs.watch import Sparing
 from cpreplicate.operations.sync.plan import SyncRequest, is_outside_roots
 from cpreplicate.storage import Side
 
-Notify = Callable[[str], None]
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
 # checkpoint may have completed since it was asked.
 _LINGER = 120.0

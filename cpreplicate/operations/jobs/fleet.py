@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cpreplicate.core import uri
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import (
     CpreplicateError,
@@ -25,7 +26,7 @@ from cpreplicate.errors import (
 )
 from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.sync.plan import SyncRequest, replica_root
-from cpreplicate.operations.sync.sync import Notify, Report, SyncCheck, check, sync
+from cpreplicate.operations.sync.sync import Report, SyncCheck, check, sync
 from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica

@@ -130,10 +130,6 @@ class Schedule:
             entry.due = now + self._backoff(entry.failures)
         return entry.due - now
 
-    def forget(self, key: str) -> None:
-        """Remove a job that is not running, as one that is gone."""
-        self._entries.pop(key, None)
-
     def next_due(self) -> float | None:
         """Return the instant at which the next job is due, None if all run or there are none."""
         due = [entry.due for entry in self._entries.values() if entry.started is None]

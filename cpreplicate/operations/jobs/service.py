@@ -17,6 +17,7 @@ from functools import partial
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest, is_unseen
+from cpreplicate.core.notify import Notify
 from cpreplicate.errors import (
     CpreplicateError,
     LeaseHeld,
@@ -44,11 +45,10 @@ from cpreplicate.operations.jobs.watch import Backlog, Sparing
 from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.observation import Observation, newest_of_replica
 from cpreplicate.operations.sync.sync import Report, sync
-from cpreplicate.runners import Stopped, WarmRunners
+from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import cancellable
 
-Notify = Callable[[str], None]
 _TICK = 1.0  # seconds: the longest pause of the loop
 _ALIVE = 60.0  # seconds without a turn of the loop, after which it counts as dead
 # Seconds after which a replica is looked at again, although its source has nothing new: it may have
@@ -351,13 +351,13 @@ class Service:
 
     def _raise_if_cancelled(self) -> None:
         if self._runners.is_cancelled:
-            raise Stopped
+            raise RunnerStopped
 
     def _discover(self) -> None:
         try:
             with cancellable(self._raise_if_cancelled):
                 self._set_jobs(self._discovery.jobs())
-        except Stopped:
+        except RunnerStopped:
             return
         except Exception as error:  # noqa: BLE001  # the service outlives it
             self._undiscovered(f"{described(error)}. The jobs known before are followed")
@@ -430,7 +430,7 @@ class Service:
         try:
             with cancellable(self._raise_if_cancelled):
                 self._replicate(followed, job)
-        except Stopped:
+        except RunnerStopped:
             return "done"
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             return self._failed(followed, job, error)
@@ -530,7 +530,7 @@ class Service:
         if followed.observation.replica_newest is not None:
             return None
         with (
-            suppress(CpreplicateError, OSError, Stopped),
+            suppress(CpreplicateError, OSError, RunnerStopped),
             cancellable(self._raise_if_cancelled),
         ):
             return newest_of_replica(member.request)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
+from cpreplicate.core.notify import Notify
+from cpreplicate.core.path_tables import texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
-from cpreplicate.core.tables import texts, without
 from cpreplicate.errors import (
     CopyFailed,
     CpreplicateError,
@@ -31,7 +32,6 @@ from cpreplicate.protocol.source import find
 from cpreplicate.runners import choose_runner
 from cpreplicate.storage import FileStatus
 
-Notify = Callable[[str], None]
 Show = Callable[[Report], object]
 # Failures that end no watch: the next checkpoint may succeed.
 _PASSING = (CopyFailed, LeaseHeld, MetadataError, NotThere, SourceMovedOn, OSError)

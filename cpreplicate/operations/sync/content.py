@@ -5,27 +5,27 @@ Used for `--check-content`, and for files of other programs at the paths of copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from cpreplicate.core.closure import File
-from cpreplicate.core.earlier import reading_from
+from cpreplicate.core.ledger import LedgerEntry, Member, MemberTable
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Action, Plan, total
-from cpreplicate.core.recorded import Member, MemberTable, Vouch
+from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Read, Runner
-from cpreplicate.storage import Copied, Side, Sides, checksum
+from cpreplicate.storage import Checksum, Side, Sides, checksum
 
-Notify = Callable[[str], None]
 DIFFERS = "damaged: its content is not the recorded one"
 EQUAL = "was here before, equal to the source's"
 
 
 def damaged(
-    plan: Plan, replica: Replica, vouched: Mapping[str, Vouch], runner: Runner, notify: Notify
+    plan: Plan, replica: Replica, ledger: Mapping[str, LedgerEntry], runner: Runner, notify: Notify
 ) -> frozenset[str]:
     """Read each kept file, and return the targets of those that differ from their record.
 
@@ -52,7 +52,7 @@ def damaged(
         action.target
         for action in kept
         if outcomes[replica.uri_of(action.target)].crc32c
-        != (members.get(action.target) or vouched[action.target]).crc32c
+        != (members.get(action.target) or ledger[action.target]).crc32c
     )
     if different:
         count = len(different)
@@ -77,13 +77,13 @@ def explained(plan: Plan, targets: Container[str]) -> Plan:
 
 
 class Compared(NamedTuple):
-    """A plan after its files were compared, and what is vouched for besides.
+    """A plan after its files were compared, and what is recorded besides.
 
     `missing` and `short` are files of the source with which nothing can be compared.
     """
 
     plan: Plan
-    vouched: Mapping[str, Vouch]
+    recorded: Mapping[str, LedgerEntry]
     missing: tuple[str, ...] = ()
     short: tuple[str, ...] = ()
 
@@ -122,16 +122,16 @@ def keeping_what_is_equal(
     different = {pair.action.target for pair in there if pair.at_source != pair.at_target}
     refuse_different(sorted(different - plan.packed), replica.root)
     equal = [pair for pair in there if pair.action.target not in different]
-    vouched = {pair.action.target: Vouch(*pair.at_target, written=False) for pair in equal}
-    return Compared(_keeping(plan, [pair.action for pair in equal]), vouched)
+    recorded = {pair.action.target: LedgerEntry(*pair.at_target, written=False) for pair in equal}
+    return Compared(_keeping(plan, [pair.action for pair in equal]), recorded)
 
 
 class _Pair(NamedTuple):
     """A copy, the content of its source, None if that is gone, and of what lies at its target."""
 
     action: Action
-    at_source: Copied | None
-    at_target: Copied
+    at_source: Checksum | None
+    at_target: Checksum
 
     @property
     def source(self) -> str:
@@ -163,7 +163,7 @@ def _keeping(plan: Plan, others: list[Action]) -> Plan:
     )
     copies = tuple(action for action in plan.copies if action.target not in kept)
     made = replace(plan, copies=copies, keeps=kept_too, packed=plan.packed - kept)
-    return reading_from(made, plan.within)
+    return reusing(made, plan.reused)
 
 
 class ReadBoth:
@@ -175,12 +175,12 @@ class ReadBoth:
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
 
-    def __call__(self, pair: tuple[str, str]) -> tuple[Copied | None, Copied | None]:
+    def __call__(self, pair: tuple[str, str]) -> tuple[Checksum | None, Checksum | None]:
         source, target = pair
         return _content(source, self._sides.source), _content(target, self._sides.target)
 
 
-def _content(file_uri: str, side: Side) -> Copied | None:
+def _content(file_uri: str, side: Side) -> Checksum | None:
     try:
         return checksum(file_uri, side)
     except FileNotFoundError:

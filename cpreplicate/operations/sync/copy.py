@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
@@ -11,23 +11,22 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from cpreplicate.core import packs, uri
-from cpreplicate.core.earlier import reading_from
+from cpreplicate.core.ledger import NO_MEMBERS, Member, MemberTable
+from cpreplicate.core.notify import Notify
+from cpreplicate.core.path_tables import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Held, Plan, total
-from cpreplicate.core.recorded import NO_MEMBERS, Member, MemberTable
-from cpreplicate.core.tables import rows_of, texts, without
+from cpreplicate.core.plan import Plan, TargetCopy, total
+from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, SourceMovedOn
 from cpreplicate.operations.change import some
 from cpreplicate.operations.sync import incomplete, reuse
 from cpreplicate.operations.sync.plan import SourceState, SyncRequest, copies, repacks, search
-from cpreplicate.protocol.journal import Copied, JournalWriter
+from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copy, Outcome, Runner
-
-Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Run:
     source_state: SourceState
     replica: Replica
     state: State
-    vouched: Vouched
+    ledger: Ledger
     runner: Runner
     lease: Lease
     request: SyncRequest
@@ -49,14 +48,14 @@ class Written(NamedTuple):
 
     `files` are the outcomes by URI, `members` the places of packed files by their logical path,
     `packs` the lengths of the packs. `unused_packs` were written by attempts that others overtook.
-    `within` are the places from which files were copied within the target.
+    `reused` are the places from which files were copied within the target.
     """
 
     files: Mapping[str, Outcome]
     members: MemberTable
     packs: Mapping[str, int]
     unused_packs: tuple[str, ...]
-    within: Mapping[str, Held]
+    reused: Mapping[str, TargetCopy]
 
 
 _NO_OTHER_LENGTH = np.iinfo(np.int64).max
@@ -69,12 +68,12 @@ def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
     Raises on any failure, so that nothing is committed or deleted.
     """
     outcomes: list[Outcome] = []
-    if plan.within:
+    if plan.reused:
         outcomes += _copy_within_target(plan, run, journal)
         plan = _without_failed(plan, outcomes, run)
-    if len(plan.copies) > len(plan.within):
+    if len(plan.copies) > len(plan.reused):
         tasks = copies(plan, run.source_state, run.replica, run.lease.token, journal.pack_stem)
-        packed = len(plan.packed.difference(plan.within))
+        packed = len(plan.packed.difference(plan.reused))
         into_packs = f", {packed} of them into packs" if packed else ""
         run.notify(f"copying {len(tasks)} files, {tasks.sizes().sum()} bytes{into_packs}")
         outcomes += _run_tasks(plan, tasks, run, journal)
@@ -97,18 +96,18 @@ def _as_written(
     files = _as_they_lie(plan, run.source_state, run.replica, plain)
     members = MemberTable.of(dict(_members(outcomes, run.replica)))
     if not members:
-        return Written(files, NO_MEMBERS, {}, (), plan.within)
+        return Written(files, NO_MEMBERS, {}, (), plan.reused)
     lengths, unused = _packs_as_they_lie(members, run.replica, journal.pack_stem)
-    return Written(files, members, lengths, unused, plan.within)
+    return Written(files, members, lengths, unused, plan.reused)
 
 
 def _copy_within_target(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
     """Copy what replicas of earlier jobs hold, under their leases. Return what succeeded."""
-    with reuse.borrowed(plan.within, run.request.sides.target, run.notify) as within:
-        tasks = reuse.tasks(within, run.replica, plan.packed, journal.pack_stem)
+    with reuse.leased(plan.reused, run.request.sides.target, run.notify) as usable:
+        tasks = reuse.tasks(usable, run.replica, plan.packed, journal.pack_stem)
         if not tasks:
             return []
-        size = sum(place.length for place in within.values())
+        size = sum(place.length for place in usable.values())
         run.notify(f"copying {len(tasks)} files, {size} bytes, from replicas of earlier jobs")
         done = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
     failed = [outcome for outcome in done if outcome.error is not None]
@@ -123,7 +122,7 @@ def _copy_within_target(plan: Plan, run: Run, journal: JournalWriter) -> list[Ou
 def _without_failed(plan: Plan, outcomes: Sequence[Outcome], run: Run) -> Plan:
     """Return the plan that copies from the source what was not copied within the target."""
     done = {uri.below(outcome.target, run.replica.root) for outcome in outcomes}
-    return reading_from(plan, {path: each for path, each in plan.within.items() if path in done})
+    return reusing(plan, {path: each for path, each in plan.reused.items() if path in done})
 
 
 def _move_members(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
@@ -178,7 +177,7 @@ def _record(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
     if outcome.error is None and outcome.crc32c is not None and path is not None:
         pack = _pack_of(outcome, replica)
         offset = outcome.offset if pack is not None else None
-        journal.done(Copied(path, outcome.bytes, outcome.crc32c, pack, offset))
+        journal.done(JournalRow(path, outcome.bytes, outcome.crc32c, pack, offset))
 
 
 def _pack_of(outcome: Outcome, replica: Replica) -> str | None:
@@ -259,7 +258,7 @@ def refuse_incomplete(plan: Plan, source_state: SourceState, request: SyncReques
 
     One file of each directory is checked.
     """
-    sources = [str(row.source) for row in plan.copies if row.target not in plan.within]
+    sources = [str(row.source) for row in plan.copies if row.target not in plan.reused]
     if missing := search(source_state.source, request).missing(sources):
         _raise_incomplete(source_state, request, missing, [])
 
@@ -279,7 +278,7 @@ def look_for_copies(plan: Plan, source_state: SourceState, request: SyncRequest)
     Returns a warning if only a sample was looked for. Raises as the copies would if files are
     missing or too short.
     """
-    from_source = [row.target for row in plan.copies if row.target not in plan.within]
+    from_source = [row.target for row in plan.copies if row.target not in plan.reused]
     if not from_source:
         return ()
     needed = source_state.needed
@@ -299,7 +298,7 @@ def of_other_lengths(plan: Plan, source_state: SourceState, request: SyncRequest
         for row in plan.copies
         if row.target in plan.strangers
         and row.target not in plan.packed
-        and row.target not in plan.within
+        and row.target not in plan.reused
     }
     if not theirs:
         return []

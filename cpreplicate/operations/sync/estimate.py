@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cpreplicate.core import estimate, packs, uri
 from cpreplicate.core.closure import FileTable
 from cpreplicate.core.estimate import Bounds, CallCosts, Learned, Rates, Took, Work
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.sync.plan import SourceState, SyncRequest
 from cpreplicate.runners import TimedRunner, rates
@@ -105,7 +105,7 @@ def record(plan: Plan, request: SyncRequest, runner: TimedRunner, whole: float) 
 
     Copies within the target show nothing of the two sites.
     """
-    if plan.within:
+    if plan.reused:
         return
     work = _work(plan, plan.packed, request)
     known = _known(plan, work, request, runner.name)
@@ -185,7 +185,7 @@ def _packable(plan: Plan, needed: FileTable, request: SyncRequest) -> frozenset[
         return plan.packed
     if request.sides.preserve:
         return frozenset()  # refused with packs
-    return packs.to_pack(plan.copies, needed, (), Packing("on", request.packing.below))
+    return packs.to_pack(plan.copies, needed, (), PackOptions("on", request.packing.below))
 
 
 def _work(plan: Plan, packed: Container[str], request: SyncRequest) -> Work:
@@ -195,8 +195,8 @@ def _work(plan: Plan, packed: Container[str], request: SyncRequest) -> Work:
         directories.add(uri.parent(action.target))
         if action.target in packed:
             count += 1
-            size += action.bytes if action.target not in plan.within else 0
-    within = total(plan.copies_within)
+            size += action.bytes if action.target not in plan.reused else 0
+    within = total(plan.reused_copies)
     reads = plan.keeps if request.check_content else ()
     return Work(
         files=len(plan.copies) - count,
@@ -207,7 +207,7 @@ def _work(plan: Plan, packed: Container[str], request: SyncRequest) -> Work:
         read=len(reads),
         read_bytes=total(reads),
         directories=len(directories),
-        within=len(plan.within),
+        within=len(plan.reused),
         within_bytes=_passing(plan, packed, request),
     )
 
@@ -217,10 +217,10 @@ def _passing(plan: Plan, packed: Container[str], request: SyncRequest) -> int:
     by_service = request.sides.target.storage(plan.replica).copies_within
     return sum(
         action.bytes
-        for action in plan.copies_within
+        for action in plan.reused_copies
         if not by_service
         or action.target in packed
-        or plan.within[action.target].offset is not None
+        or plan.reused[action.target].offset is not None
     )
 
 

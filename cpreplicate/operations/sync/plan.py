@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.closure import Closure, FileTable, closure
+from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
 from cpreplicate.core.metadata import rewrite
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.path_tables import Lengths, Texts, chosen, directories, rows_of, texts
 from cpreplicate.core.placement import METADATA, Placement, job_root
 from cpreplicate.core.plan import Action, Cap, Committed, Plan, copies_and_keeps, deletes, dropped
-from cpreplicate.core.recorded import NO_MEMBERS, MemberTable
 from cpreplicate.core.restore import PathsMode
-from cpreplicate.core.tables import Lengths, Texts, chosen, directories, rows_of, texts
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.operations.change import refuse_links, some
 from cpreplicate.operations.sync import incomplete
@@ -28,11 +28,11 @@ from cpreplicate.operations.sync.incomplete import Search
 from cpreplicate.protocol import needed, ownership, same_place, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import LeaseToken
+from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
-from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copies, Copy, ExecutionOptions, Part, Planned
 from cpreplicate.storage import Side, Sides
 
@@ -59,7 +59,7 @@ class SyncRequest:
     same_source: bool = False
     allow_older: bool = False
     check_content: bool = False
-    packing: Packing = field(default=Packing("off", 1 << 20))
+    packing: PackOptions = field(default=PackOptions("off", 1 << 20))
     execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = 2.0
 
@@ -90,7 +90,7 @@ def make_plan(
     source_state: SourceState,
     replica: Replica,
     state: State,
-    vouched: Vouched,
+    ledger: Ledger,
     request: SyncRequest,
 ) -> Plan:
     """Return what makes the replica hold the source's checkpoint.
@@ -102,16 +102,16 @@ def make_plan(
         seal.refuse_sealed(replica)
     _refuse_to_go_back(state.committed, source_state, replica, request)
     _refuse_outside(state.committed, replica)
-    places = _directories(source_state, state.committed, vouched)
+    places = _directories(source_state, state.committed, ledger)
     refuse_links(places, replica)
     committed = [checkpoint.as_committed() for checkpoint in state.committed]
     present = replica.present(places)
-    members = vouched.whole_members(present)
-    split = copies_and_keeps(source_state.needed, committed, present, vouched.files, members)
+    members = ledger.whole_members(present)
+    split = copies_and_keeps(source_state.needed, committed, present, ledger.files, members)
     packing = _packing(source_state, request)
     packed = frozenset[str]()
     if packing.mode != "off":
-        plain = _had_as_files(split.copies, committed, present, vouched)
+        plain = _had_as_files(split.copies, committed, present, ledger)
         packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
     moving = packs.to_repack(split.members, present, packing)
     kept_members = split.members.without(moving)
@@ -134,7 +134,7 @@ def make_plan(
         publish=publish,
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
-        deletes=deletes(gone, [new_paths, *_kept_beside(gone, replica, state, vouched)], present),
+        deletes=deletes(gone, [new_paths, *_kept_beside(gone, replica, state, ledger)], present),
         dropped=tuple(checkpoint.name for checkpoint in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
@@ -144,30 +144,28 @@ def make_plan(
         members=kept_members,
         repacks=packs.repacks(split.keeps, moving),
         moving=moving,
-        strangers=_strangers(split.copies, present, vouched),
+        strangers=_strangers(split.copies, present, ledger),
     )
 
 
 def _kept_beside(
-    gone: Sequence[Committed], replica: Replica, state: State, vouched: Vouched
+    gone: Sequence[Committed], replica: Replica, state: State, ledger: Ledger
 ) -> list[Texts]:
     """Return the paths that stay when these checkpoints go, but for those that a new one needs."""
     if not gone:
         return []
     paths = [Lengths.of(checkpoint.files).paths for checkpoint in gone]
     names = {checkpoint.name for checkpoint in gone}
-    return [needed.needed(replica, state, names), *map(vouched.of_others, paths)]
+    return [needed.needed(replica, state, names), *map(ledger.of_others, paths)]
 
 
 def _strangers(
-    copies: Sequence[Action], present: Mapping[str, int], vouched: Vouched
+    copies: Sequence[Action], present: Mapping[str, int], ledger: Ledger
 ) -> dict[str, int]:
     """Return the targets of copies at which a file of another program lies, and its length."""
     targets = texts(action.target for action in copies)
     is_there = rows_of(targets, Lengths.of(present).paths) >= 0
-    return {
-        path: present[path] for path in vouched.of_others(chosen(targets, is_there)).to_pylist()
-    }
+    return {path: present[path] for path in ledger.of_others(chosen(targets, is_there)).to_pylist()}
 
 
 def warnings_of_strangers(plan: Plan) -> Iterator[str]:
@@ -185,19 +183,19 @@ def _had_as_files(
     copies: Sequence[Action],
     committed: Sequence[Committed],
     present: Mapping[str, int],
-    vouched: Vouched,
+    ledger: Ledger,
 ) -> frozenset[str]:
     """Return the targets of copies that the replica has, or should have, as files of their own."""
     targets = texts(action.target for action in copies)
     files = [Lengths.of(checkpoint.files).paths for checkpoint in committed]
     is_there = rows_of(targets, Lengths.of(present).paths) >= 0
-    is_there &= rows_of(targets, vouched.files.paths) >= 0
+    is_there &= rows_of(targets, ledger.files.paths) >= 0
     for paths in files:
         is_there |= rows_of(targets, paths) >= 0
     return frozenset(chosen(targets, is_there).to_pylist())
 
 
-def _packing(source_state: SourceState, request: SyncRequest) -> Packing:
+def _packing(source_state: SourceState, request: SyncRequest) -> PackOptions:
     """Return what to pack in this run.
 
     Raises `UsageError` if members of packs cannot be what was asked for.
@@ -216,11 +214,11 @@ def _packing(source_state: SourceState, request: SyncRequest) -> Packing:
 
 
 def _directories(
-    source_state: SourceState, committed: Sequence[CommittedCheckpoint], vouched: Vouched
+    source_state: SourceState, committed: Sequence[CommittedCheckpoint], ledger: Ledger
 ) -> set[str]:
     """Return the directories in which files are needed, referenced, or may have been left."""
     of_checkpoints = (directories(checkpoint.files.paths) for checkpoint in committed)
-    of_journals = (uri.directories(part.paths) for part in vouched.journals)
+    of_journals = (uri.directories(part.paths) for part in ledger.journals)
     return source_state.needed.directories.union(*of_checkpoints, *of_journals)
 
 
@@ -444,7 +442,7 @@ def copies(
 
     Paths of packs begin with `pack_stem`.
     """
-    targets = (row.target for row in plan.copies if row.target not in plan.within)
+    targets = (row.target for row in plan.copies if row.target not in plan.reused)
     is_copied = rows_of(source_state.needed.paths, texts(targets)) >= 0
     files = source_state.needed.take(is_copied)
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""

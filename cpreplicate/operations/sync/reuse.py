@@ -7,14 +7,15 @@ changed, but for its lease.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from cpreplicate.core import earlier, uri
-from cpreplicate.core.earlier import OfAJob, Vouching
-from cpreplicate.core.plan import Held, Plan
-from cpreplicate.core.recorded import MemberTable, VouchTable
-from cpreplicate.core.tables import chosen, rows_of, texts
+from cpreplicate.core import uri
+from cpreplicate.core.ledger import LedgerTable, MemberTable
+from cpreplicate.core.notify import Notify
+from cpreplicate.core.path_tables import chosen, rows_of, texts
+from cpreplicate.core.plan import Plan, TargetCopy
+from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, target_copies
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.sync.plan import SourceState, SyncRequest
@@ -26,8 +27,6 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copy, Part
 from cpreplicate.storage import Side
-
-Notify = Callable[[str], None]
 
 
 def with_earlier_replicas(
@@ -42,26 +41,26 @@ def with_earlier_replicas(
         return plan  # the attributes to be preserved are those of the source
     needed = source_state.needed
     files = needed.take(rows_of(needed.paths, texts(row.target for row in plan.copies)) >= 0)
-    within: dict[str, Held] = {}
-    for root, job in earlier.of_earlier_jobs(files, source_state.source.job_root).items():
+    reused: dict[str, TargetCopy] = {}
+    for root, job in of_earlier_jobs(files, source_state.source.job_root).items():
         replica = Replica(uri.join(request.target_root, uri.name(root)), request.sides.target)
         if replica.root == plan.replica:  # the job's directory was moved
             continue
         try:
-            within.update(_held(job, root, replica, request))
+            reused.update(_held(job, root, replica, request))
         except (CpreplicateError, OSError) as error:
             notify(f"{replica.root} is not used: its files are copied from the source. {error}")
-    return earlier.reading_from(plan, within) if within else plan
+    return reusing(plan, reused) if reused else plan
 
 
-def _held(job: OfAJob, root: str, replica: Replica, request: SyncRequest) -> dict[str, Held]:
+def _held(job: OfAJob, root: str, replica: Replica, request: SyncRequest) -> dict[str, TargetCopy]:
     """Return which files of the job at `root` of the source its replica holds, if it is usable."""
     if read_marker(replica.side, replica.root) is None:
         return {}  # there is none
     same_place.refuse_nested(replica, request.sides.source, root)
     state = replica_state.examine(replica)
     _refuse_unusable(state, request.sides.source, root)
-    found = earlier.held(job, _vouching(job, state, replica), replica.root)
+    found = target_copies(job, _ledger_of(job, state, replica), replica.root)
     refuse_links(uri.directories(place.path for place in found.values()), replica)
     return found
 
@@ -80,16 +79,16 @@ def _refuse_unusable(state: State, side: Side, root: str) -> None:
         raise Refused(f"{state.links[0]} in it is a symbolic link")
 
 
-def _vouching(job: OfAJob, state: State, replica: Replica) -> Vouching:
+def _ledger_of(job: OfAJob, state: State, replica: Replica) -> JobLedger:
     """Return what the manifests of committed checkpoints vouch for, and what is there of it."""
     manifests = list(_manifests(state, replica))
-    files = VouchTable.merged([listed.entries.vouches for listed in manifests])
+    files = LedgerTable.merged([listed.entries.ledger for listed in manifests])
     members = MemberTable.merged([listed.members for listed in manifests])
     wanted = members.take(rows_of(members.paths, job.paths) >= 0)
     plain = chosen(job.paths, rows_of(job.paths, files.paths) >= 0)
     asked = texts([*plain.to_pylist(), *wanted.used_packs])
     growing = frozenset[str]().union(*(each.growing or () for each in state.committed))
-    return Vouching(files, wanted, replica.lengths_of(asked, files.paths), growing)
+    return JobLedger(files, wanted, replica.lengths_of(asked, files.paths), growing)
 
 
 def _manifests(state: State, replica: Replica) -> Iterator[Manifest]:
@@ -101,7 +100,9 @@ def _manifests(state: State, replica: Replica) -> Iterator[Manifest]:
 
 
 @contextmanager
-def borrowed(within: Mapping[str, Held], side: Side, notify: Notify) -> Iterator[dict[str, Held]]:
+def leased(
+    reused: Mapping[str, TargetCopy], side: Side, notify: Notify
+) -> Iterator[dict[str, TargetCopy]]:
     """Hold the leases of the replicas that are read while the block runs.
 
     Provides the files whose replicas could be leased. A lease that another run holds is not waited
@@ -110,13 +111,13 @@ def borrowed(within: Mapping[str, Held], side: Side, notify: Notify) -> Iterator
     with ExitStack() as stack:
         usable = {
             replica
-            for replica in sorted({place.replica for place in within.values()})
-            if _borrow(replica, side, stack, notify)
+            for replica in sorted({place.replica for place in reused.values()})
+            if _lease(replica, side, stack, notify)
         }
-        yield {target: place for target, place in within.items() if place.replica in usable}
+        yield {target: place for target, place in reused.items() if place.replica in usable}
 
 
-def _borrow(replica: str, side: Side, stack: ExitStack, notify: Notify) -> bool:
+def _lease(replica: str, side: Side, stack: ExitStack, notify: Notify) -> bool:
     lease = Lease(replica, side)
     try:
         lease.take(0.0, notify)
@@ -133,7 +134,7 @@ def _give_back(lease: Lease) -> None:
 
 
 def tasks(
-    within: Mapping[str, Held], replica: Replica, packed: frozenset[str], pack_stem: str
+    reused: Mapping[str, TargetCopy], replica: Replica, packed: frozenset[str], pack_stem: str
 ) -> Sequence[Copy]:
     """Return the copies into a replica; those that are `packed` become members of packs."""
     stem = replica.uri_of(pack_stem)
@@ -145,5 +146,5 @@ def tasks(
             pack=stem if target in packed else None,
             part=Part(place.offset, place.crc32c),
         )
-        for target, place in within.items()
+        for target, place in reused.items()
     ]

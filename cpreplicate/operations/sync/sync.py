@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,13 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from cpreplicate.core import restore, uri
-from cpreplicate.core.earlier import reading_from
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable, MemberTable
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
+from cpreplicate.core.path_tables import Lengths, Texts, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.core.recorded import MemberTable, Vouch, VouchTable
 from cpreplicate.core.restore import Restore
-from cpreplicate.core.tables import Lengths, Texts, rows_of, texts, without
+from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TooManyDeletes
 from cpreplicate.operations import change
 from cpreplicate.operations.change import some
@@ -55,16 +56,15 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.lease import JUST_CHECKED, Lease, acquire
 from cpreplicate.protocol.lease import NAME as LEASE
+from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Runner, TimedRunner, choose_runner
 from cpreplicate.storage.base import Content
 
-Notify = Callable[[str], None]
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
 _log = logging.getLogger(__name__)
 
@@ -122,10 +122,10 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     state = replica_state.examine(replica)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
-    vouched = Vouched(replica, state)
-    plan = make_plan(source_state, replica, state, vouched, request)
+    ledger = Ledger(replica, state)
+    plan = make_plan(source_state, replica, state, ledger, request)
     plan = with_earlier_replicas(plan, source_state, request, notify)
-    is_done = _is_done(plan, state, vouched, request, source_state)
+    is_done = _is_done(plan, state, ledger, request, source_state)
     reasons = tuple(reasons_against(source_state, replica, state, request))
     refusal = _refusal(reasons, replica, state, request, is_done)
     warnings = tuple(f"sync would be refused: {reason}" for reason in reasons)
@@ -150,9 +150,9 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
     source_state = read_source(request)
     replica = target_replica(source_state, request)
     state = _examine(source_state, replica, request)
-    vouched = Vouched(replica, state)
-    plan = make_plan(source_state, replica, state, vouched, request)
-    is_current = _is_done(plan, state, vouched, request, source_state)
+    ledger = Ledger(replica, state)
+    plan = make_plan(source_state, replica, state, ledger, request)
+    is_current = _is_done(plan, state, ledger, request, source_state)
     warnings: tuple[str, ...] = ()
     if is_dry_run and not is_current:
         if (refusal := _refusal((), replica, state, request, is_current)) is not None:
@@ -220,13 +220,13 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         same_place.refuse_same_place(
             replica, lease.token, request.sides.source, source_root, is_new
         )
-        state = _examine(source_state, replica, request, is_alone=True, earlier=state)
-        vouched = Vouched(replica, state)
-        plan = make_plan(source_state, replica, state, vouched, request)
+        state = _examine(source_state, replica, request, is_alone=True, former=state)
+        ledger = Ledger(replica, state)
+        plan = make_plan(source_state, replica, state, ledger, request)
         plan = with_earlier_replicas(plan, source_state, request, notify)
         _capped(_report(plan, source_state, started), state, request)
         refuse_incomplete(plan, source_state, request)
-        if _is_done(plan, state, vouched, request, source_state):
+        if _is_done(plan, state, ledger, request, source_state):
             return _report(plan, source_state, started)
         read = time.monotonic() - started
         with TimedRunner(shared or _runner(plan, request, notify)) as runner:
@@ -238,7 +238,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
                 len(plan.keeps),
                 len(plan.deletes),
             )
-            run = Run(source_state, replica, state, vouched, runner, lease, request, notify)
+            run = Run(source_state, replica, state, ledger, runner, lease, request, notify)
             done = _carry_out(plan, run)
     report = _report(done.plan, source_state, started)
     if shared is None:  # jobs that share a runner slow each other down
@@ -263,10 +263,10 @@ def _examine(
     replica: Replica,
     request: SyncRequest,
     is_alone: bool = False,
-    earlier: State | None = None,
+    former: State | None = None,
 ) -> State:
     """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
-    state = replica_state.examine(replica, is_alone, earlier)
+    state = replica_state.examine(replica, is_alone, former)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     for reason in reasons_against(source_state, replica, state, request):
@@ -330,24 +330,24 @@ def _nothing_to_do(
     names = [committed.name for committed in state.committed]
     if state.marker is None or source_state.placement.name not in names:
         return None
-    vouched = Vouched(replica, state)
-    plan = make_plan(source_state, replica, state, vouched, request)
-    return plan if _is_done(plan, state, vouched, request, source_state) else None
+    ledger = Ledger(replica, state)
+    plan = make_plan(source_state, replica, state, ledger, request)
+    return plan if _is_done(plan, state, ledger, request, source_state) else None
 
 
 def _is_done(
-    plan: Plan, state: State, vouched: Vouched, request: SyncRequest, source_state: SourceState
+    plan: Plan, state: State, ledger: Ledger, request: SyncRequest, source_state: SourceState
 ) -> bool:
     """Return whether nothing is to be done, nor to be recorded."""
     if not plan.empty or request.check_content or state.unrecorded:
         return False
     if state.marker is None or not state.marker.names(source_state.name):
         return False
-    return _is_recorded(plan, state, vouched)
+    return _is_recorded(plan, state, ledger)
 
 
-def _is_recorded(plan: Plan, state: State, vouched: Vouched) -> bool:
-    recorded = vouched.manifests.get(plan.checkpoint)
+def _is_recorded(plan: Plan, state: State, ledger: Ledger) -> bool:
+    recorded = ledger.manifests.get(plan.checkpoint)
     return recorded is not None and recorded.metadata == state.committed[0].metadata
 
 
@@ -375,21 +375,21 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
     beside other work, and appear in their order: on HDFS each close may wait half a second.
     """
     plan, files = _compare_content(plan, run)
-    if plan.empty and _is_recorded(plan, run.state, run.vouched):
+    if plan.empty and _is_recorded(plan, run.state, run.ledger):
         _claim(run)
         return _Done(plan, (), ())
     run.replica.keep_unfinished()
     journal = JournalWriter(run.replica.storage, run.replica.root)
     planned = [*_changed_paths(plan, journal), *sorted(_left_over(plan, run))]
     run = replace(run, state=_claim_and_plan(run, journal, planned))
-    journal.take_over(run.vouched.journals, run.vouched.copied())
+    journal.take_over(run.ledger.journals, run.ledger.copied())
     with ExitStack() as stack:
         stack.enter_context(journal.writing())
         early = _commit(plan, run, stack) if _is_known_before_copies(plan) else None
         began = time.monotonic()
         written = copy_missing(plan, run, journal)
         _log.debug("copied in %.3f s", time.monotonic() - began)
-        plan = reading_from(plan, written.within)
+        plan = reusing(plan, written.reused)
         plan = replace(plan, members=MemberTable.merged([plan.members, written.members]))
         commit = early or _commit(plan, run, stack)
         digest = commit.digest if commit is not None else run.state.committed[0].metadata
@@ -456,12 +456,12 @@ def _changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
         yield journal.pack_stem
 
 
-def _compare_content(plan: Plan, run: Run) -> tuple[Plan, VouchTable]:
+def _compare_content(plan: Plan, run: Run) -> tuple[Plan, LedgerTable]:
     """Read the kept files whose content must be compared before anything is copied.
 
-    Returns the plan that follows from it, and what is vouched for.
+    Returns the plan that follows from it, and what is recorded of the files.
     """
-    files, needed = run.vouched.files, run.source_state.needed
+    files, needed = run.ledger.files, run.source_state.needed
     if run.request.check_content:
         damaged = content.damaged(plan, run.replica, files, run.runner, run.notify)
         plan = _copying_again(plan, damaged, run) if damaged else plan
@@ -469,8 +469,8 @@ def _compare_content(plan: Plan, run: Run) -> tuple[Plan, VouchTable]:
         plan, run.replica, needed, run.runner, run.request.sides, run.notify
     )
     refuse_lacking(compared.missing, compared.short, run.source_state, run.request)
-    vouched = VouchTable.merged([files, VouchTable.of(compared.vouched)])
-    return compared.plan, vouched
+    recorded = LedgerTable.merged([files, LedgerTable.of(compared.recorded)])
+    return compared.plan, recorded
 
 
 def _copying_again(plan: Plan, damaged: frozenset[str], run: Run) -> Plan:
@@ -478,8 +478,8 @@ def _copying_again(plan: Plan, damaged: frozenset[str], run: Run) -> Plan:
 
     It is made anew: a pack of which too much is damaged is not needed any more, or moves.
     """
-    run.vouched.distrust(damaged)
-    plan = make_plan(run.source_state, run.replica, run.state, run.vouched, run.request)
+    run.ledger.distrust(damaged)
+    plan = make_plan(run.source_state, run.replica, run.state, run.ledger, run.request)
     plan = with_earlier_replicas(plan, run.source_state, run.request, run.notify)
     return content.explained(plan, damaged)
 
@@ -491,33 +491,33 @@ def publish(plan: Plan, run: Run, commit: Publication, listed: PendingPut) -> No
 
 
 def _manifest(
-    plan: Plan, run: Run, written: Written, digest: Digest, files: VouchTable
+    plan: Plan, run: Run, written: Written, digest: Digest, files: LedgerTable
 ) -> manifest.Manifest:
     keeps = plan.keeps.without(plan.members.paths).files
     copied = _as_written(plan, written)
     packs = {**_lengths_of_kept_packs(plan, run, files), **written.packs}
-    whole = {pack: Vouch(length, None, True) for pack, length in packs.items()}
-    tables = [files.at(keeps.paths), VouchTable.of(copied), VouchTable.of(whole)]
+    whole = {pack: LedgerEntry(length, None, True) for pack, length in packs.items()}
+    tables = [files.at(keeps.paths), LedgerTable.of(copied), LedgerTable.of(whole)]
     needed = run.source_state.needed
     extents = [
         keeps.extents,
         Lengths(needed.paths, needed.extents).at(tables[1].paths),
         tables[2].bytes,
     ]
-    entries = manifest.EntryTable(VouchTable.merged(tables), np.concatenate(extents))
+    entries = manifest.ManifestTable(LedgerTable.merged(tables), np.concatenate(extents))
     return manifest.Manifest(plan.checkpoint_id, digest, entries, plan.members)
 
 
-def _as_written(plan: Plan, written: Written) -> dict[str, Vouch]:
+def _as_written(plan: Plan, written: Written) -> dict[str, LedgerEntry]:
     """Return what was copied, but for members of packs."""
-    copied: dict[str, Vouch] = {}
+    copied: dict[str, LedgerEntry] = {}
     for target in without(texts(row.target for row in plan.copies), plan.members.paths).to_pylist():
         outcome = written.files[uri.join(plan.replica, target)]
-        copied[target] = Vouch(outcome.bytes, outcome.crc32c, True)
+        copied[target] = LedgerEntry(outcome.bytes, outcome.crc32c, True)
     return copied
 
 
-def _lengths_of_kept_packs(plan: Plan, run: Run, files: VouchTable) -> dict[str, int]:
+def _lengths_of_kept_packs(plan: Plan, run: Run, files: LedgerTable) -> dict[str, int]:
     """Return the length of each pack that had members before: as recorded, else as it lies."""
     is_kept = rows_of(plan.members.paths, plan.keeps.files.paths) >= 0
     packs = plan.members.take(is_kept).used_packs
@@ -579,7 +579,7 @@ def _left_over(plan: Plan, run: Run) -> set[str]:
 
     These are left by runs that died.
     """
-    left = run.vouched.left_over(_kept_beside(plan, run))
+    left = run.ledger.left_over(_kept_beside(plan, run))
     return set(without(left, *_named_paths(plan)).to_pylist())
 
 
@@ -624,7 +624,7 @@ def _forget_journal(
 def _names_left_over(plan: Plan, run: Run, listed: manifest.Manifest) -> bool:
     """Return whether there are files of runs that died which no manifest names."""
     left = _left_over(plan, run)
-    manifests = [run.vouched.manifests.get(name) for name in _kept_beside(plan, run)]
+    manifests = [run.ledger.manifests.get(name) for name in _kept_beside(plan, run)]
     if not left:
         return False
     known = [listed, *(kept for kept in manifests if kept is not None)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.packs import is_written
+from cpreplicate.core.path_tables import Texts, chosen, prefixed, rows_of, texts, texts_among
 from cpreplicate.core.placement import (
     BEFORE_RELOCATE,
     CHECKPOINT_NAME,
@@ -24,15 +25,14 @@ from cpreplicate.core.placement import (
     is_replica_path,
 )
 from cpreplicate.core.plan import Action
-from cpreplicate.core.tables import Texts, chosen, prefixed, rows_of, texts, texts_among
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.operations.change import refuse_links, some
 from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal
+from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 from cpreplicate.storage.base import Listing
 
@@ -88,15 +88,15 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     """
     names = (*(checkpoint.name for checkpoint in state.committed), *state.adopted)
     tree = _tree(replica, _needed(replica, state))
-    vouched = Vouched(replica, state)
-    written = vouched.written
+    ledger = Ledger(replica, state)
+    written = ledger.written
     refuse_newer(replica, state, _unrecorded(tree, written), tree)
     orphans = _orphans(tree, lambda path: why_orphan(path, names, written), before)
     gone = {orphan.target for orphan in orphans}
-    recorded = set(vouched.left_over(names).to_pylist())
+    recorded = set(ledger.left_over(names).to_pylist())
     unneeded = {path for path in tree.files if is_written(path, recorded)}
     left = unneeded.union(*_of_these(recorded, tree.needed.values())) - gone
-    orphans += _journals_that_are_over(vouched.journals, left, tree, before)
+    orphans += _journals_that_are_over(ledger.journals, left, tree, before)
     for path in tree.files:
         is_ours = is_written(path, written) or _is_known(path, names)
         if not is_ours and path not in tree.left:
@@ -146,7 +146,7 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
 
 def refuse_newer_files(replica: Replica, state: State) -> None:
     """Raise `Refused` if there are unrecorded files that are newer than the newest checkpoint."""
-    tree, written = _tree(replica, needed.needed(replica, state)), Vouched(replica, state).written
+    tree, written = _tree(replica, needed.needed(replica, state)), Ledger(replica, state).written
     refuse_newer(replica, state, _unrecorded(tree, written), tree)
 
 
@@ -162,7 +162,7 @@ def strays(replica: Replica, state: State) -> list[str]:
     In an adopted directory, these are only files newer than the newest checkpoint. What a
     checkpoint references that `--adopt` accepted is not among them.
     """
-    tree, written = _tree(replica, needed.needed(replica, state)), Vouched(replica, state).written
+    tree, written = _tree(replica, needed.needed(replica, state)), Ledger(replica, state).written
     unrecorded = _unrecorded(tree, written)
     if state.marker is not None and state.marker.adopted:
         return _newer(state, unrecorded, tree)

@@ -5,12 +5,13 @@ It is verified, rewritten to absolute paths, and sealed against further syncs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpreplicate.core import restore
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
@@ -25,8 +26,6 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.storage import Side, Transient
-
-Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)

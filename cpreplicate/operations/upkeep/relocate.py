@@ -6,7 +6,7 @@ No source is needed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import Closure, closure
 from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_pack
 from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
 from cpreplicate.core.restore import PathsMode, Restore
@@ -33,7 +34,6 @@ from cpreplicate.storage import Side
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.resuming import resuming
 
-Notify = Callable[[str], None]
 _PIECE = 4 << 20  # bytes
 
 

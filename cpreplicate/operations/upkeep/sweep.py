@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import LeaseHeld, TooManyDeletes
@@ -21,7 +21,6 @@ from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import Sides
 
-Notify = Callable[[str], None]
 HALF = Cap(0.5, is_share=True)
 
 

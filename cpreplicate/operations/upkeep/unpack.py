@@ -6,7 +6,7 @@ deleted after every `_metadata` was rewritten and read back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,29 +14,28 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
+from cpreplicate.core.ledger import NO_MEMBERS, Member
 from cpreplicate.core.metadata import Handle, PathRewriter
-from cpreplicate.core.metadata.rewrite import Spelling, Whole
+from cpreplicate.core.metadata.rewrite import PlainSpelling, Spelling
+from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_pack, is_written
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
-from cpreplicate.core.recorded import NO_MEMBERS, Member
 from cpreplicate.core.restore import relative_to
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations import change
 from cpreplicate.operations.change import refuse_links, some
 from cpreplicate.protocol import needed
-from cpreplicate.protocol.journal import Copied, JournalWriter
+from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease
-from cpreplicate.protocol.manifest import Entry, EntryTable, Manifest
+from cpreplicate.protocol.ledger import Ledger
+from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, segments_of
-from cpreplicate.protocol.vouching import Vouched
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome, Part, choose_runner
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
 from cpreplicate.storage.base import TEMPORARY, FileStatus
-
-Notify = Callable[[str], None]
 
 
 class PackedFiles(NamedTuple):
@@ -63,7 +62,7 @@ class Unpacking:
     missing: tuple[str, ...]
     plain: frozenset[str]
     state: State
-    vouched: Vouched
+    ledger: Ledger
     names: tuple[str, ...]
 
 
@@ -136,8 +135,8 @@ def rewriter(
         if path is None:
             return other(handle)
         if mode == "relative":
-            return Whole(relative_to(checkpoint, path), handle.size, is_relative=True)
-        return Whole(uri.join(root, path), handle.size, is_relative=False)
+            return PlainSpelling(relative_to(checkpoint, path), handle.size, is_relative=True)
+        return PlainSpelling(uri.join(root, path), handle.size, is_relative=False)
 
     return rewrite_path
 
@@ -148,21 +147,21 @@ def plan(replica: Replica, state: State, packed_by_name: Mapping[str, PackedFile
     Raises `Refused` if a member cannot be checked, or if its path is taken by a file that differs
     or that cpreplicate did not record.
     """
-    vouched = Vouched(replica, state)
+    ledger = Ledger(replica, state)
     checkpoints = packed_by_name.values()
     others = needed.needed(replica, state, packed_by_name).to_pylist()
     plain = frozenset(others).union(*(one.plain for one in checkpoints))
     pairs = {pair for packed in checkpoints for pair in packed.members}
-    members = _checked(replica, vouched, pairs)
-    missing = _missing(replica, vouched, members, plain)
-    return Unpacking(members, missing, plain, state, vouched, tuple(packed_by_name))
+    members = _checked(replica, ledger, pairs)
+    missing = _missing(replica, ledger, members, plain)
+    return Unpacking(members, missing, plain, state, ledger, tuple(packed_by_name))
 
 
 def _checked(
-    replica: Replica, vouched: Vouched, pairs: Iterable[tuple[str, Member]]
+    replica: Replica, ledger: Ledger, pairs: Iterable[tuple[str, Member]]
 ) -> dict[str, Member]:
     """Return the members by their logical path, with the CRC32C that was recorded for each."""
-    crcs = _recorded_crcs(vouched)
+    crcs = _recorded_crcs(ledger)
     members: dict[str, Member] = {}
     unknown, ambiguous = set(), set()
     for path, located in sorted(pairs):
@@ -182,12 +181,12 @@ def _checked(
     return members
 
 
-def _recorded_crcs(vouched: Vouched) -> dict[tuple[str, int, int], int]:
+def _recorded_crcs(ledger: Ledger) -> dict[tuple[str, int, int], int]:
     """Return (pack, offset, length) to CRC32C, of all packed files of manifests and journals."""
-    listed = (manifest.members.values() for manifest in vouched.manifests.values())
+    listed = (manifest.members.values() for manifest in ledger.manifests.values())
     return {
         member[:3]: member.crc32c
-        for members in (vouched.members.values(), *listed)
+        for members in (ledger.members.values(), *listed)
         for member in members
         if member.crc32c is not None
     }
@@ -203,14 +202,14 @@ def _refuse_ambiguous(replica: Replica, paths: Collection[str]) -> None:
 
 
 def _missing(
-    replica: Replica, vouched: Vouched, members: Mapping[str, Member], plain: Container[str]
+    replica: Replica, ledger: Ledger, members: Mapping[str, Member], plain: Container[str]
 ) -> tuple[str, ...]:
     """Return the members that no file of their own holds yet."""
-    occupants, written = _occupants(replica, members), vouched.written
+    occupants, written = _occupants(replica, members), ledger.written
     missing, ambiguous, foreign = [], [], []
     for path, member in members.items():
-        status, vouch = occupants.get(path), vouched.files.get(path)
-        recorded = (vouch.length, vouch.crc32c) if vouch is not None else None
+        status, entry = occupants.get(path), ledger.files.get(path)
+        recorded = (entry.length, entry.crc32c) if entry is not None else None
         is_same = recorded == (member.length, member.crc32c)
         if path in plain and not is_same:
             ambiguous.append(path)
@@ -261,8 +260,8 @@ class Unpacker:
         if not self._planned:
             return
         self._journal.plan(sorted(self._planned))
-        vouched = self._unpacking.vouched
-        self._journal.take_over(vouched.journals, vouched.copied())
+        ledger = self._unpacking.ledger
+        self._journal.take_over(ledger.journals, ledger.copied())
         tasks = self._tasks()
         if not tasks:
             return
@@ -322,7 +321,7 @@ class Unpacker:
     def _record(self, outcome: Outcome) -> None:
         path = uri.below(outcome.target, self._replica.root)
         if outcome.error is None and outcome.crc32c is not None and path is not None:
-            self._journal.done(Copied(path, outcome.bytes, outcome.crc32c))
+            self._journal.done(JournalRow(path, outcome.bytes, outcome.crc32c))
 
     def _raise_if_failed(self, tasks: Collection[Copy], outcomes: Collection[Outcome]) -> None:
         failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -363,7 +362,7 @@ def _packs_to_delete(unpacking: Unpacking, replica: Replica) -> tuple[str, ...]:
 
     Those that a former unpacking left are among them.
     """
-    written = unpacking.vouched.written
+    written = unpacking.ledger.written
     emptied = {member.pack for member in unpacking.members.values()}
     return tuple(
         pack
@@ -381,7 +380,7 @@ def _planned(unpacking: Unpacking, packs: Iterable[str]) -> frozenset[str]:
     changed = {*unpacking.members, *packs}
     if not changed:
         return frozenset()
-    return frozenset(changed.union(unpacking.vouched.left_over(unpacking.names).to_pylist()))
+    return frozenset(changed.union(unpacking.ledger.left_over(unpacking.names).to_pylist()))
 
 
 def as_plain(manifest: Manifest, plain: Container[str]) -> Manifest:
@@ -395,5 +394,5 @@ def as_plain(manifest: Manifest, plain: Container[str]) -> Manifest:
         if not is_pack(path) or path in plain
     }
     for path, member in manifest.members.items():
-        entries[path] = Entry(member.length, member.length, member.crc32c)
-    return manifest._replace(entries=EntryTable.of(entries), members=NO_MEMBERS)
+        entries[path] = ManifestEntry(member.length, member.length, member.crc32c)
+    return manifest._replace(entries=ManifestTable.of(entries), members=NO_MEMBERS)

@@ -14,7 +14,7 @@ from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.spark.transport import IndexedOutcome, decode_outcomes, encode_outcomes
 from cpreplicate.runners.tasks import Outcome, Task, Watcher
 from cpreplicate.storage import Transient
-from cpreplicate.storage.rpc import Address, Answers, RpcClient
+from cpreplicate.storage.rpc import Answers, RpcAddress, RpcClient
 
 _SECONDS = 1.0  # between two reports of a task
 
@@ -89,7 +89,7 @@ class Reporter(Watcher):
     If the driver cannot be reached, nothing is sent: the task's result contains all outcomes.
     """
 
-    def __init__(self, address: Address, key: str, attempt: int) -> None:
+    def __init__(self, address: RpcAddress, key: str, attempt: int) -> None:
         super().__init__()
         self._client: RpcClient | None = _client(address)
         self._key, self._attempt = key, attempt
@@ -143,6 +143,6 @@ class Reporter(Watcher):
 
 
 @functools.cache
-def _client(address: Address) -> RpcClient:
+def _client(address: RpcAddress) -> RpcClient:
     """Return the client of this process for an address: one connection for all tasks."""
     return RpcClient(address)

@@ -20,10 +20,10 @@ from pyspark import SparkContext, TaskContext
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.base import Done
+from cpreplicate.runners.batch import perform
 from cpreplicate.runners.batching import batches
-from cpreplicate.runners.copies import Copies, sizes_of
+from cpreplicate.runners.copy_rows import Copies, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
-from cpreplicate.runners.performing import perform
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, failures, session
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
@@ -34,9 +34,9 @@ from cpreplicate.runners.spark.transport import (
     encode,
     encode_outcomes,
 )
-from cpreplicate.runners.tasks import Copy, Outcome, Stopped, Task
+from cpreplicate.runners.tasks import Copy, Outcome, RunnerStopped, Task
 from cpreplicate.storage import Sides
-from cpreplicate.storage.rpc import Address, serve
+from cpreplicate.storage.rpc import RpcAddress, serve
 from cpreplicate.storage.wrappers.limits import pace
 
 _In = TypeVar("_In")
@@ -94,7 +94,7 @@ class SparkRunner:
         last = session.tries(started.context) - 1
         outcomes, error = self._stage(actions, started, level, last, done)
         if self._is_cancelled:
-            raise Stopped
+            raise RunnerStopped
         left = [action for action in actions if action.target not in outcomes]
         if error is not None and left:
             if failures.is_mistake(error):
@@ -119,7 +119,7 @@ class SparkRunner:
             )
         except session.LOST as error:
             if self._is_cancelled:
-                raise Stopped from error
+                raise RunnerStopped from error
             if failures.is_mistake(error):
                 raise failures.mistake(error) from error
             raise CpreplicateError(failures.why_given_up(error)) from error
@@ -214,7 +214,7 @@ class SparkRunner:
 
         def job() -> list[_Out]:
             if self._is_cancelled:
-                raise Stopped
+                raise RunnerStopped
             context.setJobGroup(group, "cpreplicate", interruptOnCancel=True)
             pool_name = f"level-{level}" if self._levels else None
             context.setLocalProperty(_POOL, pool_name)  # type: ignore[arg-type]  # takes None too
@@ -268,7 +268,7 @@ def _cancel(context: SparkContext, group: str) -> None:
 
 class _Started(NamedTuple):
     context: SparkContext
-    address: Address
+    address: RpcAddress
     slots: int
 
 
@@ -289,7 +289,12 @@ class _Task:
     """The function that executes one batch on an executor."""
 
     def __init__(
-        self, sides: Sides, streams: int | None, address: Address, needs: executors.Needs, last: int
+        self,
+        sides: Sides,
+        streams: int | None,
+        address: RpcAddress,
+        needs: executors.Needs,
+        last: int,
     ) -> None:
         self._sides, self._streams, self._address, self._needs = sides, streams, address, needs
         self._last = last

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.runners.copies import Copies
+from cpreplicate.runners.copy_rows import Copies
 from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, Task
 
 _COPY, _READ, _DELETE = range(3)

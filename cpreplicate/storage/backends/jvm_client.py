@@ -56,7 +56,7 @@ _RELEASED_AT_ONCE = 32  # objects
 _BUFFER = 128 << 10  # bytes; a packet of HDFS has 64 KiB
 
 
-class Address(NamedTuple):
+class JvmAddress(NamedTuple):
     """The address of a JVM: its port, the token for calls, its process id and its named pipe."""
 
     port: int
@@ -85,7 +85,7 @@ class Jvm:
     """
 
     def __init__(
-        self, address: Address, pipe_end: int, process: subprocess.Popen[bytes] | None = None
+        self, address: JvmAddress, pipe_end: int, process: subprocess.Popen[bytes] | None = None
     ) -> None:
         self.address = address
         self.pipe_end = pipe_end
@@ -193,7 +193,7 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
     A command that failed may have been carried out.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: JvmAddress) -> None:
         parameters = GatewayParameters(address=_HOST, port=address.port, auth_token=address.token)
         super().__init__(
             gateway_property=GatewayProperty(auto_field=False, pool=None),

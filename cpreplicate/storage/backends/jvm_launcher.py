@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.jvm_client import Address, Gone, Jvm, Thrown
+from cpreplicate.storage.backends.jvm_client import Gone, Jvm, JvmAddress, Thrown
 from cpreplicate.storage.java import executable
 
 _NO_JAVA = (
@@ -176,7 +176,7 @@ def _locked(directory: Path) -> Iterator[Path]:
 
 def _joined(directory: Path) -> Jvm | None:
     try:
-        address = Address(**json.loads((directory / _ADVERTISED).read_text()))
+        address = JvmAddress(**json.loads((directory / _ADVERTISED).read_text()))
         pipe_end = os.open(address.pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody reads
     except (OSError, ValueError, TypeError):
         return None
@@ -193,7 +193,7 @@ def _launched(directory: Path, command: list[str]) -> Jvm:
     pipe, reading, pipe_end = _pipe(directory)
     try:
         process, port, token = _started(command, reading)
-        launched = Jvm(Address(port, token, process.pid, str(pipe)), pipe_end, process)
+        launched = Jvm(JvmAddress(port, token, process.pid, str(pipe)), pipe_end, process)
         _check(launched)
         _advertise(launched, directory)
     except BaseException:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.rpc import Address, RpcClient
+from cpreplicate.storage.rpc import RpcAddress, RpcClient
 from cpreplicate.storage.wrappers.base import StorageWrapper
 
 _WRITING = ("put", "create_exclusive", "take_over")
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
     calls: float | None = None
     bandwidth: float | None = None
     run: str = ""
-    address: Address | None = None
+    address: RpcAddress | None = None
 
     @property
     def any(self) -> bool:
@@ -81,7 +81,7 @@ class _Remote:
     It reserves so much at a time that it makes at most a few hundred calls a second.
     """
 
-    def __init__(self, limits: Limits, address: Address) -> None:
+    def __init__(self, limits: Limits, address: RpcAddress) -> None:
         self._client = RpcClient(address)
         self._grains = {
             "calls": (limits.calls or 0.0) * _GRAIN,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from cpreplicate.core.metadata import Absolute, Handle, decode, rewrite
-from cpreplicate.core.metadata.rewrite import Segment, Whole, encoded
+from cpreplicate.core.metadata.rewrite import PlainSpelling, Segment, encoded
 from cpreplicate.core.metadata.segments import SegmentRow, segments
 from tests.support.generate import trees, written
 
@@ -59,11 +59,11 @@ def test_a_segment_becomes_the_whole_file_that_it_was(tree):
     packed = decode(packed_data, BASE)
     original = iter([handle for handle in before.handles if handle.kind in ("file", "relative")])
 
-    def unpacked(handle: Handle) -> Whole | None:
+    def unpacked(handle: Handle) -> PlainSpelling | None:
         if handle.kind != "segment":
             return None
         was = next(original)
-        return Whole(str(was.path), was.size, was.kind == "relative")
+        return PlainSpelling(str(was.path), was.size, was.kind == "relative")
 
     assert b"".join(rewrite(packed_data, packed, unpacked)) == data
 

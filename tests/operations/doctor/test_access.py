@@ -3,7 +3,7 @@
 import pytest
 
 from cpreplicate.operations.doctor.access import check_configuration
-from cpreplicate.operations.doctor.subject import Place
+from cpreplicate.operations.doctor.case import Place
 from cpreplicate.storage import Side
 
 HERE, NOWHERE = "localhost:1", "nowhere.invalid:8020"

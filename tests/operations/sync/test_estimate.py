@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.sync.sync import diff, sync
 from cpreplicate.runners import ExecutionOptions, rates
@@ -14,7 +14,7 @@ from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.jobs import JOB, write_checkpoint
 
-PACKED, UNPACKED = Packing("on", 1 << 20), Packing("off", 1 << 20)
+PACKED, UNPACKED = PackOptions("on", 1 << 20), PackOptions("off", 1 << 20)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_both_ways_are_estimated_whichever_is_planned(request_for):
 
 
 def test_where_nothing_may_be_packed_there_is_no_estimate_with_packs(request_for):
-    assert diff(request_for(packing=Packing("off", 5))).estimates.packed is None
+    assert diff(request_for(packing=PackOptions("off", 5))).estimates.packed is None
     assert diff(request_for(sides=Sides(preserve=True))).estimates.packed is None
 
 

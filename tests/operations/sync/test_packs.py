@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap, Plan
 from cpreplicate.errors import CopyFailed, Refused, SourceBroken, TooManyDeletes, UsageError
 from cpreplicate.operations.sync.plan import SyncRequest
@@ -20,7 +20,7 @@ from cpreplicate.operations.sync.sync import Report, diff, sync
 from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify
 from cpreplicate.protocol.journal import JournalWriter
-from cpreplicate.protocol.vouching import Vouched
+from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, inline
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
@@ -31,7 +31,7 @@ from tests.support.jobs import JOB, pattern, write_checkpoint
 from tests.support.registry import serving
 from tests.support.replicas import DAY, aged, recorded
 
-ON, OFF = Packing("on", 1 << 20), Packing("off", 1 << 20)
+ON, OFF = PackOptions("on", 1 << 20), PackOptions("off", 1 << 20)
 FIRST = {f"shared/{name}": 100 for name in "abcdefgh"}
 MOST = {**{f"shared/{name}": 100 for name in "abcdef"}, "shared/x": 100}
 FEW = {**{f"shared/{name}": 100 for name in "abc"}, "shared/y": 100}
@@ -173,14 +173,14 @@ def test_auto_packs_a_thousand_files_of_flink_2_unless_paths_are_relative(
 ):
     job = Packed(tmp_path)
     job.write(1, {f"shared/{number}": 1 for number in range(count)}, version)
-    plan = diff(job.request(packing=Packing("auto", 2), paths=paths)).plan
+    plan = diff(job.request(packing=PackOptions("auto", 2), paths=paths)).plan
     assert len(plan.packed) == (count if is_packed else 0)
 
 
 def test_only_files_below_the_size_are_packed(tmp_path):
     job = Packed(tmp_path)
     job.write(1, {"shared/small": 99, "shared/large": 100})
-    assert job.sync(packing=Packing("on", 100)).plan.packed == {"shared/small"}
+    assert job.sync(packing=PackOptions("on", 100)).plan.packed == {"shared/small"}
     job.check()
 
 
@@ -191,7 +191,9 @@ def test_preserve_is_refused_with_on_and_turns_auto_off(tmp_path):
     with pytest.raises(UsageError, match="--preserve cannot be given with --pack on"):
         job.sync(sides=sides)
     assert not job.replica.exists()
-    assert diff(job.request(sides=sides, packing=Packing("auto", 100))).plan.packed == frozenset()
+    assert (
+        diff(job.request(sides=sides, packing=PackOptions("auto", 100))).plan.packed == frozenset()
+    )
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -207,7 +209,7 @@ def test_packs_in_metadata_of_an_older_flink_are_warned_of(version, tmp_path):
 
 def test_running_again_after_the_commit_finds_nothing_to_do(packed):
     before = packed.packs
-    for packing in (ON, OFF, Packing("auto", 1 << 20)):
+    for packing in (ON, OFF, PackOptions("auto", 1 << 20)):
         again = packed.sync(packing=packing)
         assert again.plan.empty
         assert not again.committed
@@ -311,7 +313,7 @@ def test_the_members_of_a_pack_that_is_not_of_its_recorded_length_are_copied_aga
 
 def test_a_sync_that_trusts_packs_of_any_length_is_detected(packed, monkeypatch):
     os.truncate(packed.pack, 450)
-    monkeypatch.setattr(Vouched, "whole_members", lambda self, _present: dict(self.members))
+    monkeypatch.setattr(Ledger, "whole_members", lambda self, _present: dict(self.members))
     assert packed.sync().plan.copies == ()
     assert checker.faults(packed.replica) != []
 
@@ -488,7 +490,7 @@ def test_random_rounds_converge(tmp_path):
     for number in range(1, 30):
         names = [name for name in names if draw.random() < 0.7]
         names += [f"shared/{number}-{index}" for index in range(4)]
-        packing = Packing("on" if draw.random() < 0.8 else "off", 1 << 20)
+        packing = PackOptions("on" if draw.random() < 0.8 else "off", 1 << 20)
         sizes = {name: draw.choice([0, 1, 40, 300]) for name in names}
         old = job.files.get(number - 1, {})
         files = {name: old.get(name, sizes[name]) for name in names}
@@ -587,7 +589,7 @@ def test_members_of_a_pack_that_is_mostly_damaged_move_in_the_same_run(packed):
 
 
 def test_relocating_a_replica_that_keeps_two_leaves_nothing_to_do(tmp_path):
-    job, options = Packed(tmp_path), {"keep": 2, "packing": Packing("on", 1000)}
+    job, options = Packed(tmp_path), {"keep": 2, "packing": PackOptions("on", 1000)}
     large = {"shared/large": 2000}
     job.write(1, {**FIRST, **large})
     job.sync(**options, paths="relative")

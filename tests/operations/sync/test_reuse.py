@@ -13,8 +13,8 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from cpreplicate.core.packs import Packing
-from cpreplicate.core.recorded import Member, MemberTable
+from cpreplicate.core.ledger import Member, MemberTable
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import CpreplicateError, SourceBroken
 from cpreplicate.operations.sync.plan import SyncRequest
@@ -25,7 +25,7 @@ from cpreplicate.output.json import report_object
 from cpreplicate.output.text import report as report_text
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.lease import acquire
-from cpreplicate.protocol.manifest import Entry, EntryTable
+from cpreplicate.protocol.manifest import ManifestEntry, ManifestTable
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support.faults import Faulty
@@ -37,7 +37,7 @@ from tests.support.waiting import PATIENCE
 FILES = {"shared/a": 100, "shared/b": 200, "shared/c": 5000, "taskowned/d": 40, "chk-1/x": 30}
 EARLIER = {name: FILES[name] for name in ("shared/a", "shared/b", "shared/c", "taskowned/d")}
 OWN = {"shared/n": 70, "chk-2/y": 20}
-ON, OFF = Packing("on", 1000), Packing("off", 1000)
+ON, OFF = PackOptions("on", 1000), PackOptions("off", 1000)
 BYTES = sum(EARLIER.values())
 
 
@@ -73,7 +73,7 @@ class Chain:
 
     def within(self, report: Report) -> int:
         assert verify(f"file:{self.replica}", None, ALL, lambda _line: None, Side()).restorable
-        return len(report.plan.copies_within)
+        return len(report.plan.reused_copies)
 
     def tree(self) -> dict[str, tuple[bytes, int]]:
         files = (path for path in self.earlier.rglob("*") if path.is_file())
@@ -124,7 +124,7 @@ def test_diff_shows_what_is_copied_within_the_target_and_changes_nothing(chain):
 
 def test_a_run_that_copies_within_the_target_records_no_rates_of_the_line(chain):
     runs = diff(chain.request()).estimates.runs
-    assert chain.sync().plan.within
+    assert chain.sync().plan.reused
     assert diff(chain.request(target="dcC")).estimates.runs == runs
 
 
@@ -284,7 +284,7 @@ def test_a_job_whose_directory_was_moved_does_not_wait_for_its_own_lease(chain):
     storage.put(f"{place}/_metadata", lambda: [metadata_of(2, files)])
     report = chain.sync(place, same_source=True)
     assert report.committed
-    assert (report.plan.within, len(report.plan.copies)) == ({}, 1)
+    assert (report.plan.reused, len(report.plan.copies)) == ({}, 1)
     assert not any("is not used" in line for line in chain.lines)
 
 
@@ -336,11 +336,14 @@ def test_a_forged_pack_brings_no_other_file_of_the_target_into_the_replica(chain
     (chain.root / "dcB" / "secret").write_bytes(secret)
     storage, root = Side().storage("file:/"), f"file:{chain.earlier}"
     listed = manifest.read(storage, root, "chk-1")
-    entries = {**dict(listed.entries), FORGED[forged]: Entry(len(secret), len(secret), None)}
+    entries = {
+        **dict(listed.entries),
+        FORGED[forged]: ManifestEntry(len(secret), len(secret), None),
+    }
     del entries["shared/a"]
     crc32c = google_crc32c.value(secret)
     members = MemberTable.of({"shared/a": Member(FORGED[forged], 0, len(secret), crc32c)})
-    made = listed._replace(entries=EntryTable.of(entries), members=members)
+    made = listed._replace(entries=ManifestTable.of(entries), members=members)
     manifest.write(storage, root, "chk-1", made)
     assert chain.within(chain.sync()) == 0
     copies = [path.read_bytes() for path in chain.replica.rglob("*") if path.is_file()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused, SourceBroken
 from cpreplicate.operations.sync.plan import SyncRequest
 from cpreplicate.operations.sync.sync import Report, check, diff, sync
@@ -116,7 +116,7 @@ class TestEqualContent:
 
     @pytest.mark.usefixtures("kept")
     def test_is_kept_instead_of_packed(self, tmp_path, replica):
-        run(tmp_path, packing=Packing("on", 1 << 20))
+        run(tmp_path, packing=PackOptions("on", 1 << 20))
         assert not listed(replica, "chk-2").entries["shared/y"].written
         assert "shared/y" not in listed(replica, "chk-2").members
         assert is_whole(replica)
@@ -162,11 +162,11 @@ class TestOtherContent:
         for dry_run in (diff, partial(check, is_dry_run=True)):
             with pytest.raises(Refused, match=r"1 files of .*They are shared/y"):
                 dry_run(request(tmp_path))
-            dry_run(request(tmp_path, packing=Packing("on", 1 << 20)))
+            dry_run(request(tmp_path, packing=PackOptions("on", 1 << 20)))
 
     def test_is_no_obstacle_to_a_copy_into_a_pack(self, tmp_path, replica):
         path = place(replica, "shared/y", b"other")
-        run(tmp_path, packing=Packing("on", 1 << 20))
+        run(tmp_path, packing=PackOptions("on", 1 << 20))
         assert path.read_bytes() == b"other"
         assert is_whole(replica)
 
@@ -231,7 +231,7 @@ class TestBesideTheReplicaOfAnEarlierJob:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(str(action.source).removeprefix("file:"), path)
             before[path] = path.stat().st_ino
-        report = run(tmp_path, NEXT_JOB, adopt=adopt, packing=Packing(packing, 1 << 20))
+        report = run(tmp_path, NEXT_JOB, adopt=adopt, packing=PackOptions(packing, 1 << 20))
         assert {path: path.stat().st_ino for path in before} == before
         assert len(report.plan.copies) == 1
         assert is_whole(replica)

@@ -469,7 +469,9 @@ def test_a_path_of_a_tampered_manifest_outside_the_replica_is_not_deleted(tmp_pa
     root = f"file:{tmp_path}/dcB/{JOB}"
     digest = digest_of([(tmp_path / "dcB" / JOB / "chk-1" / "_metadata").read_bytes()])
     tampered = manifest.Manifest(
-        1, digest, manifest.EntryTable.of({"shared/../../victim": manifest.Entry(1, 1, 0)})
+        1,
+        digest,
+        manifest.ManifestTable.of({"shared/../../victim": manifest.ManifestEntry(1, 1, 0)}),
     )
     manifest.write(Side().storage(root), root, "chk-1", tampered)
     victim = tmp_path / "dcB" / "victim"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.plan import SyncRequest
@@ -192,7 +192,7 @@ def test_nothing_is_written_where_no_replica_is(tmp_path):
 
 @pytest.fixture
 def packed(tmp_path):
-    return synced(tmp_path, {1: FILES, 2: NEXT}, keep=2, packing=Packing("on", 700))
+    return synced(tmp_path, {1: FILES, 2: NEXT}, keep=2, packing=PackOptions("on", 700))
 
 
 def test_a_packed_replica_is_promoted_and_its_content_is_still_recorded(packed):
@@ -222,7 +222,7 @@ def test_the_advice_for_a_packed_replica_of_flink_1_names_who_restores_it(tmp_pa
     request = SyncRequest(
         f"file:{checkpoint}",
         f"file:{tmp_path}/dcB",
-        packing=Packing("on", 700),
+        packing=PackOptions("on", 700),
         execution=ExecutionOptions(runner="inline"),
     )
     sync.sync(request, lambda _line: None)

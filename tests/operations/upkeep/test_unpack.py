@@ -16,7 +16,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.core.metadata import decode, rewrite
 from cpreplicate.core.metadata.rewrite import Segment
 from cpreplicate.core.metadata.segments import segments
-from cpreplicate.core.packs import Packing
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.plan import SyncRequest
@@ -33,7 +33,7 @@ from tests.support.replicas import FILES, NEXT, paths, synced
 from tests.support.simulated import Clock, SimulatedDisk, files
 from tests.support.staging import LATER, Stage, record_run, running_on, silent
 
-PACKED = Packing("on", 1 << 20)
+PACKED = PackOptions("on", 1 << 20)
 INLINE = ExecutionOptions(runner="inline", parallelism=1)
 
 

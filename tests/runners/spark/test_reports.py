@@ -7,11 +7,11 @@ import pytest
 from cpreplicate.runners import Copy, Outcome
 from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
-from cpreplicate.storage.rpc import Address, serve
+from cpreplicate.storage.rpc import RpcAddress, serve
 from tests.support.waiting import PATIENCE
 
 BATCH = [Copy(f"s{n}", f"t{n}", 10) for n in range(3)]
-GONE = Address(("127.0.0.1", 1), b"key")
+GONE = RpcAddress(("127.0.0.1", 1), b"key")
 
 
 def done(at):

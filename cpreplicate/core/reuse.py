@@ -14,10 +14,10 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable
+from cpreplicate.core.ledger import LedgerTable, MemberTable
+from cpreplicate.core.path_tables import Lengths, Texts, chosen, rows_of, texts
 from cpreplicate.core.placement import are_replica_paths
-from cpreplicate.core.plan import Action, Held, Plan
-from cpreplicate.core.recorded import MemberTable, VouchTable
-from cpreplicate.core.tables import Lengths, Texts, chosen, rows_of, texts
+from cpreplicate.core.plan import Action, Plan, TargetCopy
 
 # a job's directory, and what lies in it; the last job id of a path counts
 _OF_A_JOB = re.compile(r"(.*/[0-9a-f]{32})/((?:shared|taskowned|chk-\d+)/(?:.*/)?)")
@@ -33,14 +33,14 @@ class OfAJob(NamedTuple):
     paths: Texts
 
 
-class Vouching(NamedTuple):
-    """What a replica holds: its vouched files with their lengths there, and members of packs.
+class JobLedger(NamedTuple):
+    """What a replica holds: its recorded files with their lengths there, and members of packs.
 
     `present` are the lengths of files and packs as they lie. `growing` files may be longer at the
     source by now.
     """
 
-    files: VouchTable
+    files: LedgerTable
     members: MemberTable
     present: Lengths
     growing: frozenset[str]
@@ -68,67 +68,69 @@ def _relative(uris: Texts, root: str) -> Texts:
     return texts(path[len(root) + 1 :] for path in uris.to_pylist())
 
 
-def held(job: OfAJob, vouching: Vouching, replica: str) -> dict[str, Held]:
+def target_copies(job: OfAJob, ledger: JobLedger, replica: str) -> dict[str, TargetCopy]:
     """Return the files that a replica holds as they were recorded, by their path in the new one.
 
     Their CRC32C is known, cpreplicate wrote them, and they have at least their extents.
     """
-    found = _packed(job, vouching, replica)
-    found.update(_plain(job, vouching, replica))
+    found = _packed(job, ledger, replica)
+    found.update(_plain(job, ledger, replica))
     return found
 
 
-def _plain(job: OfAJob, vouching: Vouching, replica: str) -> dict[str, Held]:
-    vouches, lengths = vouching.files.at(job.paths), vouching.present.at(job.paths)
-    is_whole = (vouches.crcs >= 0) & vouches.is_written & (vouches.bytes == lengths)
-    is_whole &= vouches.bytes >= job.files.extents
-    is_whole &= rows_of(job.paths, texts(vouching.growing)) < 0
+def _plain(job: OfAJob, ledger: JobLedger, replica: str) -> dict[str, TargetCopy]:
+    recorded, lengths = ledger.files.at(job.paths), ledger.present.at(job.paths)
+    is_whole = (recorded.crcs >= 0) & recorded.is_written & (recorded.bytes == lengths)
+    is_whole &= recorded.bytes >= job.files.extents
+    is_whole &= rows_of(job.paths, texts(ledger.growing)) < 0
     targets, paths = chosen(job.files.paths, is_whole), chosen(job.paths, is_whole)
     return {
-        target: Held(replica, path, None, length, crc32c)
+        target: TargetCopy(replica, path, None, length, crc32c)
         for target, path, length, crc32c in zip(
             targets.to_pylist(),
             paths.to_pylist(),
-            vouches.bytes[is_whole].tolist(),
-            vouches.crcs[is_whole].tolist(),
+            recorded.bytes[is_whole].tolist(),
+            recorded.crcs[is_whole].tolist(),
             strict=True,
         )
     }
 
 
-def _packed(job: OfAJob, vouching: Vouching, replica: str) -> dict[str, Held]:
-    rows = rows_of(job.paths, vouching.members.paths)
+def _packed(job: OfAJob, ledger: JobLedger, replica: str) -> dict[str, TargetCopy]:
+    rows = rows_of(job.paths, ledger.members.paths)
     is_member = rows >= 0
-    members, files = vouching.members.take(rows[is_member]), job.files.take(is_member)
+    members, files = ledger.members.take(rows[is_member]), job.files.take(is_member)
     is_whole = (members.crcs >= 0) & (members.bytes >= files.extents)
-    is_whole &= members.ends <= members.by_pack(_whole_packs(members, vouching))
+    is_whole &= members.ends <= members.by_pack(_whole_packs(members, ledger))
     targets = chosen(files.paths, is_whole).to_pylist()
     places = members.take(is_whole).values()
     return {
-        target: Held(replica, member.pack, member.offset, member.length, member.crc32c or 0)
+        target: TargetCopy(replica, member.pack, member.offset, member.length, member.crc32c or 0)
         for target, member in zip(targets, places, strict=True)
     }
 
 
-def _whole_packs(members: MemberTable, vouching: Vouching) -> dict[str, int]:
+def _whole_packs(members: MemberTable, ledger: JobLedger) -> dict[str, int]:
     """Return the lengths of the packs that are as long as recorded."""
     packs = texts(members.used_packs)
-    recorded, lengths = vouching.files.at(packs).bytes, vouching.present.at(packs)
+    recorded, lengths = ledger.files.at(packs).bytes, ledger.present.at(packs)
     rows = zip(packs.to_pylist(), recorded.tolist(), lengths.tolist(), strict=True)
     return {pack: length for pack, known, length in rows if 0 <= known == length}
 
 
-def reading_from(plan: Plan, within: Mapping[str, Held]) -> Plan:
+def reusing(plan: Plan, reused: Mapping[str, TargetCopy]) -> Plan:
     """Return the plan with copies of these targets from within the target, the others not."""
-    copies = tuple(_explained(action, plan.within, within) for action in plan.copies)
+    copies = tuple(_explained(action, plan.reused, reused) for action in plan.copies)
     targets = {action.target for action in copies}
-    kept = {target: place for target, place in within.items() if target in targets}
-    return replace(plan, copies=copies, within=kept)
+    kept = {target: place for target, place in reused.items() if target in targets}
+    return replace(plan, copies=copies, reused=kept)
 
 
-def _explained(action: Action, before: Mapping[str, Held], within: Mapping[str, Held]) -> Action:
-    if action.target in within:
-        job = uri.name(within[action.target].replica)
+def _explained(
+    action: Action, before: Mapping[str, TargetCopy], reused: Mapping[str, TargetCopy]
+) -> Action:
+    if action.target in reused:
+        job = uri.name(reused[action.target].replica)
         return action._replace(reason=f"copied from the replica of {job}")
     if action.target in before:
         job = uri.name(before[action.target].replica)

@@ -8,14 +8,22 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cpreplicate.core.bulk import new_row
-from cpreplicate.core.tables import Numbers, PathTable, Texts, chosen, last_rows, rows_of, texts
+from cpreplicate.core.path_tables import (
+    Numbers,
+    PathTable,
+    Texts,
+    chosen,
+    last_rows,
+    rows_of,
+    texts,
+)
+from cpreplicate.core.rows import new_row
 
 _NONE = np.zeros(0, np.int64)
 _UNKNOWN = -1  # a CRC32C that is not known
 
 
-class Vouch(NamedTuple):
+class LedgerEntry(NamedTuple):
     """What a manifest or journal records of a file: its length and its CRC32C.
 
     `written`: cpreplicate wrote the file.
@@ -38,21 +46,21 @@ class Member(NamedTuple):
     crc32c: int | None = None
 
 
-class VouchTable(PathTable[Vouch]):
-    """Vouches by path, in columns. A CRC32C of -1 is not known."""
+class LedgerTable(PathTable[LedgerEntry]):
+    """Entries by path, in columns. A CRC32C of -1 is not known."""
 
     def __init__(self, paths: Texts, bytes_: Numbers, crcs: Numbers, is_written: Numbers) -> None:
         self._paths = paths
         self.bytes, self.crcs, self.is_written = bytes_, crcs, is_written
 
     @classmethod
-    def of(cls, vouches: Mapping[str, Vouch]) -> VouchTable:
+    def of(cls, entries: Mapping[str, LedgerEntry]) -> LedgerTable:
         """Return a mapping as a table, which it may be already."""
-        if isinstance(vouches, VouchTable):
-            return vouches
-        rows, count = list(vouches.values()), len(vouches)
+        if isinstance(entries, LedgerTable):
+            return entries
+        rows, count = list(entries.values()), len(entries)
         return cls(
-            texts(vouches),
+            texts(entries),
             np.fromiter((row.length for row in rows), np.int64, count),
             crcs_of(row.crc32c for row in rows),
             np.fromiter((row.written for row in rows), np.bool_, count),
@@ -62,24 +70,24 @@ class VouchTable(PathTable[Vouch]):
     def paths(self) -> Texts:
         return self._paths
 
-    def rows(self, chosen: slice) -> Iterator[Vouch]:
+    def rows(self, chosen: slice) -> Iterator[LedgerEntry]:
         columns = (self.bytes[chosen].tolist(), crc_values(self.crcs[chosen]))
         for row in zip(*columns, self.is_written[chosen].tolist(), strict=True):
-            yield new_row(Vouch, row)
+            yield new_row(LedgerEntry, row)
 
-    def take(self, rows: Numbers) -> VouchTable:
-        """Return some of the vouches; `rows` are indexes, or a flag for each row."""
+    def take(self, rows: Numbers) -> LedgerTable:
+        """Return some of the entries; `rows` are indexes, or a flag for each row."""
         paths = chosen(self.paths, rows)
-        return VouchTable(paths, self.bytes[rows], self.crcs[rows], self.is_written[rows])
+        return LedgerTable(paths, self.bytes[rows], self.crcs[rows], self.is_written[rows])
 
-    def at(self, paths: Texts) -> VouchTable:
+    def at(self, paths: Texts) -> LedgerTable:
         """Return a row for each path: the bytes are -1, and the CRC32C unknown, where none is."""
         rows = rows_of(paths, self.paths)
         absent = rows < 0
         if not len(self):
             none = np.full(len(paths), -1)
-            return VouchTable(paths, none, none, np.zeros(len(paths), np.bool_))
-        return VouchTable(
+            return LedgerTable(paths, none, none, np.zeros(len(paths), np.bool_))
+        return LedgerTable(
             paths,
             np.where(absent, -1, self.bytes[rows]),
             np.where(absent, _UNKNOWN, self.crcs[rows]),
@@ -87,8 +95,8 @@ class VouchTable(PathTable[Vouch]):
         )
 
     @classmethod
-    def merged(cls, tables: Sequence[VouchTable]) -> VouchTable:
-        """Return the vouches of all tables, of those for one path the last."""
+    def merged(cls, tables: Sequence[LedgerTable]) -> LedgerTable:
+        """Return the entries of all tables, of those for one path the last."""
         tables = [table for table in tables if table]
         if len(tables) == 1:
             return tables[0]
@@ -100,12 +108,12 @@ class VouchTable(PathTable[Vouch]):
         )
         return every.take(last_rows(every.paths))
 
-    def distrusting(self, paths: Iterable[str]) -> VouchTable:
-        """Return the vouches without the CRC32C of these paths."""
+    def distrusting(self, paths: Iterable[str]) -> LedgerTable:
+        """Return the entries without the CRC32C of these paths."""
         rows = rows_of(texts(paths), self.paths)
         crcs = self.crcs.copy()
         crcs[rows[rows >= 0]] = _UNKNOWN
-        return VouchTable(self.paths, self.bytes, crcs, self.is_written)
+        return LedgerTable(self.paths, self.bytes, crcs, self.is_written)
 
 
 class MemberTable(PathTable[Member]):

@@ -10,7 +10,7 @@ from cpreplicate.runners.tasks import Outcome, Task
 from cpreplicate.storage import Sides
 
 
-class RunnerAround:
+class RunnerWrapper:
     """A runner that passes every call on to another one."""
 
     def __init__(self, runner: Runner) -> None:

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Member, MemberTable
 from cpreplicate.core.packs import is_pack, is_written, stem_of
+from cpreplicate.core.path_tables import Texts, chosen, rows_of, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, PACKED
-from cpreplicate.core.recorded import Member, MemberTable, Vouch, VouchTable
-from cpreplicate.core.tables import Texts, chosen, rows_of, texts, without
 from cpreplicate.protocol import journal, manifest
-from cpreplicate.protocol.journal import Copied, Journal
+from cpreplicate.protocol.journal import Journal, JournalRow
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 
 
-class Vouched:
+class Ledger:
     """The files of a replica that manifests and journals list, by their path in it.
 
     A file that is there is complete only if it has the listed length.
@@ -30,7 +30,7 @@ class Vouched:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
         known = {committed.name: committed.listed for committed in state.committed}
-        files: list[VouchTable] = []
+        files: list[LedgerTable] = []
         members: list[MemberTable] = []
         for name in _in_order(state):
             if name.startswith(journal.PREFIX):
@@ -44,21 +44,21 @@ class Vouched:
             listed = known.get(checkpoint) or replica.manifest(checkpoint)
             if listed is not None:
                 self.manifests[checkpoint] = listed
-                files.append(listed.entries.vouches)
+                files.append(listed.entries.ledger)
                 members.append(listed.members)
         # Where two of them list one file, the later one counts.
-        self.files = VouchTable.merged(files)
+        self.files = LedgerTable.merged(files)
         self.members = MemberTable.merged(members)
         self._unlisted = _unlisted(state, self.manifests)
 
-    def copied(self) -> list[Copied]:
+    def copied(self) -> list[JournalRow]:
         """Return the complete files of the journals, except where another record counts by now."""
         rows = (row for part in self.journals for row in part.copied.values())
         return [row for row in rows if self._counts(row)]
 
-    def _counts(self, row: Copied) -> bool:
+    def _counts(self, row: JournalRow) -> bool:
         if row.pack is None or row.offset is None:
-            return self.files.get(row.path) == Vouch(row.length, row.crc32c, True)
+            return self.files.get(row.path) == LedgerEntry(row.length, row.crc32c, True)
         return self.members.get(row.path) == Member(row.pack, row.offset, row.length, row.crc32c)
 
     def distrust(self, paths: Collection[str]) -> None:
@@ -81,8 +81,8 @@ class Vouched:
     def _is_whole(self, pack: str, present: Mapping[str, int]) -> bool:
         if pack not in present or not is_pack(pack):
             return False
-        vouch = self.files.get(pack)
-        return vouch is None or vouch.length == present[pack]
+        entry = self.files.get(pack)
+        return entry is None or entry.length == present[pack]
 
     def left_over(self, committed: Iterable[str]) -> Texts:
         """Return the written paths that no manifest of the named checkpoints lists."""
@@ -129,7 +129,7 @@ class Vouched:
 class _Written(Container[str]):
     """The paths of the written ones among `files`, and `others`."""
 
-    files: VouchTable
+    files: LedgerTable
     others: frozenset[str]
 
     def __contains__(self, path: object) -> bool:
@@ -155,9 +155,9 @@ def _paths_without_manifest(state: State, manifests: Mapping[str, Manifest]) -> 
             yield committed.files.paths
 
 
-def _files_of(part: Journal) -> VouchTable:
+def _files_of(part: Journal) -> LedgerTable:
     plain = (row for row in part.copied.values() if row.pack is None or row.offset is None)
-    return VouchTable.of({row.path: Vouch(row.length, row.crc32c, True) for row in plain})
+    return LedgerTable.of({row.path: LedgerEntry(row.length, row.crc32c, True) for row in plain})
 
 
 def _members_of(part: Journal) -> MemberTable:
@@ -170,7 +170,7 @@ def _members_of(part: Journal) -> MemberTable:
     )
 
 
-def _vouching(own: Iterable[str]) -> list[str]:
+def _sources(own: Iterable[str]) -> list[str]:
     """Return the names of manifests and journals among the files of `.cpreplicate/`."""
     manifests = [name for name in own if name.endswith(manifest.SUFFIX)]
     of_checkpoints = [
@@ -186,7 +186,7 @@ def _in_order(state: State) -> list[str]:
     writes manifests anew: that of a checkpoint counts as no later than those of the checkpoints
     that were published after it.
     """
-    times = {name: state.own[name].modified for name in _vouching(state.own)}
+    times = {name: state.own[name].modified for name in _sources(state.own)}
     ranks: dict[str, int] = {}
     latest = math.inf
     for rank, checkpoint in enumerate(state.committed):

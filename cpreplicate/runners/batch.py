@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners.packs import Packing, write_packs
+from cpreplicate.runners.packs import PackPool, write_packs
 from cpreplicate.runners.tasks import (
     SMALL,
     Copy,
@@ -117,7 +117,7 @@ def _pack(
 ) -> dict[int, Outcome]:
     total = sum(map(size_of, members.values()))
     writers = min(most, 1 + total // _PACK_WORTH)
-    return write_packs(members, sides, watcher.moved, watcher.done, Packing(readers, writers))
+    return write_packs(members, sides, watcher.moved, watcher.done, PackPool(readers, writers))
 
 
 def _queues(

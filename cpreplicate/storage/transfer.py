@@ -18,7 +18,7 @@ def _ignore(_count: int) -> None:
     """Report nothing."""
 
 
-class Copied(NamedTuple):
+class Checksum(NamedTuple):
     """The result of a copy: the number of bytes, and their CRC32C."""
 
     bytes: int
@@ -36,7 +36,7 @@ def copy_file(
     sides: Sides,
     check: Callable[[], None] | None = None,
     moved: Moved = _ignore,
-) -> Copied:
+) -> Checksum:
     """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all.
 
     `check` is called when all is written and about to appear, and may raise. `moved` is called with
@@ -55,7 +55,7 @@ def copy_file(
             "copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, expect)
         )
         moved(own[0])
-        return Copied(*own)
+        return Checksum(*own)
     crc = _Crc(sides.target, moved)
     status = reading.stat(source) if sides.preserve else None
     # a put that could not begin has read nothing, and closed nothing
@@ -66,21 +66,21 @@ def copy_file(
             return crc.over(tried.enter_context(_opened(reading, source)))
 
         length = writing.put(target, content, expect, status.attributes if status else None)
-    return Copied(length, crc.value)
+    return Checksum(length, crc.value)
 
 
-class Whole(NamedTuple):
+class WholeFile(NamedTuple):
     """The bytes of a small file, and their CRC32C."""
 
     data: bytes
     crc32c: int
 
 
-class Damaged(OSError):
+class DamagedPart(OSError):
     """The bytes that were read do not have the CRC32C that was recorded for them."""
 
 
-def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -> Whole:
+def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -> WholeFile:
     """Read a small file of at least `extent` bytes from the source's side into memory.
 
     Raises `SourceMissing` and `ShortSource`.
@@ -94,16 +94,16 @@ def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -
     data = reading.around("open", source, read)
     if len(data) < extent:
         raise ShortSource(f"{source} has {len(data)} bytes, the checkpoint needs {extent}")
-    return Whole(data, crc.value)
+    return WholeFile(data, crc.value)
 
 
 def copy_within(
     uri: str, new_uri: str, length: int, crc32c: int, side: Side, moved: Moved = _ignore
-) -> Copied:
+) -> Checksum:
     """Copy a file of a side to another place there, if it has this length and CRC32C.
 
     The service copies it where it can, else it is read and written. Raises `SourceMissing` and
-    `Damaged`; then no file with other content stays at the new place.
+    `DamagedPart`; then no file with other content stays at the new place.
     """
     storage = side.storage(new_uri)
     if storage.copies_within and length <= _MOST_COPIED_WITHIN:
@@ -120,23 +120,25 @@ def copy_within(
             raise _damaged(uri)
 
     storage.put(new_uri, lambda: crc.over(_opened(side.storage(uri), uri)), expect)
-    return Copied(length, crc32c)
+    return Checksum(length, crc32c)
 
 
-def _copied_by_service(uri: str, new_uri: str, length: int, side: Side) -> Copied:
+def _copied_by_service(uri: str, new_uri: str, length: int, side: Side) -> Checksum:
     """Let the service copy a file. Read the copy if the service returns no CRC32C of it."""
     crc32c = side.storage(new_uri).copy_within(uri, new_uri)
-    return checksum(new_uri, side) if crc32c is None else Copied(length, crc32c)
+    return checksum(new_uri, side) if crc32c is None else Checksum(length, crc32c)
 
 
-def _damaged(uri: str) -> Damaged:
-    return Damaged(f"{uri} does not have the length and the CRC32C that were recorded")
+def _damaged(uri: str) -> DamagedPart:
+    return DamagedPart(f"{uri} does not have the length and the CRC32C that were recorded")
 
 
-def read_exactly(uri: str, length: int, crc32c: int, side: Side, moved: Moved = _ignore) -> Whole:
+def read_exactly(
+    uri: str, length: int, crc32c: int, side: Side, moved: Moved = _ignore
+) -> WholeFile:
     """Read a small file of this length and CRC32C into memory.
 
-    Raises `SourceMissing`, `ShortSource` and `Damaged`.
+    Raises `SourceMissing`, `ShortSource` and `DamagedPart`.
     """
     whole = read_whole(uri, length, Sides(side, side), moved)
     if (len(whole.data), whole.crc32c) != (length, crc32c):
@@ -146,16 +148,16 @@ def read_exactly(uri: str, length: int, crc32c: int, side: Side, moved: Moved = 
 
 def read_part(
     uri: str, offset: int, length: int, crc32c: int, side: Side, moved: Moved = _ignore
-) -> Whole:
-    """Read a member of a pack into memory. Raises `Damaged` if its CRC32C is another one."""
+) -> WholeFile:
+    """Read a member of a pack into memory. Raises `DamagedPart` if its CRC32C is another one."""
     storage = side.storage(uri)
 
-    def read() -> Whole:
+    def read() -> WholeFile:
         return next(_parts(storage.unwrapped.open(uri), [(offset, length)], side, moved))
 
     whole = storage.around("open", uri, read)
     if whole.crc32c != crc32c or len(whole.data) != length:
-        raise Damaged(
+        raise DamagedPart(
             f"{uri} is damaged in the {length} bytes from byte {offset} on. Run sync with"
             " --check-content to copy what is damaged from the source again"
         )
@@ -164,7 +166,7 @@ def read_part(
 
 def checksums_of_parts(
     uri: str, parts: Sequence[tuple[int, int]], side: Side, moved: Moved = _ignore
-) -> list[Copied]:
+) -> list[Checksum]:
     """Return the length and CRC32C of each part (offset, length) of a file, which is opened once.
 
     A part that reaches beyond the end of the file is shorter than asked for. Raises
@@ -172,16 +174,16 @@ def checksums_of_parts(
     """
     storage = side.storage(uri)
 
-    def read() -> list[Copied]:
+    def read() -> list[Checksum]:
         read_parts = _parts(storage.unwrapped.open(uri), parts, side, moved)
-        return [Copied(len(part.data), part.crc32c) for part in read_parts]
+        return [Checksum(len(part.data), part.crc32c) for part in read_parts]
 
     return storage.around("open", uri, read)
 
 
 def _parts(
     stream: BinaryIO, parts: Sequence[tuple[int, int]], side: Side, moved: Moved
-) -> Iterator[Whole]:
+) -> Iterator[WholeFile]:
     from google_crc32c import value
 
     with stream:
@@ -190,7 +192,7 @@ def _parts(
             stream.seek(offset)
             data = read_up_to(stream, length)
             moved(len(data))
-            yield Whole(data, value(data))
+            yield WholeFile(data, value(data))
 
 
 def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:
@@ -199,7 +201,7 @@ def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:
     return alike and not sides.preserve and sides.target.limits.bandwidth is None
 
 
-def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Copied:
+def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Checksum:
     """Return the length of a file and its CRC32C; read it unless the storage has both.
 
     Raises `FileNotFoundError`.
@@ -207,12 +209,12 @@ def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Copied:
     storage = side.storage(uri)
     known, status = storage.known_crc32c(uri), None
     if known is not None and (status := storage.stat(uri)) is not None:
-        return Copied(status.length, known)
+        return Checksum(status.length, known)
 
-    def read() -> Copied:
+    def read() -> Checksum:
         crc = _Crc(side, moved)
         with storage.unwrapped.open(uri) as stream:
-            return Copied(sum(map(len, crc.over(stream))), crc.value)
+            return Checksum(sum(map(len, crc.over(stream))), crc.value)
 
     return storage.around("open", uri, read)
 

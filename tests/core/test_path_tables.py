@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.core.recorded import Member, MemberTable, Vouch, VouchTable
-from cpreplicate.core.tables import (
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Member, MemberTable
+from cpreplicate.core.path_tables import (
     Lengths,
     Parts,
     directories,
@@ -22,8 +22,9 @@ from cpreplicate.core.tables import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("/ab"), max_size=12)
 TEXTS = st.lists(TEXT)
-VOUCHES = st.dictionaries(
-    TEXT, st.builds(Vouch, st.integers(0, 9), st.none() | st.integers(0, 2**32 - 1), st.booleans())
+ENTRIES = st.dictionaries(
+    TEXT,
+    st.builds(LedgerEntry, st.integers(0, 9), st.none() | st.integers(0, 2**32 - 1), st.booleans()),
 )
 MEMBERS = st.dictionaries(
     TEXT,
@@ -96,12 +97,12 @@ def test_a_table_is_a_mapping(lengths, asked):
     assert [table.get(path) for path in asked] == [lengths.get(path) for path in asked]
 
 
-@given(st.lists(VOUCHES, max_size=3), TEXTS)
+@given(st.lists(ENTRIES, max_size=3), TEXTS)
 def test_of_several_vouches_for_a_path_the_last_counts(tables, asked):
-    expected = {path: vouch for table in tables for path, vouch in table.items()}
-    merged = VouchTable.merged([VouchTable.of(table) for table in tables])
+    expected = {path: entry for table in tables for path, entry in table.items()}
+    merged = LedgerTable.merged([LedgerTable.of(table) for table in tables])
     assert merged == expected
-    nothing = Vouch(-1, None, False)
+    nothing = LedgerEntry(-1, None, False)
     assert list(merged.at(texts(asked)).values()) == [expected.get(p, nothing) for p in asked]
     distrusted = {p: v._replace(crc32c=None) if p in asked else v for p, v in expected.items()}
     assert merged.distrusting(asked) == distrusted

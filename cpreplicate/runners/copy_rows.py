@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.lazy import lazy
-from cpreplicate.core.tables import prefixed, rows_of, texts
+from cpreplicate.core.path_tables import prefixed, rows_of, texts
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.tasks import Copy, Task, size_of
 

@@ -31,7 +31,7 @@ class Configured:
 
 
 @dataclass
-class Subject:
+class Case:
     """A request of a sync. Checks set the other fields for those that need them.
 
     `source_state` is set once the checkpoint was read, `plan` once it is known that a sync would
@@ -81,13 +81,13 @@ class Place:
         return self.side.storage(self.uri)
 
 
-def source_of(subject: Subject) -> Place:
+def source_of(subject: Case) -> Place:
     """Return the place of SOURCE."""
     request, configured = subject.request, subject.configured.source
     return Place("source", request.sides.source, request.source, configured)
 
 
-def target_of(subject: Subject) -> Place:
+def target_of(subject: Case) -> Place:
     """Return the place of TARGET_ROOT."""
     request, configured = subject.request, subject.configured.target
     return Place("target", request.sides.target, request.target_root, configured)

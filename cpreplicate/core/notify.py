@@ -1,0 +1,9 @@
+"""How an operation reports a line to whoever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+Notify: TypeAlias = Callable[[str], None]
+"""Report a line, such as a warning; may be called by any thread."""
