@@ -177,6 +177,13 @@ class Storage(ABC):
         """Carry out a call as one verb on a URI; wrappers use both."""
         return call()
 
+    def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T:
+        """Carry out several calls as one verb on a URI: wrappers try them again together.
+
+        `calls` gets the storage without its wrappers.
+        """
+        return self.around(verb, uri, lambda: calls(self.unwrapped))
+
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
         """Open a seekable stream of the file.

@@ -19,7 +19,7 @@ class Resuming(io.RawIOBase):
     def __init__(self, storage: Storage, uri: str, opened: BinaryIO | None = None) -> None:
         self._storage, self._uri, self._stream = storage, uri, opened
         self._offset = 0
-        self._length = storage.around("open", uri, self._open) if opened is None else _end(opened)
+        self._length = storage.as_one("open", uri, self._open) if opened is None else _end(opened)
 
     def readable(self) -> bool:
         return True
@@ -36,7 +36,7 @@ class Resuming(io.RawIOBase):
         return self._offset
 
     def readinto(self, buffer: Any) -> int:
-        data = self._storage.around("read", self._uri, lambda: self._read(len(buffer)))
+        data = self._storage.as_one("read", self._uri, lambda plain: self._read(plain, len(buffer)))
         buffer[: len(data)] = data
         self._offset += len(data)
         return len(data)
@@ -46,18 +46,18 @@ class Resuming(io.RawIOBase):
             self._drop()
         super().close()
 
-    def _open(self) -> int:
-        stream = self._storage.unwrapped.open(self._uri)
+    def _open(self, plain: Storage) -> int:
+        stream = plain.open(self._uri)
         length = _end(stream)
         self._stream = stream
         return length
 
-    def _read(self, count: int) -> bytes:
+    def _read(self, plain: Storage, count: int) -> bytes:
         # Taken out as long as it is used: a read that is left behind keeps its stream and the lock
         # of that, and the next try opens another one.
         stream, self._stream = self._stream, None
         if stream is None:
-            stream = self._storage.unwrapped.open(self._uri)
+            stream = plain.open(self._uri)
         try:
             stream.seek(self._offset)
             data = read_up_to(stream, count)
@@ -96,14 +96,14 @@ def read_or_resume(storage: Storage, uri: str, most: int) -> bytes | BinaryIO:
     The file is opened once. Raises `FileNotFoundError`.
     """
 
-    def begin() -> bytes | BinaryIO:
+    def begin(plain: Storage) -> bytes | BinaryIO:
         with contextlib.ExitStack() as stack:
-            stream = stack.enter_context(storage.unwrapped.open(uri))
+            stream = stack.enter_context(plain.open(uri))
             head = read_up_to(stream, most + 1)
             if len(head) <= most:
                 return head
             stack.pop_all()
             return stream
 
-    begun = storage.around("open", uri, begin)
+    begun = storage.as_one("open", uri, begin)
     return begun if isinstance(begun, bytes) else resuming(storage, uri, begun)

@@ -51,8 +51,8 @@ def copy_file(
             check()
 
     if _copies_its_own(reading, writing, sides):
-        own = reading.around(
-            "copy", source, lambda: writing.copy_from(reading.unwrapped, source, target, expect)
+        own = reading.as_one(
+            "copy", source, lambda plain: writing.copy_from(plain, source, target, expect)
         )
         moved(own[0])
         return Checksum(*own)
@@ -88,10 +88,10 @@ def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -
     reading = sides.source.storage(source)
     crc = _Crc(sides.target, moved)
 
-    def read() -> bytes:
-        return b"".join(crc.over(_opened(reading.unwrapped, source)))
+    def read(plain: Storage) -> bytes:
+        return b"".join(crc.over(_opened(plain, source)))
 
-    data = reading.around("open", source, read)
+    data = reading.as_one("open", source, read)
     if len(data) < extent:
         raise ShortSource(f"{source} has {len(data)} bytes, the checkpoint needs {extent}")
     return WholeFile(data, crc.value)
@@ -150,12 +150,11 @@ def read_part(
     uri: str, offset: int, length: int, crc32c: int, side: Side, moved: Moved = _ignore
 ) -> WholeFile:
     """Read a member of a pack into memory. Raises `DamagedPart` if its CRC32C is another one."""
-    storage = side.storage(uri)
 
-    def read() -> WholeFile:
-        return next(_parts(storage.unwrapped.open(uri), [(offset, length)], side, moved))
+    def read(plain: Storage) -> WholeFile:
+        return next(_parts(plain.open(uri), [(offset, length)], side, moved))
 
-    whole = storage.around("open", uri, read)
+    whole = side.storage(uri).as_one("open", uri, read)
     if whole.crc32c != crc32c or len(whole.data) != length:
         raise DamagedPart(
             f"{uri} is damaged in the {length} bytes from byte {offset} on. Run sync with"
@@ -172,13 +171,12 @@ def checksums_of_parts(
     A part that reaches beyond the end of the file is shorter than asked for. Raises
     `FileNotFoundError`.
     """
-    storage = side.storage(uri)
 
-    def read() -> list[Checksum]:
-        read_parts = _parts(storage.unwrapped.open(uri), parts, side, moved)
+    def read(plain: Storage) -> list[Checksum]:
+        read_parts = _parts(plain.open(uri), parts, side, moved)
         return [Checksum(len(part.data), part.crc32c) for part in read_parts]
 
-    return storage.around("open", uri, read)
+    return side.storage(uri).as_one("open", uri, read)
 
 
 def _parts(
@@ -197,7 +195,7 @@ def _parts(
 
 def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:
     """Return whether the storages copy the bytes themselves, which no limit could slow down."""
-    alike = writing.unwrapped.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped)
+    alike = writing.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped)
     return alike and not sides.preserve and sides.target.limits.bandwidth is None
 
 
@@ -211,12 +209,12 @@ def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Checksum:
     if known is not None and (status := storage.stat(uri)) is not None:
         return Checksum(status.length, known)
 
-    def read() -> Checksum:
+    def read(plain: Storage) -> Checksum:
         crc = _Crc(side, moved)
-        with storage.unwrapped.open(uri) as stream:
+        with plain.open(uri) as stream:
             return Checksum(sum(map(len, crc.over(stream))), crc.value)
 
-    return storage.around("open", uri, read)
+    return storage.as_one("open", uri, read)
 
 
 class _Crc:

@@ -93,7 +93,7 @@ def check_reach(place: Place) -> Result:
     """Check that the service of a side answers, and that a bucket exists."""
     storage, addresses = place.storage, place.side.namenodes(place.uri)
     try:
-        storage.around("stat", place.uri, lambda: storage.unwrapped.reach(place.uri))
+        storage.reach(place.uri)
     except FileNotFoundError:
         code = _NOT_THERE if place.name == "source" else _UNEXPECTED
         remedy = "Create the bucket, or correct its name"

@@ -150,9 +150,7 @@ class _Visitor:
     def _target_problem(self) -> str | None:
         storage = self._sides.target.storage(self._target_root)
         try:
-            storage.around(
-                "stat", self._target_root, lambda: storage.unwrapped.reach(self._target_root)
-            )
+            storage.reach(self._target_root)
         except (OSError, CpreplicateError) as error:
             return f"{uri.filesystem(self._target_root)}: {text_of(error)}"
         return None

@@ -258,7 +258,7 @@ def check_space(subject: Case) -> Result:
     storage, existing = place.storage, _existing(place)
     directory = existing.uri if existing is not None else f"{uri.filesystem(place.uri)}/"
     try:
-        spaces = storage.around("stat", directory, lambda: storage.unwrapped.space(directory))
+        spaces = storage.space(directory)
     except OSError as error:
         return skipped(f"the space cannot be asked for: {text_of(error)}")
     if not spaces:
@@ -312,7 +312,7 @@ def check_retention(subject: Case) -> Result:
     place = target_of(subject)
     storage = place.storage
     try:
-        settings = storage.around("stat", place.uri, lambda: storage.unwrapped.retention(place.uri))
+        settings = storage.retention(place.uri)
     except OSError as error:
         return skipped(f"the settings cannot be asked for: {text_of(error)}")
     if settings is None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, TypeVar
 
-from cpreplicate.storage.base import Attributes, Content, FileStatus, Listing, Storage
+from cpreplicate.storage.base import (
+    Attributes,
+    Content,
+    FileStatus,
+    Listing,
+    Retention,
+    Space,
+    Storage,
+)
 
 T = TypeVar("T")
 # the verbs that change nothing
@@ -20,7 +28,7 @@ class StorageWrapper(Storage):
         self.streams, self.closers = inner.streams, inner.closers
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
-        self.unusable = inner.unusable
+        self.copies_its_own, self.unusable = inner.copies_its_own, inner.unusable
 
     @property
     def unwrapped(self) -> Storage:
@@ -89,6 +97,18 @@ class StorageWrapper(Storage):
 
     def known_crc32c(self, uri: str) -> int | None:
         return self.around("known_crc32c", uri, lambda: self.unwrapped.known_crc32c(uri))
+
+    def reach(self, uri: str) -> None:
+        self.around("stat", uri, lambda: self.unwrapped.reach(uri))
+
+    def service_time(self, uri: str) -> float | None:
+        return self.around("stat", uri, lambda: self.unwrapped.service_time(uri))
+
+    def space(self, uri: str) -> Sequence[Space]:
+        return self.around("stat", uri, lambda: self.unwrapped.space(uri))
+
+    def retention(self, uri: str) -> Sequence[Retention] | None:
+        return self.around("stat", uri, lambda: self.unwrapped.retention(uri))
 
     def copy_from(
         self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
