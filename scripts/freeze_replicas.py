@@ -20,7 +20,7 @@ from pathlib import Path
 from cpreplicate import __version__, cli
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.base import Content
-from cpreplicate.storage.registry import register
+from cpreplicate.storage.sides import register
 
 ROOT = Path("/tmp/cpreplicate-frozen")
 CORPUS = Path(__file__).parent.parent / "tests" / "data"

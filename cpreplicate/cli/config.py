@@ -14,10 +14,9 @@ from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.cli.toml_options import checked, converted, parameters_of, spelled
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import registry
 from cpreplicate.storage.backends.hadoop_conf import read
 from cpreplicate.storage.option_names import described, unknown_options
-from cpreplicate.storage.sides import Options
+from cpreplicate.storage.sides import SCHEMES, Options
 
 STORAGE = "storage"
 _CONF_DIR = "conf-dir"
@@ -104,12 +103,12 @@ def _refuse_unknown(file: TomlFile, name: str, options: Mapping[str, str]) -> No
     if not name:
         return  # options for every filesystem: each is checked where it is used
     scheme = name.partition(":")[0]
-    if ":" not in name or scheme not in registry.SCHEMES:
+    if ":" not in name or scheme not in SCHEMES:
         raise file.unknown(
             "filesystem",
             name,
             f" in [{STORAGE}]",
-            [f"{each}:" for each in registry.SCHEMES],
+            [f"{each}:" for each in SCHEMES],
             STORAGE,
             name,
         )

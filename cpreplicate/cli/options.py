@@ -14,7 +14,7 @@ from cpreplicate.cli import groups, storage_options
 from cpreplicate.cli.requests import STORAGES
 from cpreplicate.core import uri
 from cpreplicate.errors import TooManyDeletes
-from cpreplicate.storage import registry
+from cpreplicate.storage.sides import SCHEMES
 
 if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
@@ -69,7 +69,7 @@ def absolute(value: str) -> str:
             " storage needs with --source-conf or --target-conf. The URI is not shown here"
         )
     scheme = value.partition("//")[0]
-    if scheme in registry.SCHEMES and not Path(scheme).exists():
+    if scheme in SCHEMES and not Path(scheme).exists():
         rest = value.removeprefix(scheme)
         raise click.BadParameter(
             f"{value} has no colon behind its scheme. Write {scheme}:{rest}, or ./{value} for a"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
-from cpreplicate.core.metadata.model import DIRECTORY, SEGMENT
+from cpreplicate.core.metadata.handle import DIRECTORY, SEGMENT
 from cpreplicate.core.path_tables import (
     Numbers,
     Parts,

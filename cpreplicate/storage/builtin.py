@@ -19,8 +19,7 @@ from cpreplicate.storage.backends.objects import (
 )
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.option_names import declare
-from cpreplicate.storage.registry import register
-from cpreplicate.storage.sides import HDFS_SCHEMES, Side
+from cpreplicate.storage.sides import HDFS_SCHEMES, Side, register
 from cpreplicate.storage.wrappers.limits import Limited
 
 

@@ -7,15 +7,10 @@ given as text only, so what a client library takes as an object is no option.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines
-
-if TYPE_CHECKING:
-    from cpreplicate.storage.sides import Side
 
 # Options that every storage has. A wrapper or a backend that reads another one adds it here.
 EVERY: set[str] = {deadlines.OPTION}
@@ -38,16 +33,17 @@ def declare(scheme: str, names: Iterable[str], further: Further | None = None) -
         _further[scheme] = further
 
 
-def accepted(filesystem: str, side: Side) -> dict[str, str]:
-    """Return the options that hold for a filesystem, without those for other storages of the side.
+def accepted(
+    filesystem: str, options: Mapping[str, str], general: Container[str]
+) -> dict[str, str]:
+    """Return the options that hold for a filesystem, without those for other storages of its side.
 
-    Raises `UsageError` for an option that no storage has, or that was given for this filesystem
-    and that its storage does not have.
+    `general` are the names of those that were given for all filesystems of the side. Raises
+    `UsageError` for an option that no storage has, or that was given for this filesystem and that
+    its storage does not have.
     """
-    options = side.options_for(filesystem)
     scheme = filesystem.partition(":")[0]
     unknown = unknown_options(scheme, options)
-    general = dict(chain.from_iterable(pairs for prefix, pairs in side.options if not prefix))
     for name in unknown:
         is_of_others = name in general and any(name in names for names in _names.values())
         if not is_of_others:

@@ -1,17 +1,21 @@
 """Sides: how the filesystems of the source and the target of a replication are reached.
 
 A side travels with every batch. Two clusters may use one name for their nameservices. The side
-determines what a URI means, never the environment.
+determines what a URI means, never the environment. `register` is the extension point for another
+service: it gives a scheme its storages.
 """
 
 from __future__ import annotations
 
+import difflib
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri as uris
-from cpreplicate.storage import deadlines, registry
+from cpreplicate.errors import UsageError
+from cpreplicate.storage import deadlines, option_names
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.limits import Limits
@@ -40,9 +44,19 @@ class Side:
     def storage(self, uri: str) -> Storage:
         """Return the storage that holds a URI.
 
-        Raises `UsageError` for a scheme that is not supported or a cluster that is not known.
+        Raises `UsageError` for a scheme without a factory, and what the factory raises, such as for
+        a cluster that is not known.
         """
-        return registry.storage(uri, self)
+        filesystem = uris.filesystem(uri)
+        scheme = filesystem.partition(":")[0]
+        if scheme not in SCHEMES:
+            similar = difflib.get_close_matches(scheme, SCHEMES, 1)
+            hint = f"Did you mean {similar[0]}:? " if similar else ""
+            raise UsageError(
+                f"{filesystem}: the scheme {scheme}: is not supported. {hint}Supported schemes are"
+                f" {', '.join(SCHEMES)}"
+            )
+        return SCHEMES[scheme].storage(filesystem, self)
 
     def options_for(self, filesystem: str) -> dict[str, str]:
         """Return the options of the client of a filesystem such as `hdfs://dcA`."""
@@ -134,6 +148,47 @@ class Sides(NamedTuple):
     source: Side = Side()
     target: Side = Side()
     preserve: bool = False
+
+
+class Factory(Protocol):
+    """Make the storage of one filesystem, such as `hdfs://dcA`, with the options that hold for it.
+
+    The storage is used as it is: `builtin.remote` adds the rate limits and retries of a side. Raise
+    `UsageError` if the options do not suffice.
+    """
+
+    def __call__(self, filesystem: str, options: Mapping[str, str], side: Side, /) -> Storage: ...
+
+
+class _Scheme:
+    """The factory of a scheme, and the storages that it made in this process."""
+
+    def __init__(self, factory: Factory) -> None:
+        self.factory = factory
+        self.storage = functools.cache(self._create)
+
+    def _create(self, filesystem: str, side: Side) -> Storage:
+        return self.factory(filesystem, _accepted(filesystem, side), side)
+
+
+SCHEMES: dict[str, _Scheme] = {}
+"""The schemes that have a factory."""
+
+
+def register(scheme: str, factory: Factory) -> Factory | None:
+    """Use a factory for the storages of a scheme, and return the factory that it replaces, if any.
+
+    It is called once a process for each filesystem and side. Executors need the registration too,
+    so it belongs in a module that they import, such as `storage/builtin.py`.
+    """
+    replaced = SCHEMES.get(scheme)
+    SCHEMES[scheme] = _Scheme(factory)
+    return replaced.factory if replaced is not None else None
+
+
+def _accepted(filesystem: str, side: Side) -> dict[str, str]:
+    general = {name for prefix, pairs in side.options if not prefix for name, _value in pairs}
+    return option_names.accepted(filesystem, side.options_for(filesystem), general)
 
 
 def _addresses(authority: str, options: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.registry import SCHEMES, register
+from cpreplicate.storage.sides import SCHEMES, register
 
 
 @contextlib.contextmanager

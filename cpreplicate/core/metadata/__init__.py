@@ -4,7 +4,8 @@ Pure: bytes in, bytes out.
 """
 
 from cpreplicate.core.metadata.decoder import decode
-from cpreplicate.core.metadata.model import Handle, Metadata, Operator
+from cpreplicate.core.metadata.handle import Handle, Operator
+from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.rewrite import Absolute, PathRewriter, Relative, rewrite
 
 __all__ = [

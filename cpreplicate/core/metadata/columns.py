@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cpreplicate.core.metadata import mutf8
-from cpreplicate.core.metadata.model import (
+from cpreplicate.core.metadata.handle import (
     DELTA,
     DIRECTORY,
     EMPTY,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import BinaryIO, NamedTuple
 
-from cpreplicate.core.metadata import model, mutf8
+from cpreplicate.core.metadata import handle, mutf8
 from cpreplicate.core.metadata.columns import Builder
-from cpreplicate.core.metadata.model import Metadata, Operator
+from cpreplicate.core.metadata.handle import Operator
+from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.runs import Shape, shape_of, uniform
 from cpreplicate.core.metadata.window import WINDOW, Window
 from cpreplicate.errors import MetadataError
@@ -25,7 +26,7 @@ _FLUSH_BYTES = 2 << 20
 _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
 _MODES = (0, 1, 2)  # split, union, broadcast
 _FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16
-_KIND = {_FILE: model.FILE, _RELATIVE: model.RELATIVE, _SEGMENT: model.SEGMENT}
+_KIND = {_FILE: handle.FILE, _RELATIVE: handle.RELATIVE, _SEGMENT: handle.SEGMENT}
 # What most subtasks lack: two operator states (counts), a raw keyed state (a type) and two lists of
 # channels (counts), private files (a count).
 _NO_OPERATOR_STATES, _NO_RAW_KEYED_NOR_CHANNELS, _NO_FILES = bytes(8), bytes(9), bytes(4)
@@ -172,7 +173,7 @@ class _Decoder:
             self._in.position -= 1
             self._in.fail("a coordinator's state: nothing or inline bytes")
         self._in.position -= 1
-        self._stream(model.COORDINATOR, model.WHOLE)
+        self._stream(handle.COORDINATOR, handle.WHOLE)
 
     def _read_subtask(self, parallelism: int) -> None:
         window = self._in
@@ -191,16 +192,16 @@ class _Decoder:
                 window.position -= 4
                 window.fail("no legacy operator state (Flink before 1.3 wrote it)")
         if not window.absent(_NO_OPERATOR_STATES):
-            for state in (model.OPERATOR, model.OPERATOR_RAW):
+            for state in (handle.OPERATOR, handle.OPERATOR_RAW):
                 if window.i32() != 0:
                     self._operator_state(state)
-        self._keyed(model.KEYED, 0)
+        self._keyed(handle.KEYED, 0)
         if self._version >= 3 and window.absent(_NO_RAW_KEYED_NOR_CHANNELS):
             return
-        self._keyed(model.KEYED_RAW, 0)
+        self._keyed(handle.KEYED_RAW, 0)
         if self._version >= 3:
-            self._channels(model.CHANNEL_IN, (1, 3))
-            self._channels(model.CHANNEL_OUT, (2, 4))
+            self._channels(handle.CHANNEL_IN, (1, 3))
+            self._channels(handle.CHANNEL_OUT, (2, 4))
 
     def _operator_state(self, state: int) -> None:
         window = self._in
@@ -218,15 +219,15 @@ class _Decoder:
             window.skip(8 * window.count("offsets", 8))
         if kind == 17:
             self._merge_directories(state)
-        self._stream(state, model.WHOLE, allowed=(_SEGMENT, _EMPTY) if kind == 17 else None)
+        self._stream(state, handle.WHOLE, allowed=(_SEGMENT, _EMPTY) if kind == 17 else None)
 
     def _merge_directories(self, state: int) -> None:
         self._file_merging = True
-        for part in (model.TASK_OWNED_DIR, model.SHARED_DIR):
+        for part in (handle.TASK_OWNED_DIR, handle.SHARED_DIR):
             self._in.ahead()
             length = self._in.path("a directory's path")
             start = self._in.position - length - 2
-            self._note(start, 1, 0, model.DIRECTORY, length, length + 2, state, part)
+            self._note(start, 1, 0, handle.DIRECTORY, length, length + 2, state, part)
         self._in.one_of((0, 1), "0 or 1, whether the state is empty")
 
     def _keyed(self, state: int, depth: int) -> None:
@@ -238,7 +239,7 @@ class _Decoder:
         if depth > _DEEPEST:
             window.fail(f"a state handle nested at most {_DEEPEST} deep")
         if kind in (3, 7, 12):
-            self._key_groups(state, model.KEY_GROUPS, depth)
+            self._key_groups(state, handle.KEY_GROUPS, depth)
             if kind == 12:
                 window.utf("a state handle id")
         elif kind in (5, 11):
@@ -264,8 +265,8 @@ class _Decoder:
         window.utf("a backend's id")
         window.key_groups()
         window.skip(8 if kind == 11 else 0)  # bytes that this checkpoint added: a metric
-        self._stream(state, model.META, depth + 1)
-        for part in (model.SHARED, model.PRIVATE):
+        self._stream(state, handle.META, depth + 1)
+        for part in (handle.SHARED, handle.PRIVATE):
             if not window.absent(_NO_FILES):
                 self._local_files(state, part, depth + 1)
         if kind == 11:
@@ -323,12 +324,12 @@ class _Decoder:
         left = window.count("changelog files", 9)
         while left:
             window.ahead()
-            if run := self._run(_CHANGELOG_FILES, left, state, model.DELTA):
+            if run := self._run(_CHANGELOG_FILES, left, state, handle.DELTA):
                 left -= run
                 continue
             entry, base = window.position, window.base
             window.skip(8)
-            shape = self._stream(state, model.DELTA, depth + 1)
+            shape = self._stream(state, handle.DELTA, depth + 1)
             left -= 1
             if window.base == base:
                 self._remember(_CHANGELOG_FILES, entry, shape, (), 0)
@@ -344,7 +345,7 @@ class _Decoder:
         left = window.count("channel states", 17)
         while left:
             window.ahead()
-            if run := self._run(_CHANNELS, left, state, model.WHOLE):
+            if run := self._run(_CHANNELS, left, state, handle.WHOLE):
                 left -= run
                 continue
             left -= 1
@@ -358,7 +359,7 @@ class _Decoder:
             counted = window.position - entry
             window.skip(8 * window.count("offsets", 8))
             window.natural("a size of channel state")
-            shape = self._stream(state, model.WHOLE)
+            shape = self._stream(state, handle.WHOLE)
             if window.base == base:
                 size = shape.start - entry - 8
                 head = (*range(counted - 12), *range(counted, counted + 4), size)
@@ -367,7 +368,7 @@ class _Decoder:
     def _merged_channel(self, state: int) -> None:
         self._in.skip(4)
         self._in.natural("a size of channel state")
-        self._stream(state, model.WHOLE)
+        self._stream(state, handle.WHOLE)
         self._in.skip(self._in.count("bytes of channel offsets", 1))
 
     def _stream(
@@ -399,7 +400,7 @@ class _Decoder:
             self._inline(start, state, part)
         elif kind == _EMPTY:
             self._file_merging = True
-            self._note(start, 1, 0, model.EMPTY, 0, 1, state, part)
+            self._note(start, 1, 0, handle.EMPTY, 0, 1, state, part)
         elif kind != 0:
             window.position -= 1
             window.fail(f"a stream state handle, found type {kind}")
@@ -410,7 +411,7 @@ class _Decoder:
         name = len(window.utf("a handle's name"))
         length = window.count("inline bytes", 1)
         self._inline_bytes += length
-        self._note(start, 1, 0, model.INLINE, 0, 7 + name + length, state, part, length)
+        self._note(start, 1, 0, handle.INLINE, 0, 7 + name + length, state, part, length)
         window.skip(length)
 
     def _segment(self, start: int, state: int, part: int) -> _Shape:

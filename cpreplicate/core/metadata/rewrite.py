@@ -18,7 +18,8 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.metadata.columns import Handles
-from cpreplicate.core.metadata.model import FILE, RELATIVE, SHARED, Handle, Metadata
+from cpreplicate.core.metadata.handle import FILE, RELATIVE, SHARED, Handle
+from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.window import read_fully
 from cpreplicate.core.path_tables import Numbers, Parts, Texts, chosen, rows_of, split
 from cpreplicate.errors import MetadataError

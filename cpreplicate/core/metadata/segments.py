@@ -12,7 +12,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cpreplicate.core.metadata import mutf8
-from cpreplicate.core.metadata.model import SEGMENT, Metadata
+from cpreplicate.core.metadata.handle import SEGMENT
+from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.window import read_fully
 
 _PATH_LENGTH_AT = 21  # u8 type, i64 position, i64 size, i32 scope

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cpreplicate.core.metadata.model import KINDS, PARTS, STATES
+from cpreplicate.core.metadata.handle import KINDS, PARTS, STATES
 from tests.support import parts
 from tests.support.fuzz import (
     DAMAGES,

@@ -1,10 +1,10 @@
-"""The registry of storages by scheme."""
+"""The storages of a side, by their scheme."""
 
 import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import Side
-from cpreplicate.storage.registry import SCHEMES, register
+from cpreplicate.storage.sides import SCHEMES, register
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 
