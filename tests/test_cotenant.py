@@ -33,7 +33,7 @@ from cpreplicate.operations.sync import content, sync
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import reuse as earlier_replicas
 from cpreplicate.operations.sync.content import Compared
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import orphans as orphan
 from cpreplicate.operations.upkeep import unseal
 from cpreplicate.protocol import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.operations.doctor import Configured, diagnose
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local import LocalStorage

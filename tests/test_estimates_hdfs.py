@@ -7,8 +7,9 @@ import uuid
 import pytest
 
 from cpreplicate.core.packs import PackMode, PackOptions
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import diff, sync
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support.hdfs import Clusters, HdfsCluster

@@ -23,7 +23,8 @@ import pytest
 
 from cpreplicate.errors import CopyFailed, CpreplicateError, SourceBroken, SourceMovedOn
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Storage, WriteSettings
@@ -118,7 +119,7 @@ class Job:
     def checkpoint(self, number: int, files: Mapping[str, int]) -> None:
         put_checkpoint(self.sides.source, self.source, number, files)
 
-    def sync(self) -> sync_operation.Report:
+    def sync(self) -> Report:
         """The newest checkpoint, by threads of this process."""
         request = SyncRequest(
             f"{self.source}/{JOB}",

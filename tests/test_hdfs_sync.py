@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
+from cpreplicate.operations.sync import clean_up
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import journal, lease
 from cpreplicate.runners import ExecutionOptions
@@ -62,7 +65,7 @@ def two(clusters: Clusters) -> Clusters:
     return clusters
 
 
-def sync(source: str, target: str, sides: Sides, **options: Any) -> sync_operation.Report:
+def sync(source: str, target: str, sides: Sides, **options: Any) -> Report:
     return sync_operation.sync(
         SyncRequest(
             source, target, sides=sides, execution=ExecutionOptions(runner="inline"), **options
@@ -85,7 +88,7 @@ def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[s
         acquire = vars(lease.acquire)["__wrapped__"]
         patch.setattr(acquire, "__defaults__", (*acquire.__defaults__[:-1], NEVER))
         patch.setattr(journal.JournalWriter.__init__, "__defaults__", (NEVER, journal.FILES))
-        patch.setattr(sync_operation, "JUST_CHECKED", NEVER)
+        patch.setattr(clean_up, "JUST_CHECKED", NEVER)
         return counted_calls(clusters, request.param)
 
 
@@ -167,9 +170,7 @@ def test_the_source_is_never_written_to(two: Clusters, here: str) -> None:
     checkpoint = put_checkpoint(sides.source, two.a.uri + here, 1, FILES)
     tracing = Tracing(sides.source.storage(two.a.uri + here))
     with serving("hdfs", tracing), two.a.counted() as at_source:
-        sync_operation.diff(
-            SyncRequest(checkpoint, f"file:/nowhere/{uuid.uuid4().hex}", sides=sides)
-        )
+        diff(SyncRequest(checkpoint, f"file:/nowhere/{uuid.uuid4().hex}", sides=sides))
     assert {verb for verb, _ in tracing.calls} <= READING
     with two.a.counted() as at_source:
         sync(checkpoint, two.b.uri + here, sides)

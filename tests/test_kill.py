@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import checker, parts

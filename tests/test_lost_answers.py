@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
 from cpreplicate.operations.verify import ALL, verify

@@ -13,7 +13,7 @@ from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import NoJob, UsageError
 from cpreplicate.operations.jobs import watch
 from cpreplicate.operations.jobs.discovery import JobsUnder
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Unreachable

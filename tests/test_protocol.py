@@ -10,7 +10,9 @@ import pytest
 
 from cpreplicate.errors import CopyFailed
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.tasks import Outcome
@@ -63,7 +65,7 @@ class Scenario:
             execution=ExecutionOptions(runner="inline", parallelism=1),
         )
 
-    def sync(self, number: int) -> sync_operation.Report:
+    def sync(self, number: int) -> Report:
         return sync_operation.sync(self.request(number), lambda _: None)
 
     @property
@@ -227,7 +229,7 @@ def test_a_runner_that_reports_copies_it_did_not_make_commits_nothing(tmp_path):
 
 def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path):
     scenario, number = incremental(tmp_path)
-    copies = sync_operation.diff(scenario.request(number)).plan.copies
+    copies = diff(scenario.request(number)).plan.copies
 
     def take_copies_back(verb, uri):
         if verb == "put" and uri.endswith("/_metadata"):
@@ -242,7 +244,7 @@ def test_these_tests_find_a_protocol_that_commits_before_it_copies(tmp_path):
 
 def test_these_tests_find_a_protocol_that_deletes_before_it_commits(tmp_path):
     scenario, number = incremental(tmp_path)
-    deletes = sync_operation.diff(scenario.request(number)).plan.deletes
+    deletes = diff(scenario.request(number)).plan.deletes
 
     def delete_and_die(verb, uri):
         if verb == "put" and uri.endswith("/_metadata"):

@@ -20,6 +20,7 @@ from cpreplicate.core import plan
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
 from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.upkeep import promote, relocate, sweep
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
@@ -337,7 +338,7 @@ def test_a_job_is_replicated_while_other_runs_lease_and_change_the_replica_of_th
         wrong = race.run()
         assert wrong == [], f"seed {seed}: {race.outcomes}"
         report = race.outcomes[0]
-        assert isinstance(report, sync_operation.Report), f"seed {seed}: {report!r}"
+        assert isinstance(report, Report), f"seed {seed}: {report!r}"
         copied += bool(report.plan.reused)
         sometimes("files of an earlier job came from its replica", report.plan.reused)
         others = {type(each).__name__ for each in race.outcomes.values()}
@@ -394,9 +395,7 @@ def test_of_runs_that_do_not_wait_one_goes_on_and_the_others_name_it(seeds):
         with running_on(disk):
             race = Interleaving(disk, [sync(stage)] * 3, any_of(draw))
             race.play()
-        reports = [
-            each for each in race.outcomes.values() if isinstance(each, sync_operation.Report)
-        ]
+        reports = [each for each in race.outcomes.values() if isinstance(each, Report)]
         refused = [each for each in race.outcomes.values() if isinstance(each, LeaseHeld)]
         assert len(reports) + len(refused) == 3
         assert sum(report.committed for report in reports) == 1
@@ -421,13 +420,11 @@ def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads(s
         churn = Churn(stage, draw)
         outcome = churn.run()
         assert churn.wrong == [], f"seed {seed}: {outcome!r}"
-        assert isinstance(outcome, (sync_operation.Report, SourceMovedOn, NotThere)), (
-            f"seed {seed}: {outcome!r}"
-        )
+        assert isinstance(outcome, (Report, SourceMovedOn, NotThere)), f"seed {seed}: {outcome!r}"
         assert not isinstance(outcome, SourceBroken), f"seed {seed}: {outcome!r}"
         ended[type(outcome).__name__] += 1
         sometimes("the source moved on during a sync", isinstance(outcome, SourceMovedOn))
-        committed = isinstance(outcome, sync_operation.Report) and outcome.committed
+        committed = isinstance(outcome, Report) and outcome.committed
         newest = f"chk-{stage.last}"
         is_old = committed and outcome.plan.checkpoint != newest
         sometimes("a subsumed checkpoint was committed", is_old)

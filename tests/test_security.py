@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions

@@ -29,7 +29,8 @@ from cpreplicate.errors import Refused
 from cpreplicate.operations import verify
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -192,9 +193,7 @@ class Replication(RuleBasedStateMachine):
     def the_source_is_never_written_to(self) -> None:
         assert getattr(self, "written_at_source", []) == []
 
-    def _sync(
-        self, keep: int, paths: PathsMode, put_off: bool
-    ) -> Callable[[], sync_operation.Report]:
+    def _sync(self, keep: int, paths: PathsMode, put_off: bool) -> Callable[[], Report]:
         request = SyncRequest(
             self.job.root,
             TARGET_ROOT,

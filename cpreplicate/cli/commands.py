@@ -23,7 +23,7 @@ from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.sync.sync import Report
+    from cpreplicate.operations.sync.report import Report
 
 _DAMAGED = 4
 
@@ -97,7 +97,7 @@ def inspect(
 @groups.basic("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
 def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
     """Show the plan of a sync and an estimate of what it will take, and change nothing."""
-    from cpreplicate.operations.sync import sync as operation
+    from cpreplicate.operations.sync import diff as operation
     from cpreplicate.output import show_report
 
     start_narration(values)
@@ -132,13 +132,14 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     nothing and exits with 6.
     """
     from cpreplicate.operations.sync import sync as operation
+    from cpreplicate.operations.sync.diff import diff as plan_of
     from cpreplicate.output import show_report
 
     notify = start_narration(values)
     request = sync_request(values)
     with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
         if dry_run:
-            return _shown_plan(operation.diff(request, notify), output, actions)
+            return _shown_plan(plan_of(request, notify), output, actions)
         with recording.sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)

@@ -16,8 +16,8 @@ from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of
 if TYPE_CHECKING:
     from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
     from cpreplicate.operations.observation import Observation, Operation
-    from cpreplicate.operations.sync.plan import SyncRequest
-    from cpreplicate.operations.sync.sync import Report
+    from cpreplicate.operations.sync.report import Report
+    from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.upkeep.sweep import Sweep
     from cpreplicate.output.textfile import MetricsFile, Try
 
@@ -52,7 +52,7 @@ def sync_metrics(path: str | None, request: SyncRequest) -> Iterator[Callable[[R
     Like the other contexts here, it records a failure if the block raises. Without a path it does
     nothing.
     """
-    from cpreplicate.operations.sync.plan import replica_root
+    from cpreplicate.operations.sync.request import replica_root
 
     def see_newest(job: Observation) -> None:
         from cpreplicate.operations import observation
@@ -141,7 +141,7 @@ def _verified(job: Observation, is_restorable: bool, refused: str | None) -> Non
 
 def _tries_of(report: FleetReport) -> list[Try]:
     """Return what became of the jobs of a fleet, but of standby replicas below its roots."""
-    from cpreplicate.operations.sync.plan import replica_root
+    from cpreplicate.operations.sync.request import replica_root
     from cpreplicate.output.textfile import Try
 
     return [

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
     from cpreplicate.core.restore import PathsMode
     from cpreplicate.core.uri import Remap
-    from cpreplicate.operations.sync.plan import SyncRequest
+    from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.verify import Sample
     from cpreplicate.output.log import LogFormat
     from cpreplicate.output.progress import Form
@@ -219,7 +219,7 @@ class SyncOptions(OptionValues):
     def request(self, sides: Sides, execution: ExecutionOptions | None = None) -> SyncRequest:
         """Return the request; without `execution` it has the default one."""
         from cpreplicate.core.packs import PackOptions
-        from cpreplicate.operations.sync.plan import SyncRequest
+        from cpreplicate.operations.sync.request import SyncRequest
         from cpreplicate.runners import ExecutionOptions
 
         return SyncRequest(

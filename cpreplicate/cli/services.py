@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.service import Service
     from cpreplicate.operations.jobs.sight import Sight
     from cpreplicate.operations.observation import Observation
-    from cpreplicate.operations.sync.plan import SyncRequest
+    from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
 

@@ -18,8 +18,8 @@ from cpreplicate.core.lag import (
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld
-from cpreplicate.operations.sync.plan import SyncRequest, replica_root
-from cpreplicate.operations.sync.sync import Report
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.protocol.checkpoint_record import newest_first, read_record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find

@@ -18,7 +18,7 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.sync.plan import SyncRequest, replica_root
+from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import journal, lease, seal

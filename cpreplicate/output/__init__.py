@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
-from cpreplicate.operations.sync.sync import Report
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output import json, text
 from cpreplicate.output.log import (

@@ -11,7 +11,7 @@ from typing import Any
 from cpreplicate.core.plan import Action, total
 from cpreplicate.operations.inspect import Inspection, ReferenceRow
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
-from cpreplicate.operations.sync.sync import Report
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output import run
 

@@ -9,7 +9,7 @@ from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size as size
 from cpreplicate.operations.inspect import Inspection, PackSummary, ReferenceRow
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
-from cpreplicate.operations.sync.sync import Report
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.verify import Verification
 from cpreplicate.output.streams import is_terminal, printable
 

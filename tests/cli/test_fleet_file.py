@@ -8,7 +8,7 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.uri import Remap
 from cpreplicate.operations.jobs import fleet
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 
 
 @pytest.fixture

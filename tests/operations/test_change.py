@@ -9,7 +9,8 @@ from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
 from cpreplicate.operations import change
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Delete, ExecutionOptions
@@ -114,7 +115,7 @@ def test_more_deletes_than_allowed_are_refused_with_the_plan(tmp_path, cap, allo
         sync_next(tmp_path, max_delete=cap)
     assert paths(replica) == before
     report = refused.value.report
-    assert isinstance(report, sync.Report)
+    assert isinstance(report, Report)
     assert {action.target for action in report.plan.deletes} == set(FILES) - set(NEXT)
 
 

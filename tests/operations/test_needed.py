@@ -10,8 +10,9 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused
 from cpreplicate.operations.jobs import watch
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import diff, sync
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote, relocate
 from cpreplicate.protocol import publication, replica_state, source
 from cpreplicate.protocol.needed import needed

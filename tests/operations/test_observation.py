@@ -7,7 +7,7 @@ import pytest
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import Sealed
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.runners import ExecutionOptions

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from cpreplicate.operations.status import status, watched_below
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides

@@ -10,7 +10,7 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused
 from cpreplicate.operations import verify as verify_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote
 from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify

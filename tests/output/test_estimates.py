@@ -7,7 +7,7 @@ import pytest
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
-from cpreplicate.operations.sync.sync import Report
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.output import text
 
 PLAN = Plan(

@@ -139,9 +139,9 @@ def test_a_process_with_slow_clients_ends_at_once():
     script = (
         "import socket\n"
         "from cpreplicate.output import http\n"
-        "from cpreplicate.output.http import Address, serve\n"
+        "from cpreplicate.output.http import ListenAddress, serve\n"
         "http._CLIENT_SECONDS = 1e6\n"
-        "with serve(Address('127.0.0.1', 0), list, bool, bool) as address:\n"
+        "with serve(ListenAddress('127.0.0.1', 0), list, bool, bool) as address:\n"
         "    client = socket.create_connection(address)\n"
         "    client.sendall(b'GET /me')\n"
         "    import time; time.sleep(0.5)\n"

@@ -6,7 +6,8 @@ import os
 import pytest
 
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.diff import check, diff
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
@@ -57,8 +58,8 @@ def root(tmp_path):
 
 def test_a_sync_records_and_reports_when_the_checkpoint_was_completed(tmp_path):
     checkpoint(tmp_path, 1)
-    assert sync.diff(request(tmp_path)).completed == COMPLETED[1]
-    assert sync.check(request(tmp_path)).completed == COMPLETED[1]
+    assert diff(request(tmp_path)).completed == COMPLETED[1]
+    assert check(request(tmp_path)).completed == COMPLETED[1]
     assert sync.sync(request(tmp_path), ignore).completed == COMPLETED[1]
     assert recorded(tmp_path) == COMPLETED[1]
 
@@ -66,7 +67,7 @@ def test_a_sync_records_and_reports_when_the_checkpoint_was_completed(tmp_path):
 def test_a_sync_with_nothing_to_do_reports_it_too(root):
     report = sync.sync(request(root), ignore)
     assert (report.committed, report.completed) == (False, COMPLETED[1])
-    assert sync.check(request(root)).completed == COMPLETED[1]
+    assert check(request(root)).completed == COMPLETED[1]
 
 
 def test_a_checkpoint_that_is_named_and_a_savepoint_are_dated_by_their_metadata(tmp_path):
@@ -112,7 +113,7 @@ def test_a_record_of_an_older_version_or_with_a_malformed_time_stays_readable(ro
         fields["completed"] = value
     record_file(root).write_text(json.dumps(fields))
     assert recorded(root) is None
-    assert sync.check(request(root)).is_current
+    assert check(request(root)).is_current
 
 
 def test_what_an_older_version_reads_of_a_record_is_there(root):

@@ -10,7 +10,7 @@ import pytest
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import journal, manifest

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError, exit_code_of
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import diff
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync as run_sync
 from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
 from cpreplicate.operations.upkeep.promote import PromoteRequest

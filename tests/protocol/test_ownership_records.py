@@ -4,7 +4,7 @@ import pytest
 
 from cpreplicate.errors import Refused
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, synced

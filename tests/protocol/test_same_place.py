@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import check
+from cpreplicate.operations.sync.diff import check
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint

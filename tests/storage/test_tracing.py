@@ -1,7 +1,7 @@
 """I5 by the record of every call: nothing is written at the source or outside the replica."""
 
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.corpus import DataCentre

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from cpreplicate.core.plan import Cap
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import Report, sync
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.runners import ExecutionOptions
 from tests.support.jobs import JOB, metadata_of, write_checkpoint

@@ -27,7 +27,8 @@ from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken
 from cpreplicate.operations import verify
 from cpreplicate.operations.jobs import fleet, watch
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.source import find
@@ -284,7 +285,7 @@ class World:
     def _catches_up(self, operation: Operation) -> bool:
         for _ in range(ROUNDS):
             outcome = self._perform(operation)
-            if self.wrong or (isinstance(outcome, sync_operation.Report) and outcome.plan.empty):
+            if self.wrong or (isinstance(outcome, Report) and outcome.plan.empty):
                 return True
         return False
 
@@ -1019,7 +1020,7 @@ class World:
             not self.wrong
             and operation.request
             and not watcher.meddled
-            and isinstance(outcome, sync_operation.Report)
+            and isinstance(outcome, Report)
         ):
             self._again(operation)
         return outcome
@@ -1042,11 +1043,7 @@ class World:
             if marker and replica not in self.sources:
                 self.sources[replica] = {here(each["given"]) for each in marker["sources"]}
         replica, request = operation.replica, operation.request
-        if (
-            request is not None
-            and request.same_source
-            and isinstance(outcome, sync_operation.Report)
-        ):
+        if request is not None and request.same_source and isinstance(outcome, Report):
             self.sources[replica].add(operation.source)
         if request is not None and self.disk.is_file(f"{operation.source}/{OWN}/replica.json"):
             self.secondhand.add(replica)
@@ -1078,7 +1075,7 @@ class World:
             self._judge_what_changed(operation, before, outcome)
         for replica in self._replicas():
             self._judge_replica(replica)
-        if isinstance(outcome, sync_operation.Report) and operation.request is not None:
+        if isinstance(outcome, Report) and operation.request is not None:
             self.counts["copied within the target"] += len(outcome.plan.reused) > 0
             self._judge_report(operation, outcome, is_exact=not watcher.meddled)
 
@@ -1214,9 +1211,7 @@ class World:
             if REPLICA_PATH.fullmatch(path) and not is_foreign and not is_known:
                 yield f"no record of {place}"
 
-    def _judge_report(
-        self, operation: Operation, report: sync_operation.Report, is_exact: bool
-    ) -> None:
+    def _judge_report(self, operation: Operation, report: Report, is_exact: bool) -> None:
         """Check that the newest checkpoint is sound, and the last to complete at the source."""
         request, replica = operation.request, operation.replica
         assert request is not None
@@ -1247,11 +1242,7 @@ class World:
     def _again(self, operation: Operation) -> None:
         assert operation.request is not None
         outcome = self._outcome(lambda: sync_operation.sync(operation.request, silent))  # type: ignore[arg-type]
-        if (
-            not isinstance(outcome, sync_operation.Report)
-            or not outcome.plan.empty
-            or outcome.committed
-        ):
+        if not isinstance(outcome, Report) or not outcome.plan.empty or outcome.committed:
             self.wrong.append(f"a second sync does not find everything done: {outcome!r}")
 
     def _marker_of(self, replica: str) -> dict[str, Any]:

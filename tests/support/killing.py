@@ -24,7 +24,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import TEMPORARY
 from tests.support import checker
@@ -428,7 +429,7 @@ class Standby:
             assert committed(self._seen) == [newest], (
                 f"{committed(self._seen)} are committed, the source is at {newest}"
             )
-            plan = sync.diff(self.request).plan
+            plan = diff(self.request).plan
             assert plan.empty, plan.actions
 
     def left(self) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

@@ -18,7 +18,9 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations import verify
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -393,10 +395,10 @@ class Stage:
             sync_operation.sync(self.request(**options), silent)
         return self
 
-    def diff(self) -> sync_operation.Report:
+    def diff(self) -> Report:
         """The plan of the next sync."""
         with running_on(self.disk):
-            return sync_operation.diff(self.request())
+            return diff(self.request())
 
     def die(self, leaving: str = "") -> Stage:
         """A sync dies at some point, or at one when a file with such a name was there.

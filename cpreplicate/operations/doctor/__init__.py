@@ -11,7 +11,7 @@ from collections.abc import Callable
 from cpreplicate.operations.doctor import access, cluster, source, target
 from cpreplicate.operations.doctor.case import Case, Configured, Place, source_of, target_of
 from cpreplicate.operations.doctor.findings import Check, Diagnosis, Finding, Result, run_checks
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 
 __all__ = ["Configured", "Diagnosis", "Finding", "diagnose"]
 

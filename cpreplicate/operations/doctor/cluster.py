@@ -13,7 +13,7 @@ from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.case import Case, Visit
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
 from cpreplicate.operations.doctor.sockets import unanswered
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners.choose import Choice, choice
 from cpreplicate.storage import Sides, java
 

@@ -9,7 +9,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
 from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
-from cpreplicate.operations.sync.plan import SourceState, read_source
+from cpreplicate.operations.sync.source import SourceState, read_source
 from cpreplicate.storage import Storage, Transient
 
 CLOCKS_DIFFER = 5.0  # seconds after which a difference of clocks is a warning

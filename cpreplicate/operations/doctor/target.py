@@ -26,8 +26,8 @@ from cpreplicate.operations.doctor.findings import (
     warning,
 )
 from cpreplicate.operations.doctor.source import ahead, compared_clocks
-from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import target_replica
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.source import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import lease, same_place, seal
 from cpreplicate.protocol.marker import read_marker
@@ -85,7 +85,7 @@ def _refuse_overlap(subject: Case) -> None:
 def check_plan(subject: Case) -> Result:
     """Check what `sync` would refuse, and keep its plan."""
     request = replace(subject.request, execution=replace(subject.request.execution, explain=False))
-    report = sync.diff(request)
+    report = diff(request)
     if report.refusal is not None and not isinstance(report.refusal, LeaseHeld):
         raise report.refusal
     subject.plan = plan = report.plan

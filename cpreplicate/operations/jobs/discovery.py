@@ -23,7 +23,7 @@ from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Checkpoint, ServedJob
 from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.jobs.watch import Sparing
-from cpreplicate.operations.sync.plan import SyncRequest, is_outside_roots
+from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
 from cpreplicate.storage import Side
 
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last

@@ -25,8 +25,10 @@ from cpreplicate.errors import (
     exit_code_of,
 )
 from cpreplicate.operations.log_context import begin_job
-from cpreplicate.operations.sync.plan import SyncRequest, replica_root
-from cpreplicate.operations.sync.sync import Report, SyncCheck, check, sync
+from cpreplicate.operations.sync.diff import check
+from cpreplicate.operations.sync.report import Report, SyncCheck
+from cpreplicate.operations.sync.request import SyncRequest, replica_root
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica

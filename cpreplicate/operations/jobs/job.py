@@ -12,7 +12,7 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.jobs.fleet import Member
-from cpreplicate.operations.sync.plan import replica_root
+from cpreplicate.operations.sync.request import replica_root
 from cpreplicate.protocol.source import find
 
 

@@ -44,7 +44,8 @@ from cpreplicate.operations.jobs.sight import Discovered, Sight
 from cpreplicate.operations.jobs.watch import Backlog, Sparing
 from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.observation import Observation, newest_of_replica
-from cpreplicate.operations.sync.sync import Report, sync
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import cancellable

@@ -23,8 +23,9 @@ from cpreplicate.errors import (
     UsageError,
 )
 from cpreplicate.operations import change
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import Report, sync
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol import needed, ownership, publication, replica_state, seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica

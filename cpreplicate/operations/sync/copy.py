@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,13 +21,20 @@ from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, SourceMovedOn
 from cpreplicate.operations.change import some
 from cpreplicate.operations.sync import incomplete, reuse
-from cpreplicate.operations.sync.plan import SourceState, SyncRequest, copies, repacks, search
+from cpreplicate.operations.sync.plan import (
+    copies,
+    repacks,
+)
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source import SourceState, search
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Copy, Outcome, Runner
+from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -345,3 +353,13 @@ def _is_subsumed(source_state: SourceState, wait: float) -> bool:
         return True
     time.sleep(wait)
     return storage.stat(metadata_uri) is None
+
+
+def runner_for(plan: Plan, request: SyncRequest, notify: Notify) -> Runner:
+    """Return the runner that carries out a plan."""
+    files = len(plan.copies) + len(plan.repacks) + len(plan.deletes)
+    size = total(plan.copies) + total(plan.repacks)
+    runner = choose_runner(request.execution, files, size, request.sides)
+    explain = notify if request.execution.explain else _log.debug
+    explain(f"runner: {runner.name} ({runner.reason})")
+    return runner

@@ -11,7 +11,8 @@ from cpreplicate.core.closure import FileTable
 from cpreplicate.core.estimate import Bounds, CallCosts, Learned, Rates, Took, Work
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.operations.sync.plan import SourceState, SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.runners import TimedRunner, rates
 from cpreplicate.runners.choose import (
     INLINE_BYTES,

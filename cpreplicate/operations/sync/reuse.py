@@ -18,7 +18,8 @@ from cpreplicate.core.plan import Plan, TargetCopy
 from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, target_copies
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.change import refuse_links
-from cpreplicate.operations.sync.plan import SourceState, SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.protocol import replica_state, same_place, seal
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.manifest import Manifest

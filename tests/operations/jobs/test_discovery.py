@@ -15,7 +15,7 @@ from cpreplicate.flink.client import Limits
 from cpreplicate.operations.jobs.discovery import Chosen, FlinkJobs, JobsUnder, KnownRoots
 from cpreplicate.operations.jobs.job import by_key
 from cpreplicate.operations.jobs.sight import Sight
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.storage import Side
 from tests.support import hostile
 from tests.support.faults import Faulty

@@ -15,7 +15,7 @@ from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.jobs.fleet import Member
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.runners import ExecutionOptions, startup_times
 from cpreplicate.runners.inline import InlineRunner

@@ -17,7 +17,7 @@ from cpreplicate.operations.jobs.fleet import Member
 from cpreplicate.operations.jobs.job import Checkpoint, ServedJob
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.sight import Sight
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire

@@ -14,7 +14,7 @@ import pytest
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
 from cpreplicate.operations.jobs import watch
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import checker

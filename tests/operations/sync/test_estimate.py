@@ -5,8 +5,9 @@ import itertools
 import pytest
 
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import diff, sync
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import ExecutionOptions, rates
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.timed import TimedRunner

@@ -11,8 +11,9 @@ import pytest
 
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Misplaced, Refused, SourceBroken, SourceMovedOn
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import diff, sync
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides

@@ -15,8 +15,10 @@ from pyarrow import parquet
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap, Plan
 from cpreplicate.errors import CopyFailed, Refused, SourceBroken, TooManyDeletes, UsageError
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import Report, diff, sync
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify
 from cpreplicate.protocol.journal import JournalWriter

@@ -17,8 +17,10 @@ from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import CpreplicateError, SourceBroken
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import Report, diff, sync
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote, sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.output.json import report_object

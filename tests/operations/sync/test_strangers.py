@@ -10,8 +10,10 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused, SourceBroken
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import Report, check, diff, sync
+from cpreplicate.operations.sync.diff import check, diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import manifest

@@ -21,8 +21,10 @@ from cpreplicate.errors import (
     SourceMovedOn,
     UsageError,
 )
-from cpreplicate.operations.sync.plan import SyncRequest
-from cpreplicate.operations.sync.sync import Report, check, diff, sync
+from cpreplicate.operations.sync.diff import check, diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify import ALL, Sample, verify
 from cpreplicate.protocol import lease, manifest
 from cpreplicate.protocol.digest import digest_of

@@ -12,7 +12,8 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import promote
 from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
@@ -77,7 +78,7 @@ def test_an_older_flink_gets_a_restore_command_that_it_understands(tmp_path, ver
         assert start.configuration == {}
 
 
-@pytest.mark.parametrize("verb", [sync.sync, sync.diff])
+@pytest.mark.parametrize("verb", [sync.sync, diff])
 def test_a_promoted_replica_is_not_synced_until_it_is_unsealed(replica, tmp_path, verb):
     run(replica)
     before = paths(replica)

@@ -11,7 +11,7 @@ from cpreplicate.core.metadata import decode
 from cpreplicate.core.restore import choose
 from cpreplicate.errors import LeaseHeld, Refused
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.verify import ALL, verify

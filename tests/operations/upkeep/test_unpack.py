@@ -19,7 +19,7 @@ from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.plan import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, Relocation
 from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify

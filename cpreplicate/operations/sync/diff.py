@@ -1,0 +1,124 @@
+"""`diff` and the check of a fleet: what a sync would do, and with which error it would end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cpreplicate.core.notify import Notify
+from cpreplicate.core.plan import Plan, total
+from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
+from cpreplicate.operations.sync import content, estimate
+from cpreplicate.operations.sync.copy import (
+    look_for_copies,
+    of_other_lengths,
+    runner_for,
+)
+from cpreplicate.operations.sync.plan import (
+    examined,
+    is_done,
+    make_plan,
+    reasons_against,
+    warnings_of_strangers,
+)
+from cpreplicate.operations.sync.report import Report, SyncCheck, capped, report_of
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.reuse import with_earlier_replicas
+from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
+from cpreplicate.operations.target_root import refuse_replica_as_root
+from cpreplicate.protocol import replica_state
+from cpreplicate.protocol.lease import NAME as LEASE
+from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.ledger import Ledger
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+
+
+def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
+    """Return the plan of a sync, and change nothing.
+
+    Reads the source's `_metadata`, and lists the replica's directories and those from which files
+    would be copied. If `sync` would be refused because of who owns the replica's directory, or
+    because another run holds its lease, that is the `refusal` of the report. Raises what else
+    `sync` would raise.
+    """
+    started = time.monotonic()
+    source_state = read_source(request)
+    replica = target_replica(source_state, request)
+    state = replica_state.examine(replica)
+    if state.marker is None:
+        refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
+    ledger = Ledger(replica, state)
+    plan = make_plan(source_state, replica, state, ledger, request)
+    plan = with_earlier_replicas(plan, source_state, request, notify)
+    is_current = is_done(plan, state, ledger, request, source_state)
+    reasons = tuple(reasons_against(source_state, replica, state, request))
+    refusal = _refusal(reasons, replica, state, request, is_current)
+    warnings = tuple(f"sync would be refused: {reason}" for reason in reasons)
+    if refusal is None:
+        warnings = _refuse_to_copy(plan, source_state, state, request)
+    warnings += tuple(warnings_of_strangers(plan))
+    if request.execution.explain:
+        runner_for(plan, request, notify)
+    estimates = estimate.estimates(plan, source_state, request)
+    report = report_of(plan, source_state, started)
+    return replace(
+        report, warnings=report.warnings + warnings, estimates=estimates, refusal=refusal
+    )
+
+
+def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
+    """Return whether a sync has anything to do, and how much. Change nothing.
+
+    Raises what `sync` would raise before it takes the lease. `is_dry_run`: no sync follows, so what
+    it would raise later is raised, too, as by `diff`.
+    """
+    source_state = read_source(request)
+    replica = target_replica(source_state, request)
+    state = examined(source_state, replica, request)
+    ledger = Ledger(replica, state)
+    plan = make_plan(source_state, replica, state, ledger, request)
+    is_current = is_done(plan, state, ledger, request, source_state)
+    warnings: tuple[str, ...] = ()
+    if is_dry_run and not is_current:
+        if (refusal := _refusal((), replica, state, request, is_current)) is not None:
+            raise refusal
+        plan = with_earlier_replicas(plan, source_state, request, lambda _line: None)
+        warnings = _refuse_to_copy(plan, source_state, state, request)
+        warnings += tuple(warnings_of_strangers(plan))
+    return SyncCheck(
+        checkpoint=plan.checkpoint,
+        is_current=is_current,
+        files=len(plan.copies) + len(plan.deletes),
+        bytes=total(plan.copies),
+        completed=source_state.source.completed,
+        warnings=warnings,
+    )
+
+
+def _refusal(
+    reasons: Sequence[str], replica: Replica, state: State, request: SyncRequest, is_done: bool
+) -> CpreplicateError | None:
+    """Return the error with which a sync would end that may not change the replica's directory.
+
+    `reasons` are about the directory. A sync with nothing to do takes no lease, and may wait for
+    one.
+    """
+    if reasons:
+        return Refused(reasons[0])
+    if is_done or request.lock_wait or LEASE not in state.own:
+        return None
+    held = Lease(replica.root, replica.side).refusal()
+    return None if held is None else LeaseHeld(held)
+
+
+def _refuse_to_copy(
+    plan: Plan, source_state: SourceState, state: State, request: SyncRequest
+) -> tuple[str, ...]:
+    """Raise what a sync would raise that carries out a plan. Return warnings of what is unknown."""
+    capped(report_of(plan, source_state, time.monotonic()), state, request)
+    warnings = look_for_copies(plan, source_state, request)
+    different = of_other_lengths(plan, source_state, request)
+    content.refuse_different(different, plan.replica)
+    return warnings

@@ -1,0 +1,104 @@
+"""What a sync did, or would do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cpreplicate.core import restore, uri
+from cpreplicate.core.plan import Plan
+from cpreplicate.core.restore import Restore
+from cpreplicate.errors import CpreplicateError, TooManyDeletes
+from cpreplicate.operations.sync.estimate import Estimates
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.runners import TimedRunner
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a sync: its plan, and how far that was carried out.
+
+    `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
+    plan that is only shown, and so is `refusal`: the error with which a sync would end before it
+    carries out the plan. `completed` is when the checkpoint was completed at the source, in
+    seconds since the epoch, None if that is not known. `phases` are parts of `seconds`: `read`
+    until the plan was made, `copy` and `delete` in the runner, and `other`, such as the commit.
+    """
+
+    plan: Plan
+    restore: Restore
+    committed: bool = False
+    runner: str | None = None
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    undeleted: tuple[str, ...] = ()
+    estimates: Estimates | None = None
+    refusal: CpreplicateError | None = None
+    completed: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+class SyncCheck(NamedTuple):
+    """The result of `check`: whether the replica holds `checkpoint` already.
+
+    Otherwise, `files` and `bytes` are to be copied or deleted. `completed` and `warnings` are as in
+    `Report`.
+    """
+
+    checkpoint: str
+    is_current: bool
+    files: int
+    bytes: int
+    completed: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def phases(read: float, runner: TimedRunner, seconds: float) -> dict[str, float]:
+    phases = {"read": read, "copy": runner.copies, "delete": runner.deletes}
+    return {**phases, "other": max(0.0, seconds - sum(phases.values()))}
+
+
+def capped(report: Report, state: State, request: SyncRequest) -> Report:
+    """Return the report. Raise `TooManyDeletes` if more is to be deleted than is allowed.
+
+    A pack counts as its members. What the new checkpoint needs is not deleted: it only moves, or is
+    copied again.
+    """
+    plan = report.plan
+    if request.max_delete is None:
+        return report
+    members: dict[str, set[str]] = {}
+    for committed in state.committed:
+        for path, member in committed.members.items():
+            members.setdefault(member.pack, set()).add(path)
+    files = {path for committed in state.committed for path in committed.files}
+    count = sum(len(members.get(path, {path})) for path in files)
+    needed = {action.target for action in (*plan.copies, *plan.repacks, *plan.keeps)}
+    gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
+    deletes = sum(map(len, gone))
+    if not request.max_delete.allows(deletes, count):
+        raise TooManyDeletes(
+            f"{deletes} of the {count} files of {plan.replica} would be deleted, but"
+            f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
+            " If that is right, give a higher --max-delete",
+            report,
+        )
+    return report
+
+
+def report_of(plan: Plan, source_state: SourceState, started: float) -> Report:
+    checkpoint = uri.join(plan.replica, plan.checkpoint)
+    command = restore.restore(source_state.file.metadata, plan.paths, checkpoint)
+    seconds = time.monotonic() - started
+    return Report(
+        plan,
+        command,
+        seconds=seconds,
+        warnings=plan.warnings,
+        completed=source_state.source.completed,
+        phases={"read": seconds},
+    )

@@ -1,0 +1,54 @@
+"""What a sync is asked to replicate, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cpreplicate.core import uri
+from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.placement import job_root
+from cpreplicate.core.plan import Cap
+from cpreplicate.core.restore import PathsMode
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Sides
+
+
+@dataclass(frozen=True)
+class SyncRequest:
+    """What to replicate and how: the options of `diff` and `sync`.
+
+    `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
+    seconds, to distinguish a subsumed checkpoint from an incomplete one.
+    """
+
+    source: str
+    target_root: str
+    paths: PathsMode = "auto"
+    keep: int = 1
+    remaps: tuple[uri.Remap, ...] = ()
+    source_roots: tuple[str, ...] = ()
+    sides: Sides = field(default=Sides())
+    lock_wait: float = 0.0
+    max_delete: Cap | None = None
+    async_deletes: bool = False
+    adopt: bool = False
+    same_source: bool = False
+    allow_older: bool = False
+    check_content: bool = False
+    packing: PackOptions = field(default=PackOptions("off", 1 << 20))
+    execution: ExecutionOptions = field(default=ExecutionOptions())
+    subsumption_wait: float = 2.0
+
+
+def replica_root(source: str, target_root: str) -> str:
+    """Return where the replica of a SOURCE argument lies, from the arguments alone."""
+    return uri.join(target_root, uri.name(job_root(source)))
+
+
+def is_outside_roots(path: str, request: SyncRequest) -> bool:
+    """Return whether a checkpoint that a program reports lies outside the roots, if any are given.
+
+    Unlike SOURCE, which the operator names, the directory of such a job is not trusted.
+    """
+    roots = [*request.source_roots, *(remap.actual for remap in request.remaps)]
+    return bool(request.source_roots) and not any(uri.within(path, root) for root in roots)

@@ -1,0 +1,177 @@
+"""The source as a sync reads it, and where its replica lies.
+
+Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from cpreplicate.core import uri
+from cpreplicate.core.closure import Closure, FileTable, closure
+from cpreplicate.core.path_tables import Texts
+from cpreplicate.core.placement import Placement
+from cpreplicate.errors import Refused
+from cpreplicate.operations.sync import incomplete
+from cpreplicate.operations.sync.incomplete import Search
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol import same_place
+from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
+from cpreplicate.storage import Side
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """The source as it was read: its checkpoint, its closure, and the placement of the closure.
+
+    `name` is that of its root. `marker` is set if the source is a replica itself. `needed` are the
+    files of the closure by their path in the replica.
+    """
+
+    source: Source
+    name: SourceName
+    marker: Marker | None
+    file: MetadataFile
+    closure: Closure
+    placement: Placement
+    needed: FileTable
+
+
+def read_source(request: SyncRequest) -> SourceState:
+    """Return the state of the source: find the checkpoint, read it, and place its closure.
+
+    Raises `NotThere`, `MetadataError` and `Refused`.
+    """
+    side = request.sides.source
+    source = find(request.source, side, request.allow_older)
+    file = read_metadata(source.checkpoint, side)
+    files = closure(file.metadata, request.remaps)
+    _refuse_other_roots(files, source, request)
+    _refuse_unusable_sources(files, side)
+    placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
+    return SourceState(
+        source=source,
+        name=source_name(side, source.root),
+        marker=_source_marker(source, side),
+        file=file,
+        closure=files,
+        placement=placement,
+        needed=placement.place_all(files.files, files.plain),
+    )
+
+
+def _source_marker(source: Source, side: Side) -> Marker | None:
+    with suppress(Refused):  # a damaged marker at the source does not concern this run
+        return read_marker(side, source.root)
+    return None
+
+
+def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
+    """Return the replica of this source. Raise `Refused` if one lies in the other."""
+    source, sides = source_state.source, request.sides
+    root = uri.join(request.target_root, source.job)
+    if sides.source.identity(source.checkpoint) == sides.target.identity(root):
+        for directory in (source.checkpoint, source.job_root):
+            if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
+                raise Refused(
+                    f"the replica {root} would lie in its own source {directory}. Nothing was done."
+                    " Give another TARGET_ROOT"
+                )
+    replica = Replica(root, sides.target)
+    same_place.refuse_nested(replica, sides.source, source.root)
+    _refuse_unusable_targets(source_state.needed.paths, replica)
+    return replica
+
+
+def _refuse_unusable_sources(files: Closure, side: Side) -> None:
+    """Raise `Refused` if the client of a source's storage would read another file instead."""
+
+    def is_unusable(path: str) -> bool:
+        unusable = side.storage(path).unusable
+        return unusable is not None and unusable in path
+
+    found = list(filter(is_unusable, _with_text(files.files.paths, "?")))
+    if found:
+        raise Refused(
+            f"{_named(found)}: the client of this storage would read another file, because it takes"
+            f" what follows {side.storage(found[0]).unusable} in a name for the version of an"
+            " object. Nothing was copied. Copy the files to another storage with another tool, and"
+            " read them there with --remap FROM=TO"
+        )
+
+
+def _refuse_unusable_targets(paths: Texts, replica: Replica) -> None:
+    """Raise `Refused` if the client of the target's storage would write another file instead."""
+    unusable = replica.storage.unusable
+    found = _with_text(paths, unusable) if unusable is not None else []
+    if found:
+        raise Refused(
+            f"{_named([replica.uri_of(path) for path in found])}: the client of this storage would"
+            f" write another file, because it takes what follows {unusable} in a name for the"
+            " version of an object. Nothing was copied. Give a TARGET_ROOT on another storage"
+        )
+
+
+def _with_text(paths: Texts, text: str) -> list[str]:
+    """Return the paths that contain a text."""
+    found: list[str] = paths.filter(pc.match_substring(paths, text)).to_pylist()
+    return found
+
+
+def _named(found: Sequence[str]) -> str:
+    """Return the first of some files, and how many there are."""
+    return found[0] if len(found) == 1 else f"{len(found)} files, such as {found[0]}"
+
+
+def _overlap(path: str, other: str) -> bool:
+    return path == other or uri.below(path, other) is not None or uri.below(other, path) is not None
+
+
+def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) -> None:
+    """Raise `Refused` if the `_metadata` names files elsewhere than a source may have its files.
+
+    It is not trusted: files may only be read below the allowed roots, or on the source's own
+    filesystem.
+    """
+    allowed = _allowed_roots(source, request)
+
+    def is_outside(path: str) -> bool:
+        return not any(uri.within(path, root) for root in allowed)
+
+    if not any(is_outside(f"{directory}/x") for directory in files.parents):
+        return
+    outside = [path for path in files.files if is_outside(path)]
+    if not outside:
+        return
+    remaps = search(source, request).suggest(outside)
+    hint = (
+        "Files of the same names exist at the source: to read these, add"
+        f" {incomplete.options(remaps)}. "
+        if remaps
+        else ""
+    )
+    raise Refused(
+        f"{source.checkpoint} references {len(outside)} files outside the source's roots, such as"
+        f" {outside[0]}. Nothing was read from there. {hint}If they belong to this job, name their"
+        " directory with --source-root. If they can be read elsewhere, give --remap FROM=TO"
+    )
+
+
+def search(source: Source, request: SyncRequest) -> Search:
+    """Return how to look for files that the source lacks."""
+    return Search(source, request.remaps, _allowed_roots(source, request), request.sides.source)
+
+
+def _allowed_roots(source: Source, request: SyncRequest) -> list[str]:
+    allowed = [
+        source.job_root or source.checkpoint,
+        *(remap.actual for remap in request.remaps),
+        *request.source_roots,
+    ]
+    return allowed if request.source_roots else [*allowed, uri.filesystem(source.checkpoint)]
