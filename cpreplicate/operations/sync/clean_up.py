@@ -6,26 +6,20 @@ Nothing that fails here is an error: the checkpoint is committed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
-from cpreplicate.core import uri
-from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_tables import Texts, texts, without
 from cpreplicate.core.plan import Plan
 from cpreplicate.errors import LeaseHeld, Refused
-from cpreplicate.operations import change
 from cpreplicate.operations.change import some
 from cpreplicate.operations.sync.copy import (
-    Run,
+    SyncChange,
 )
 from cpreplicate.protocol import manifest, needed, publication
-from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.lease import JUST_CHECKED
-from cpreplicate.protocol.replica import Replica
 
 
 def clean_up(
-    plan: Plan, run: Run, unused_packs: Sequence[str]
+    plan: Plan, run: SyncChange, unused_packs: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Carry out step 6: delete the old `_metadata` first, then files and `unused_packs`.
 
@@ -59,18 +53,20 @@ def clean_up(
         return (), (warning,)
 
 
-def _delete(plan: Plan, run: Run, targets: Sequence[str]) -> tuple[str, ...]:
+def _delete(plan: Plan, run: SyncChange, targets: Sequence[str]) -> tuple[str, ...]:
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
         run.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
-    failed = change.delete(targets, run.replica, run.runner, run.lease)
-    failed += _forget([*plan.dropped, *run.state.stale], run.replica, plan.checkpoint)
+    failed = run.delete(targets)
+    failed += run.forget(
+        name for name in (*plan.dropped, *run.state.stale) if name != plan.checkpoint
+    )
     if not failed:
         return ()
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
 
 
-def left_over(plan: Plan, run: Run) -> set[str]:
+def left_over(plan: Plan, run: SyncChange) -> set[str]:
     """Return the written paths that neither a manifest nor the plan will name.
 
     These are left by runs that died.
@@ -88,52 +84,26 @@ def _named_paths(plan: Plan) -> Iterator[Texts]:
     yield texts(action.target for action in plan.deletes)
 
 
-def _kept_beside(plan: Plan, run: Run) -> list[str]:
+def _kept_beside(plan: Plan, run: SyncChange) -> list[str]:
     """Return the names of the checkpoints that stay committed beside the one of the plan."""
     replaced = {*plan.dropped, plan.checkpoint}
     names = (committed.name for committed in run.state.committed)
     return [name for name in names if name not in replaced]
 
 
-def forget_journal(
-    plan: Plan, run: Run, journal: JournalWriter, listed: manifest.Manifest
-) -> tuple[str, ...]:
-    """Remove the journal, unless runs that died left files that only it names.
+def forget_journal(plan: Plan, run: SyncChange, listed: manifest.Manifest) -> tuple[str, ...]:
+    """Remove the journal, unless runs that died left files that only it lists.
 
-    Returns a warning if these files cannot be listed. The journal stays then. It does no harm: the
-    next run that commits takes it over.
+    Returns a warning if these files cannot be listed: then the journal stays.
     """
+    kept = (run.ledger.manifests.get(name) for name in _kept_beside(plan, run))
+    manifests = [listed, *(each for each in kept if each is not None)]
     try:
-        is_needed = _names_left_over(plan, run, listed)
+        run.end(left_over(plan, run), manifests)
     except (OSError, Refused) as error:
         warning = (
             f"{error}. {plan.checkpoint} was committed before that. Files of earlier runs were not"
             " looked for, and the journal of this run stays until a later run removes it"
         )
         return (warning,)
-    if not is_needed:
-        with suppress(OSError):
-            journal.remove()
     return ()
-
-
-def _names_left_over(plan: Plan, run: Run, listed: manifest.Manifest) -> bool:
-    """Return whether there are files of runs that died which no manifest names."""
-    left = left_over(plan, run)
-    manifests = [run.ledger.manifests.get(name) for name in _kept_beside(plan, run)]
-    if not left:
-        return False
-    known = [listed, *(kept for kept in manifests if kept is not None)]
-    present = run.replica.present(uri.directories(left)).paths
-    unknown = without(present, *(one.entries.paths for one in known)).to_pylist()
-    return any(is_written(path, left) for path in unknown)
-
-
-def _forget(names: Sequence[str], replica: Replica, committed: str) -> list[str]:
-    try:
-        for name in names:
-            if name != committed:
-                publication.forget(replica, name)
-    except OSError as error:
-        return [str(error)]
-    return []

@@ -14,7 +14,7 @@ from cpreplicate.core.path_tables import Lengths, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan
 from cpreplicate.operations.sync.copy import (
-    Run,
+    SyncChange,
     Written,
 )
 from cpreplicate.operations.sync.plan import (
@@ -23,7 +23,6 @@ from cpreplicate.operations.sync.plan import (
 )
 from cpreplicate.protocol import manifest, publication
 from cpreplicate.protocol.digest import Digest
-from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.publication import Publication
@@ -33,7 +32,7 @@ from cpreplicate.storage.base import Content
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
 
 
-def claim(run: Run) -> State:
+def claim(run: SyncChange) -> State:
     """Make the directory a replica of this source, before anything else is written there."""
     state, name = run.state, run.source_state.name
     if state.marker is None:
@@ -49,11 +48,11 @@ def claim(run: Run) -> State:
     return replace(state, marker=marker, adopted=state.adopted + state.unrecorded, unrecorded=())
 
 
-def claim_and_plan(run: Run, journal: JournalWriter, paths: Sequence[str]) -> State:
+def claim_and_plan(run: SyncChange, paths: Sequence[str]) -> State:
     """Claim the directory, then let the journal's plan of these paths appear, if there are any."""
     if not paths:
         return claim(run)
-    with journal.planning(paths) as part:
+    with run.journal.planning(paths) as part:
         state = claim(run)
         part.appear()
     return state
@@ -64,7 +63,7 @@ def is_known_before_copies(plan: Plan) -> bool:
     return not plan.packed and not plan.repacks
 
 
-def publication_of(plan: Plan, run: Run, stack: ExitStack) -> Publication | None:
+def publication_of(plan: Plan, run: SyncChange, stack: ExitStack) -> Publication | None:
     """Begin to write the record and the `_metadata`, if the plan publishes any."""
     if not plan.publish:
         return None
@@ -86,7 +85,7 @@ def _held(content: Content) -> Content:
     return lambda: pieces
 
 
-def changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
+def changed_paths(plan: Plan, pack_stem: str) -> Iterator[str]:
     """Yield the paths that the plan writes or deletes; of packs what their paths begin with."""
     for action in plan.copies:
         if action.target not in plan.packed:
@@ -94,18 +93,19 @@ def changed_paths(plan: Plan, journal: JournalWriter) -> Iterator[str]:
     for action in plan.deletes:
         yield action.target
     if plan.packed or plan.repacks:
-        yield journal.pack_stem
+        yield pack_stem
 
 
-def publish(plan: Plan, run: Run, commit: Publication, listed: PendingPut) -> None:
+def publish(plan: Plan, run: SyncChange, commit: Publication, listed: PendingPut) -> None:
     """Carry out step 5: commit the checkpoint. `listed` is its manifest."""
     commit.publish(run.lease.check, listed)
     run.notify(f"committed {run.replica.uri_of(plan.checkpoint)}")
 
 
 def manifest_of(
-    plan: Plan, run: Run, written: Written, digest: Digest, files: LedgerTable
+    plan: Plan, run: SyncChange, written: Written, digest: Digest, files: LedgerTable
 ) -> manifest.Manifest:
+    """Return the manifest of a checkpoint; `files` is what is recorded of those that it keeps."""
     keeps = plan.keeps.without(plan.members.paths).files
     copied = _as_written(plan, written)
     packs = {**_lengths_of_kept_packs(plan, run, files), **written.packs}
@@ -130,7 +130,7 @@ def _as_written(plan: Plan, written: Written) -> dict[str, LedgerEntry]:
     return copied
 
 
-def _lengths_of_kept_packs(plan: Plan, run: Run, files: LedgerTable) -> dict[str, int]:
+def _lengths_of_kept_packs(plan: Plan, run: SyncChange, files: LedgerTable) -> dict[str, int]:
     """Return the length of each pack that had members before: as recorded, else as it lies."""
     is_kept = rows_of(plan.members.paths, plan.keeps.files.paths) >= 0
     packs = plan.members.take(is_kept).used_packs

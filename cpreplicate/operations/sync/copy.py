@@ -19,7 +19,7 @@ from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, TargetCopy, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, SourceMovedOn
-from cpreplicate.operations.change import some
+from cpreplicate.operations.change import Change, some
 from cpreplicate.operations.sync import incomplete, reuse
 from cpreplicate.operations.sync.plan import (
     copies,
@@ -27,28 +27,18 @@ from cpreplicate.operations.sync.plan import (
 )
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState, search
-from cpreplicate.protocol.journal import JournalRow, JournalWriter
-from cpreplicate.protocol.lease import Lease
-from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Run:
-    """A sync under its lease: what its steps need."""
+class SyncChange(Change):
+    """The change that a sync makes, with what was asked for and what the source has."""
 
     source_state: SourceState
-    replica: Replica
-    state: State
-    ledger: Ledger
-    runner: Runner
-    lease: Lease
     request: SyncRequest
-    notify: Notify
 
 
 class Written(NamedTuple):
@@ -70,54 +60,52 @@ _NO_OTHER_LENGTH = np.iinfo(np.int64).max
 NOTHING = Written({}, NO_MEMBERS, {}, (), {})
 
 
-def copy_missing(plan: Plan, run: Run, journal: JournalWriter) -> Written:
+def copy_missing(plan: Plan, run: SyncChange) -> Written:
     """Carry out steps 2 to 4: copy what the replica lacks, and repack.
 
     Raises on any failure, so that nothing is committed or deleted.
     """
     outcomes: list[Outcome] = []
     if plan.reused:
-        outcomes += _copy_within_target(plan, run, journal)
+        outcomes += _copy_within_target(plan, run)
         plan = _without_failed(plan, outcomes, run)
     if len(plan.copies) > len(plan.reused):
-        tasks = copies(plan, run.source_state, run.replica, run.lease.token, journal.pack_stem)
+        tasks = copies(plan, run.source_state, run.replica, run.lease.token, run.journal.pack_stem)
         packed = len(plan.packed.difference(plan.reused))
         into_packs = f", {packed} of them into packs" if packed else ""
         run.notify(f"copying {len(tasks)} files, {tasks.sizes().sum()} bytes{into_packs}")
-        outcomes += _run_tasks(plan, tasks, run, journal)
+        outcomes += _run_tasks(plan, tasks, run)
     if plan.repacks:
         count = len(plan.repacks)
         run.notify(f"moving {count} packed files, {total(plan.repacks)} bytes, into new packs")
-        outcomes += _move_members(plan, run, journal)
+        outcomes += _move_members(plan, run)
     try:
-        return _as_written(plan, run, journal, outcomes) if outcomes else NOTHING
+        return _as_written(plan, run, outcomes) if outcomes else NOTHING
     except CopyFailed:
         run.lease.check()  # if the lease is lost, another run may have replaced these files since
         raise
 
 
-def _as_written(
-    plan: Plan, run: Run, journal: JournalWriter, outcomes: Sequence[Outcome]
-) -> Written:
+def _as_written(plan: Plan, run: SyncChange, outcomes: Sequence[Outcome]) -> Written:
     """Return what was copied, after it was found at the target with the lengths written."""
     plain = [outcome for outcome in outcomes if outcome.pack is None]
     files = _as_they_lie(plan, run.source_state, run.replica, plain)
     members = MemberTable.of(dict(_members(outcomes, run.replica)))
     if not members:
         return Written(files, NO_MEMBERS, {}, (), plan.reused)
-    lengths, unused = _packs_as_they_lie(members, run.replica, journal.pack_stem)
+    lengths, unused = _packs_as_they_lie(members, run.replica, run.journal.pack_stem)
     return Written(files, members, lengths, unused, plan.reused)
 
 
-def _copy_within_target(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
+def _copy_within_target(plan: Plan, run: SyncChange) -> list[Outcome]:
     """Copy what replicas of earlier jobs hold, under their leases. Return what succeeded."""
     with reuse.leased(plan.reused, run.request.sides.target, run.notify) as usable:
-        tasks = reuse.tasks(usable, run.replica, plan.packed, journal.pack_stem)
+        tasks = reuse.tasks(usable, run.replica, plan.packed, run.journal.pack_stem)
         if not tasks:
             return []
         size = sum(place.length for place in usable.values())
         run.notify(f"copying {len(tasks)} files, {size} bytes, from replicas of earlier jobs")
-        done = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+        done = run.write(tasks)
     failed = [outcome for outcome in done if outcome.error is not None]
     if failed:
         run.notify(
@@ -127,16 +115,16 @@ def _copy_within_target(plan: Plan, run: Run, journal: JournalWriter) -> list[Ou
     return [outcome for outcome in done if outcome.error is None]
 
 
-def _without_failed(plan: Plan, outcomes: Sequence[Outcome], run: Run) -> Plan:
+def _without_failed(plan: Plan, outcomes: Sequence[Outcome], run: SyncChange) -> Plan:
     """Return the plan that copies from the source what was not copied within the target."""
     done = {uri.below(outcome.target, run.replica.root) for outcome in outcomes}
     return reusing(plan, {path: each for path, each in plan.reused.items() if path in done})
 
 
-def _move_members(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]:
+def _move_members(plan: Plan, run: SyncChange) -> list[Outcome]:
     """Move members of sparse packs into new ones; copy the damaged ones from the source instead."""
-    moves = repacks(plan, run.replica, journal.pack_stem)
-    results = run.runner.run(moves, done=lambda outcome: _record(outcome, run.replica, journal))
+    moves = repacks(plan, run.replica, run.journal.pack_stem)
+    results = run.write(moves)
     damaged = {outcome.target for outcome in results if outcome.damaged}
     if not damaged:
         return _without_failures(plan, moves, results, run)
@@ -146,24 +134,22 @@ def _move_members(plan: Plan, run: Run, journal: JournalWriter) -> list[Outcome]
     whole = [outcome for outcome in results if outcome.target not in damaged]
     return [
         *_without_failures(plan, moved, whole, run),
-        *_run_tasks(plan, again, run, journal),
+        *_run_tasks(plan, again, run),
     ]
 
 
-def _from_source(move: Copy, run: Run) -> Copy:
+def _from_source(move: Copy, run: SyncChange) -> Copy:
     file = run.source_state.needed[uri.below(move.target, run.replica.root) or ""]
     return move._replace(source=file.uri, extent=file.extent, size=file.size, part=None)
 
 
-def _run_tasks(
-    plan: Plan, tasks: Sequence[Copy], run: Run, journal: JournalWriter
-) -> list[Outcome]:
-    outcomes = run.runner.run(tasks, done=lambda outcome: _record(outcome, run.replica, journal))
+def _run_tasks(plan: Plan, tasks: Sequence[Copy], run: SyncChange) -> list[Outcome]:
+    outcomes = run.write(tasks)
     return _without_failures(plan, tasks, outcomes, run)
 
 
 def _without_failures(
-    plan: Plan, tasks: Sequence[Copy], outcomes: list[Outcome], run: Run
+    plan: Plan, tasks: Sequence[Copy], outcomes: list[Outcome], run: SyncChange
 ) -> list[Outcome]:
     """Return the outcomes; raise if a task failed."""
     _raise_if_incomplete(tasks, outcomes, run.source_state, run.request)
@@ -178,14 +164,6 @@ def _without_failures(
             + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
         )
     return outcomes
-
-
-def _record(outcome: Outcome, replica: Replica, journal: JournalWriter) -> None:
-    path = uri.below(outcome.target, replica.root)
-    if outcome.error is None and outcome.crc32c is not None and path is not None:
-        pack = _pack_of(outcome, replica)
-        offset = outcome.offset if pack is not None else None
-        journal.done(JournalRow(path, outcome.bytes, outcome.crc32c, pack, offset))
 
 
 def _pack_of(outcome: Outcome, replica: Replica) -> str | None:

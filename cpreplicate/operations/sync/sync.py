@@ -28,7 +28,7 @@ from cpreplicate.operations.sync.commit import (
     publish,
 )
 from cpreplicate.operations.sync.copy import (
-    Run,
+    SyncChange,
     copy_missing,
     refuse_incomplete,
     refuse_lacking,
@@ -96,7 +96,10 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
                 len(plan.keeps),
                 len(plan.deletes),
             )
-            run = Run(source_state, replica, state, ledger, runner, lease, request, notify)
+            journal = JournalWriter(replica.storage, replica.root)
+            run = SyncChange(
+                replica, state, ledger, lease, runner, notify, journal, source_state, request
+            )
             done = _carry_out(plan, run)
     report = report_of(done.plan, source_state, started)
     if shared is None:  # jobs that share a runner slow each other down
@@ -134,7 +137,7 @@ class _Done(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def _carry_out(plan: Plan, run: Run) -> _Done:
+def _carry_out(plan: Plan, run: SyncChange) -> _Done:
     """Carry out steps 2 to 6 of the commit protocol: copy, commit, delete.
 
     Raises one of `cpreplicate.errors`, having deleted nothing. Files of the protocol are written
@@ -145,15 +148,14 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
         claim(run)
         return _Done(plan, (), ())
     run.replica.keep_unfinished()
-    journal = JournalWriter(run.replica.storage, run.replica.root)
-    planned = [*changed_paths(plan, journal), *sorted(left_over(plan, run))]
-    run = replace(run, state=claim_and_plan(run, journal, planned))
-    journal.take_over(run.ledger.journals, run.ledger.copied())
+    planned = [*changed_paths(plan, run.journal.pack_stem), *sorted(left_over(plan, run))]
+    run = replace(run, state=claim_and_plan(run, planned))
+    run.take_over()
     with ExitStack() as stack:
-        stack.enter_context(journal.writing())
+        stack.enter_context(run.journal.writing())
         early = publication_of(plan, run, stack) if is_known_before_copies(plan) else None
         began = time.monotonic()
-        written = copy_missing(plan, run, journal)
+        written = copy_missing(plan, run)
         _log.debug("copied in %.3f s", time.monotonic() - began)
         plan = reusing(plan, written.reused)
         plan = replace(plan, members=MemberTable.merged([plan.members, written.members]))
@@ -166,15 +168,15 @@ def _carry_out(plan: Plan, run: Run) -> _Done:
         else:
             if commit.replaces:  # until the new manifest is there, the journal lists the CRC32Cs
                 with suppress(OSError):
-                    journal.flush()
+                    run.journal.flush()
             publish(plan, run, commit, pending)
     undeleted, warnings = clean_up(plan, run, written.unused_packs)
     if not undeleted and not warnings:
-        warnings = forget_journal(plan, run, journal, listed)
+        warnings = forget_journal(plan, run, listed)
     return _Done(plan, undeleted, warnings)
 
 
-def _compare_content(plan: Plan, run: Run) -> tuple[Plan, LedgerTable]:
+def _compare_content(plan: Plan, run: SyncChange) -> tuple[Plan, LedgerTable]:
     """Read the kept files whose content must be compared before anything is copied.
 
     Returns the plan that follows from it, and what is recorded of the files.
@@ -191,7 +193,7 @@ def _compare_content(plan: Plan, run: Run) -> tuple[Plan, LedgerTable]:
     return compared.plan, recorded
 
 
-def _copying_again(plan: Plan, damaged: frozenset[str], run: Run) -> Plan:
+def _copying_again(plan: Plan, damaged: frozenset[str], run: SyncChange) -> Plan:
     """Return the plan that follows when these kept files are damaged.
 
     It is made anew: a pack of which too much is damaged is not needed any more, or moves.

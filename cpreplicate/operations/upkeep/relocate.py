@@ -166,9 +166,9 @@ def _relocate(
     notify: Notify,
 ) -> Relocation:
     work, unpacking = _prepare(replica, state, names, request)
-    unpacker = Unpacker(unpacking, replica, lease) if unpacking is not None else None
+    unpacker = Unpacker(unpacking, replica, lease, notify) if unpacking is not None else None
     if unpacker is not None:
-        unpacker.write(request.execution, notify)
+        unpacker.write(request.execution)
     changed = _rewrite_all(work, replica, lease)
     for checkpoint in work:
         replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))

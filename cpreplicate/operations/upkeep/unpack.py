@@ -22,10 +22,9 @@ from cpreplicate.core.packs import is_pack, is_written
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
 from cpreplicate.core.restore import relative_to
 from cpreplicate.errors import CopyFailed, Refused
-from cpreplicate.operations import change
-from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.change import Change, refuse_links, some
 from cpreplicate.protocol import needed
-from cpreplicate.protocol.journal import JournalRow, JournalWriter
+from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable
@@ -246,38 +245,48 @@ def _occupants(replica: Replica, paths: Iterable[str]) -> dict[str, FileStatus]:
 class Unpacker:
     """Carries an unpacking out, in two steps: before and after the `_metadata` are rewritten."""
 
-    def __init__(self, unpacking: Unpacking, replica: Replica, lease: Lease) -> None:
-        self._unpacking, self._replica, self._lease = unpacking, replica, lease
+    def __init__(
+        self, unpacking: Unpacking, replica: Replica, lease: Lease, notify: Notify
+    ) -> None:
+        self._unpacking, self._replica = unpacking, replica
         self._packs = _packs_to_delete(unpacking, replica)
         self._planned = _planned(unpacking, self._packs)
-        self._journal = JournalWriter(replica.storage, replica.root)
+        self._sides = Sides(replica.side, replica.side)
+        self._change = Change(
+            replica,
+            unpacking.state,
+            unpacking.ledger,
+            lease,
+            InlineRunner(self._sides),
+            notify,
+            JournalWriter(replica.storage, replica.root),
+        )
 
-    def write(self, execution: ExecutionOptions, notify: Notify) -> None:
+    def write(self, execution: ExecutionOptions) -> None:
         """Record what will be written and deleted, then write the members as files.
 
         Raises `CopyFailed` if a member is damaged or cannot be written.
         """
         if not self._planned:
             return
-        self._journal.plan(sorted(self._planned))
-        ledger = self._unpacking.ledger
-        self._journal.take_over(ledger.journals, ledger.copied())
+        change, notify = self._change, self._change.notify
+        change.journal.plan(sorted(self._planned))
+        change.take_over()
         tasks = self._tasks()
         if not tasks:
             return
-        sides = Sides(self._replica.side, self._replica.side)
         size = sum(task.extent for task in tasks)
         notify(f"writing {len(tasks)} packed files, {size} bytes, as files of their own")
         with (
-            self._journal.writing(),
-            choose_runner(execution, len(tasks), size, sides) as runner,
+            change.journal.writing(),
+            choose_runner(execution, len(tasks), size, self._sides) as runner,
         ):
             if execution.explain:
                 notify(f"runner: {runner.name} ({runner.reason})")
-            outcomes = runner.run(tasks, done=self._record)
-        self._journal.flush()  # a run that resumes must know what these files contain
+            outcomes = replace(change, runner=runner).write(tasks)
+        change.journal.flush()  # a run that resumes must know what these files contain
         self._raise_if_failed(tasks, outcomes)
-        self._lease.check()  # else another run may have replaced these files since
+        change.lease.check()  # else another run may have replaced these files since
         self._raise_if_not_as_written()
 
     def finish(self) -> Unpacked:
@@ -294,12 +303,11 @@ class Unpacker:
             self._refuse_later()
         except Refused as error:
             return Unpacked(len(members), size, 0, (f"{error}. The packs were left as they are",))
-        sides = Sides(self._replica.side, self._replica.side)
-        with InlineRunner(sides) as runner:
-            failed = change.delete(self._packs, self._replica, runner, self._lease)
+        with self._change.runner:
+            failed = self._change.delete(self._packs)
         if not failed:
             self._replica.storage.rmdir(self._replica.uri_of(PACKED))
-            self._remove_journal()
+            self._end()
         warnings = (f"{len(failed)} packs could not be deleted: {some(failed)}",) if failed else ()
         return Unpacked(len(members), size, len(self._packs) - len(failed), warnings)
 
@@ -317,11 +325,6 @@ class Unpacker:
             source, target = self._replica.uri_of(pack), self._replica.uri_of(path)
             tasks.append(Copy(source, target, length, part=Part(offset, crc32c)))
         return tasks
-
-    def _record(self, outcome: Outcome) -> None:
-        path = uri.below(outcome.target, self._replica.root)
-        if outcome.error is None and outcome.crc32c is not None and path is not None:
-            self._journal.done(JournalRow(path, outcome.bytes, outcome.crc32c))
 
     def _raise_if_failed(self, tasks: Collection[Copy], outcomes: Collection[Outcome]) -> None:
         failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -348,13 +351,11 @@ class Unpacker:
                 f" _metadata was changed and nothing was deleted. Run again. They are {some(wrong)}"
             )
 
-    def _remove_journal(self) -> None:
-        manifests = [self._replica.manifest(name) for name in self._unpacking.names]
-        entries = (manifest.entries for manifest in manifests if manifest is not None)
-        left = self._planned.difference(*entries)
-        present = _occupants(self._replica, left)
-        if not any(is_written(path, left) for path in present):
-            self._journal.remove()
+    def _end(self) -> None:
+        found = (self._replica.manifest(name) for name in self._unpacking.names)
+        manifests = [manifest for manifest in found if manifest is not None]
+        left = self._planned.difference(*(manifest.entries for manifest in manifests))
+        self._change.end(left, manifests)
 
 
 def _packs_to_delete(unpacking: Unpacking, replica: Replica) -> tuple[str, ...]:
