@@ -33,6 +33,7 @@ from cpreplicate.operations.sync import content, sync
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import reuse as earlier_replicas
 from cpreplicate.operations.sync.content import Compared
+from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import orphans as orphan
 from cpreplicate.operations.upkeep import unseal
@@ -391,7 +392,7 @@ def put_off_and_adopted(root: Path) -> list[str]:
     adopted = Adopted(root)
     adopted.moves_on()
     request = adopted.request(async_deletes=True, adopt=True)
-    backlog = watch.Backlog(request)
+    backlog = Backlog(request)
     backlog.add(sync.sync(request, silent))
     adopted.complete(SHARED)
     adopted.sync(adopt=True)

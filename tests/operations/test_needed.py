@@ -9,8 +9,8 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused
-from cpreplicate.operations.jobs import watch
 from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote, relocate
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_adopted(tmp_path, is_new):
 def test_deletes_that_were_put_off_spare_what_was_adopted_since(adopted):
     adopted.moves_on()
     request = adopted.request(async_deletes=True, adopt=True)
-    backlog = watch.Backlog(request)
+    backlog = Backlog(request)
     backlog.add(sync(request, lambda _line: None))
     assert set(backlog.targets) == FILES.keys()
     adopted.complete(SHARED)
@@ -99,7 +99,7 @@ def test_deletes_that_were_put_off_spare_what_was_adopted_since(adopted):
 def test_deletes_that_were_put_off_wait_for_a_checkpoint_that_is_not_accepted(adopted):
     adopted.moves_on()
     request = adopted.request(async_deletes=True)
-    backlog = watch.Backlog(request)
+    backlog = Backlog(request)
     backlog.add(sync(request, lambda _line: None))
     adopted.complete(SHARED)
     with pytest.raises(Refused, match="chk-2/_metadata was not written by cpreplicate"):
@@ -110,7 +110,7 @@ def test_deletes_that_were_put_off_wait_for_a_checkpoint_that_is_not_accepted(ad
 def test_with_adopt_they_wait_until_the_next_sync_accepts_it(adopted):
     adopted.moves_on()
     request = adopted.request(async_deletes=True, adopt=True)
-    backlog = watch.Backlog(request)
+    backlog = Backlog(request)
     backlog.add(sync(request, lambda _line: None))
     adopted.complete(SHARED)
     backlog.work_off(time.monotonic() + 60, lambda _line: None)

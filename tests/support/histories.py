@@ -25,8 +25,9 @@ from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import verify
-from cpreplicate.operations.jobs import fleet, watch
+from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
@@ -235,7 +236,7 @@ class World:
         ] = {}  # replica to Flink's checkpoints that were there when it was adopted
         self.sources: dict[str, set[str]] = {}  # replica to the roots that were replicated there
         self.starts: dict[str, Job] = {}  # sealed replica to the job that was started from it
-        self.backlogs: dict[str, watch.Backlog] = {}
+        self.backlogs: dict[str, Backlog] = {}
         self.strangers: set[str] = set()  # files that another tool put where a sync will copy
         self._judged: dict[str, object] = {}
 
@@ -486,7 +487,7 @@ class World:
 
     def _watch_step(self, request: SyncRequest, replica: str) -> object:
         newest = find(request.source, Side(), request.allow_older).checkpoint
-        backlog = self.backlogs.setdefault(replica, watch.Backlog(request))
+        backlog = self.backlogs.setdefault(replica, Backlog(request))
         report = sync_operation.sync(replace(request, source=newest), silent)
         backlog.add(report)
         backlog.work_off(time.monotonic() + PATIENCE, silent)

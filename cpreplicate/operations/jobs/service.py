@@ -41,9 +41,10 @@ from cpreplicate.operations.jobs.job import (
 )
 from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
 from cpreplicate.operations.jobs.sight import Discovered, Sight
-from cpreplicate.operations.jobs.watch import Backlog, Sparing
+from cpreplicate.operations.jobs.watch import Sparing
 from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.observation import Observation, newest_of_replica
+from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import RunnerStopped, WarmRunners

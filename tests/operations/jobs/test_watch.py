@@ -14,6 +14,7 @@ import pytest
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
 from cpreplicate.operations.jobs import watch
 from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -138,7 +139,7 @@ def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
         async_deletes=True,
         execution=ExecutionOptions(runner="inline"),
     )
-    backlog = watch.Backlog(request)
+    backlog = Backlog(request)
     for number, files in enumerate([NEXT, FILES], start=2):
         backlog.add(sync_operation.sync(request, lambda _line: None))
         write_checkpoint(tmp_path / "dcA", number, files)

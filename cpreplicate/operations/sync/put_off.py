@@ -1,0 +1,82 @@
+"""Deletes that a sync put off, to be made between two syncs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from cpreplicate.core.notify import Notify
+from cpreplicate.core.path_tables import texts, without
+from cpreplicate.operations import change
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol import needed, ownership, publication, replica_state, seal
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import choose_runner
+
+_SLICE = 500  # deletes between two checks of the time
+
+
+@dataclass
+class Backlog:
+    """Deletes that were put off, to be made between two syncs.
+
+    No checkpoint of the replica needed the files when their sync ended. This is asked again before
+    they are deleted.
+    """
+
+    request: SyncRequest
+    replica: str = ""
+    targets: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+
+    def add(self, report: Report) -> None:
+        """Add the deletes that a sync put off."""
+        self.replica = report.plan.replica
+        if report.undeleted:
+            self.targets += report.undeleted
+            self.dropped += report.plan.dropped
+
+    def work_off(self, until: float, notify: Notify) -> None:
+        """Delete files until that time on the monotonic clock.
+
+        Files that a checkpoint needs that was committed or adopted since are kept. With `--adopt`,
+        nothing is deleted while there is a checkpoint that the next sync will accept.
+        """
+        if not self.targets:
+            return
+        replica = Replica(self.replica, self.request.sides.target)
+        with (
+            acquire(replica.root, replica.side) as lease,
+            choose_runner(
+                replace(self.request.execution, runner="inline"),
+                len(self.targets),
+                0,
+                self.request.sides,
+            ) as runner,
+        ):
+            seal.refuse_sealed(replica)
+            state = replica_state.examine(replica, is_alone=True)
+            is_adopted = state.marker is not None and state.marker.adopted
+            may_adopt = self.request.adopt and is_adopted
+            ownership.refuse_foreign(state, replica, may_adopt)
+            if state.unrecorded:
+                return  # the next sync accepts what a job completed since the last one
+            needed_now = needed.needed(replica, state)
+            self.targets = without(texts(self.targets), needed_now).to_pylist()
+            while self.targets and time.monotonic() < until:
+                part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
+                if failed := change.delete(part, replica, runner, lease):
+                    self.dropped = []  # their manifests still list what is left
+                    notify(
+                        f"{len(failed)} files could not be deleted and are orphans now:"
+                        f" {change.some(failed)}"
+                    )
+            if not self.targets:
+                self._forget_dropped(replica)
+
+    def _forget_dropped(self, replica: Replica) -> None:
+        for name in set(self.dropped) - set(replica.committed_names()):
+            publication.forget(replica, name)
+        self.dropped = []
