@@ -77,7 +77,7 @@ mutation: setup ## mutants of core, protocol and operations, or of MUTANTS=: doc
 	$(BIN)/python -m mutmut results
 
 cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in the same directories
-	CPREPLICATE_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/test_cotenant.py
+	CPREPLICATE_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/histories/test_cotenant.py
 
 drill: setup maven ## lose a data centre ten times in a row, or DRILLS=, on each version of Flink: docs/drill.md
 	$(BIN)/python scripts/drill.py --drills $(or $(DRILLS),10)

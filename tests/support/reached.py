@@ -185,8 +185,10 @@ def _is_rename(step: Step, place: str) -> bool:
 
 
 STATES: dict[str, Collection[str]] = {
-    "tests/test_crash_points.py": tuple(state for state in DEATHS if "trash" not in state),
-    "tests/test_fault_seeds.py": (
+    "tests/histories/test_crash_points.py": tuple(
+        state for state in DEATHS if "trash" not in state
+    ),
+    "tests/faults/test_fault_seeds.py": (
         *(state for state in LOST if state not in RARELY_LOST),
         "a lasting fault ended with done",
         "a lasting fault ended with OSError",
@@ -194,7 +196,7 @@ STATES: dict[str, Collection[str]] = {
         "a lasting fault ended with Transient",
         "a lasting fault ended with NotThere",
     ),
-    "tests/test_races.py": (
+    "tests/histories/test_races.py": (
         "a lease was taken over between copy and commit",
         "a run was held up and committed nothing",
         "another run committed in the midst",
@@ -210,7 +212,7 @@ STATES: dict[str, Collection[str]] = {
         "the earlier replica was swept meanwhile",
         "the source moved on during a sync",
     ),
-    "tests/test_stateful.py": (
+    "tests/histories/test_stateful.py": (
         "a sync met a seal",
         "deletes were put off",
         "a replica was unsealed",
@@ -218,7 +220,7 @@ STATES: dict[str, Collection[str]] = {
         "a relocation died",
         "a sweep died",
     ),
-    "tests/test_cotenant.py": (
+    "tests/histories/test_cotenant.py": (
         "a history had: sync Report",
         "a history had: sync Refused",
         "a history had: sync Crash",
@@ -238,18 +240,18 @@ STATES: dict[str, Collection[str]] = {
     ),
 }
 RARE_STATES: dict[str, Collection[str]] = {
-    "tests/test_crash_points.py": ("died before a file went to the trash",),
-    "tests/test_fault_seeds.py": RARELY_LOST,
-    "tests/test_races.py": (
+    "tests/histories/test_crash_points.py": ("died before a file went to the trash",),
+    "tests/faults/test_fault_seeds.py": RARELY_LOST,
+    "tests/histories/test_races.py": (
         "a lost lease was noticed after copies",
         "a sweep deleted between copy and commit",
         "a subsumed checkpoint was committed",
     ),
-    "tests/test_stateful.py": (
+    "tests/histories/test_stateful.py": (
         "a restored job's files came from the earlier replica",
         "a pack was made sparse and its members moved",
     ),
-    "tests/test_cotenant.py": (
+    "tests/histories/test_cotenant.py": (
         "a history had: unseal Refused",
         "a shared history had: a stranger that differs",
     ),

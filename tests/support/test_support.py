@@ -12,7 +12,7 @@ from tests.support import parts, reached
 from tests.support.environment import without_influence
 from tests.support.waiting import PATIENCE
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize(("main", "full", "portion"), [(100, 1000, 450), (0, 7, 3), (5, 5, 2)])
@@ -33,7 +33,11 @@ def collected(*words):
 
 
 def test_the_two_parts_are_all_tests_and_have_none_in_common():
-    suites = ("tests/test_races.py", "tests/test_restore.py", "tests/test_faults.py")
+    suites = (
+        "tests/histories/test_races.py",
+        "tests/servers/test_restore.py",
+        "tests/faults/test_faults.py",
+    )
     main, rest, every = (collected("--part", part, *suites) for part in parts.PARTS)
     assert main | rest == every
     assert main & rest == set()
@@ -78,7 +82,7 @@ def test_signals_and_variables_of_whoever_starts_the_tests_are_reset():
 
 
 def test_a_state_that_was_not_reached_is_listed_and_one_that_was_is_not():
-    suite = "tests/test_races.py"
+    suite = "tests/histories/test_races.py"
     every = [*reached.STATES[suite], *reached.RARE_STATES[suite]]
     found = dict.fromkeys(every[1:], 1)
     assert reached.missing([suite], "main", found) == [f"{suite}: {every[0]}"]
@@ -91,14 +95,16 @@ def test_a_state_that_was_not_reached_is_listed_and_one_that_was_is_not():
 def test_a_run_that_does_not_reach_its_states_fails(tmp_path):
     """A whole suite of which each test does nothing."""
     copy = tmp_path / "tests"
-    copy.mkdir()
+    suite = copy / "histories"
+    suite.mkdir(parents=True)
     for name in ("__init__.py", "conftest.py", "durations.json", "support", "data"):
         (copy / name).symlink_to(PROJECT / "tests" / name)
-    (copy / "test_races.py").write_text("def test_nothing():\n    pass\n")
+    (suite / "__init__.py").touch()
+    (suite / "test_races.py").write_text("def test_nothing():\n    pass\n")
     (tmp_path / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text())
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--part", "main", "tests/test_races.py"],
+        [*command, "--part", "main", "tests/histories/test_races.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -106,7 +112,7 @@ def test_a_run_that_does_not_reach_its_states_fails(tmp_path):
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 passed" in done.stdout
-    assert "NEVER REACHED tests/test_races.py: two runs committed" in done.stdout
+    assert "NEVER REACHED tests/histories/test_races.py: two runs committed" in done.stdout
 
 
 def test_there_are_enough_states():

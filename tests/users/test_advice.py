@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
 
 WITHOUT = """

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import parts
-from tests.support.flink import ClaimMode, Flink, Job
-from tests.test_restore import (
+from tests.servers.test_restore import (
     MAKERS,
     Maker,
     Source,
@@ -27,6 +25,8 @@ from tests.test_restore import (
     snapshot,
     sync,
 )
+from tests.support import parts
+from tests.support.flink import ClaimMode, Flink, Job
 
 pytestmark = pytest.mark.xdist_group("flink-packs")
 

@@ -10,7 +10,7 @@ import pytest
 from cpreplicate.cli.commands import cli
 from tests.support import documented
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SUFFIXES = (".service", ".crontab", ".yaml", ".py", ".conf", "")  # not .yml: text of alerts
 SHIPPED = [

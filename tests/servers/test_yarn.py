@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark-cluster")
 
-PROJECT = Path(__file__).resolve().parent / "yarn"
+PROJECT = Path(__file__).resolve().parents[1] / "yarn"
 DEPLOYED = PROJECT.parents[1] / "deploy" / "spark"
 BUILT = PROJECT / "build"
 HADOOP = hdfs.PROJECT / "target" / "minicluster.jar"  # it holds YARN's servers too

@@ -195,7 +195,7 @@ class TestLifeOfProcesses:
             "time.sleep(1e6)\n"
         )
         with subprocess.Popen(
-            [sys.executable, "-c", script], cwd=Path(__file__).parent.parent
+            [sys.executable, "-c", script], cwd=Path(__file__).parent.parent.parent
         ) as parent:
             try:
                 wait_until(lambda: started.exists() or parent.poll() is not None)

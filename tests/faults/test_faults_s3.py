@@ -19,10 +19,7 @@ from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers import retry
-from tests.support.jobs import JOB
-from tests.support.s3 import FaultyProxy, S3Server, side_options
-from tests.support.waiting import PATIENCE
-from tests.test_faults import (
+from tests.faults.test_faults import (
     FILES,
     KIB,
     MIB,
@@ -36,6 +33,9 @@ from tests.test_faults import (
     run_sync,
     synced,
 )
+from tests.support.jobs import JOB
+from tests.support.s3 import FaultyProxy, S3Server, side_options
+from tests.support.waiting import PATIENCE
 
 EVER = 1_000_000
 SHARED = f"/{JOB}/shared/"

@@ -21,7 +21,7 @@ from tests.support.prometheus import free_port, prometheus, promtool
 from tests.support.replicas import FILES, NEXT
 from tests.support.waiting import PATIENCE
 
-DEPLOY = Path(__file__).parent.parent / "deploy"
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.test.yml"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "cpreplicate.json").read_text())
