@@ -28,8 +28,7 @@ from cpreplicate.core.packs import is_pack
 from cpreplicate.core.path_tables import as_texts, texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import verify
-from cpreplicate.operations.jobs import watch
-from cpreplicate.operations.sync import content, sync
+from cpreplicate.operations.sync import content, put_off, sync
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import reuse as earlier_replicas
 from cpreplicate.operations.sync.content import Compared
@@ -447,7 +446,7 @@ SCENARIOS = {
     ),
     "the journal resumes a copy": (interrupted_copy, without(JournalWriter, "done")),
     "links are not followed": (linked_to_the_source, links_are_followed),
-    "deletes that were put off ask again": (put_off_and_adopted, without_asking(watch)),
+    "deletes that were put off ask again": (put_off_and_adopted, without_asking(put_off)),
     "verify follows no link": (verified_through_a_link, verify_follows_links),
     "nothing is copied through a link": (copied_through_a_link, earlier_replicas_follow_links),
 }
