@@ -282,13 +282,13 @@ def replacing(
 
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
-        def commit_and_copy(made, run, journal):
+        def commit_and_copy(made, run):
             # as a put takes it
             content = lambda: sync_plan.rewritten(  # noqa: E731
                 run.source_state, run.replica, made.paths
             )
             run.replica.publish(made.checkpoint, content, lambda: None, replace=True)
-            return copy(made, run, journal)
+            return copy(made, run)
 
         return commit_and_copy
 
