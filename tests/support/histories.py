@@ -59,6 +59,7 @@ ELSEWHERE = "file:/another/disk"
 OWN = ".cpreplicate"
 LEASE = f"/{OWN}/lease"
 PACKS = "/packed/"
+NUMBERED = re.compile(r"chk-(\d+)/_metadata")
 COMMITTED = re.compile(r"(.*)/chk-(\d+)/_metadata")
 REPLICA_PATH = re.compile(r"(shared|taskowned|foreign|packed|chk-\d+)/(?!(.*/)?_metadata$).+")
 PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^/]*")
@@ -125,9 +126,9 @@ def _there(status: FileStatus) -> FileStatus:
 
 def _is_of(damage: bytes, copy: checker.Need, found: bytes | None) -> bool:
     """Whether a file that was damaged at the source was copied as it is, or into a pack."""
-    if found is None or not copy.is_packed:
-        return found == damage
-    return damage.startswith(found[copy.position : copy.extent])
+    if found is None or found == damage:
+        return found is not None
+    return copy.is_packed and damage.startswith(found[copy.position : copy.extent])
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,7 @@ class World:
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
         self.damaged: dict[str, bytes] = {}
+        self.damages: set[bytes] = set()  # also those that were mended, or damaged again
         self.hidden: set[str] = set()  # damage of equal length to a recorded file
         self.broken: set[str] = set()  # replicas of which a record was damaged
         # replicas that were synced under another name, of themselves or of the source
@@ -478,6 +480,9 @@ class World:
         numbers = [
             each.number for each in self.flink.complete_on_disk() if uri.parent(each.place) == root
         ]
+        # a job that claimed this one's checkpoint may have deleted it, and the replica has it still
+        committed = map(NUMBERED.fullmatch, self._below(replica))
+        numbers += [int(match[1]) for match in committed if match is not None]
         is_clear = request.allow_older or (not self.is_fixed and newest.number == max(numbers))
         return (
             is_clear
@@ -802,6 +807,7 @@ class World:
             self.hidden.discard(place)
         self.disk.place(place, data)
         self.damaged[place] = data
+        self.damages.add(data)
         self.history.append(f"damage: {place} is {kind}")
 
     def _is_ours(self, replica: str, path: str) -> bool:
@@ -1183,7 +1189,7 @@ class World:
                 )
             )
             is_secondhand = uri.parent(uri.parent(place)) in self.secondhand and any(
-                _is_of(damage, copy, found) for damage in self.damaged.values()
+                _is_of(damage, copy, found) for damage in self.damages
             )
             if (
                 is_whole
