@@ -230,7 +230,9 @@ def promote(
     metavar="DIR",
     callback=options.optional_location,
     help="The checkpoint directory of the job that was started from the replica. The seal stays"
-    " (exit 6) while a checkpoint there references the replica, or none has completed.",
+    " (exit 6) while a checkpoint there references the replica, or none has completed since the"
+    " promotion. Where a job has a fixed id, a checkpoint of an earlier run counts, too: give --job"
+    " only after the job has completed a checkpoint since it was started from the replica.",
 )
 @groups.basic(
     "--no-job-uses-it",
