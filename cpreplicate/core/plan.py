@@ -201,7 +201,7 @@ def copies_and_keeps(
     """Split the closure into the files that must be copied and those that the replica has.
 
     `present` maps the path to the length of the files in the replica's directories now. A file is
-    kept only if `ledger` has its CRC32C and has exactly the recorded length: any other
+    kept only if `ledger` has its CRC32C, and its length is exactly the recorded one: any other
     may be damaged, or of another program. `members` are the packed files of which the same holds
     for their packs.
     """

@@ -14,19 +14,19 @@ class LogContext(NamedTuple):
 
 
 _NOTHING = LogContext()
-_subject: ContextVar[LogContext] = ContextVar("subject", default=_NOTHING)
+_context: ContextVar[LogContext] = ContextVar("log_context", default=_NOTHING)
 
 
 def log_context() -> LogContext:
     """Return what this thread works on."""
-    return _subject.get()
+    return _context.get()
 
 
 def begin_job(job: str | None) -> None:
     """Record that this thread works on a job from now on, and on no checkpoint yet."""
-    _subject.set(LogContext(job))
+    _context.set(LogContext(job))
 
 
 def begin_checkpoint(name: str) -> None:
     """Record that this thread works on a checkpoint of its job from now on."""
-    _subject.set(log_context()._replace(checkpoint=name))
+    _context.set(log_context()._replace(checkpoint=name))

@@ -226,7 +226,7 @@ def _checked(manifest: Manifest) -> Manifest:
     if (ledger.bytes < 0).any() or (entries.extents < 0).any():
         raise parquet_files.DamagedParquet("a file has a negative length")
     if members and not are_valid(members, _lengths_of(members.packs, ledger)):
-        raise parquet_files.DamagedParquet("a packed file lies outside the packs of the replica")
+        raise parquet_files.DamagedParquet("a packed file is outside the packs of the replica")
     return manifest
 
 

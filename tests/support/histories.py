@@ -227,7 +227,9 @@ class World:
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
         self.damaged: dict[str, bytes] = {}
-        self.damages: set[bytes] = set()  # also those that were mended, or damaged again
+        self.damages: set[bytes] = (
+            set()
+        )  # also of files that were repaired, or damaged again, since
         self.hidden: set[str] = set()  # damage of equal length to a recorded file
         self.broken: set[str] = set()  # replicas of which a record was damaged
         # replicas that were synced under another name, of themselves or of the source

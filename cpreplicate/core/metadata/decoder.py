@@ -465,8 +465,8 @@ class _Decoder:
         entry = None
         if shape.kind is not None:
             sample = self._in.buffer[start : self._in.position]
-            handle = (shape.start - start, shape.kind, shape.path_length, shape.length)
-            entry = shape_of(sample, head, text_end, handle)
+            place = (shape.start - start, shape.kind, shape.path_length, shape.length)
+            entry = shape_of(sample, head, text_end, place)
         self._last_entries[list_kind] = entry
 
     def _run(self, list_kind: int, left: int, state: int, part: int) -> int:

@@ -1,4 +1,4 @@
-"""Steps 1 and 5 of the commit protocol: claim the directory, publish and record the checkpoint."""
+"""Steps 2 and 5 of the commit protocol: claim the directory, publish and record the checkpoint."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _as_written(plan: Plan, written: Written) -> dict[str, LedgerEntry]:
 
 
 def _lengths_of_kept_packs(plan: Plan, run: SyncChange, files: LedgerTable) -> dict[str, int]:
-    """Return the length of each pack that had members before: as recorded, else as it lies."""
+    """Return the length of each pack that had members before: as recorded, else as listed."""
     is_kept = rows_of(plan.members.paths, plan.keeps.files.paths) >= 0
     packs = plan.members.take(is_kept).used_packs
     recorded = files.at(texts(packs)).bytes

@@ -313,5 +313,6 @@ def is_done(
 
 
 def is_recorded(plan: Plan, state: State, ledger: Ledger) -> bool:
+    """Return whether a manifest describes the newest committed checkpoint as the plan's."""
     recorded = ledger.manifests.get(plan.checkpoint)
     return recorded is not None and recorded.metadata == state.committed[0].metadata

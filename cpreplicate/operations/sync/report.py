@@ -58,8 +58,9 @@ class SyncCheck(NamedTuple):
 
 
 def phases(read: float, runner: TimedRunner, seconds: float) -> dict[str, float]:
-    phases = {"read": read, "copy": runner.copies, "delete": runner.deletes}
-    return {**phases, "other": max(0.0, seconds - sum(phases.values()))}
+    """Return the `phases` of a report: what the runner did not take is `other`."""
+    known = {"read": read, "copy": runner.copies, "delete": runner.deletes}
+    return {**known, "other": max(0.0, seconds - sum(known.values()))}
 
 
 def capped(report: Report, state: State, request: SyncRequest) -> Report:
@@ -91,6 +92,7 @@ def capped(report: Report, state: State, request: SyncRequest) -> Report:
 
 
 def report_of(plan: Plan, source_state: SourceState, started: float) -> Report:
+    """Return the report of a plan, none of which is carried out yet."""
     checkpoint = uri.join(plan.replica, plan.checkpoint)
     command = restore.restore(source_state.file.metadata, plan.paths, checkpoint)
     seconds = time.monotonic() - started

@@ -41,12 +41,12 @@ class SyncRequest:
 
 
 def replica_root(source: str, target_root: str) -> str:
-    """Return where the replica of a SOURCE argument lies, from the arguments alone."""
+    """Return the URI of the replica of a SOURCE argument, from the arguments alone."""
     return uri.join(target_root, uri.name(job_root(source)))
 
 
 def is_outside_roots(path: str, request: SyncRequest) -> bool:
-    """Return whether a checkpoint that a program reports lies outside the roots, if any are given.
+    """Return whether a checkpoint that a program reports is outside the roots, if any are given.
 
     Unlike SOURCE, which the operator names, the directory of such a job is not trusted.
     """

@@ -1,4 +1,4 @@
-"""The source as a sync reads it, and where its replica lies.
+"""The source as a sync reads it, and the place of its replica.
 
 Nothing is changed here.
 """
@@ -73,7 +73,7 @@ def _source_marker(source: Source, side: Side) -> Marker | None:
 
 
 def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
-    """Return the replica of this source. Raise `Refused` if one lies in the other."""
+    """Return the replica of this source. Raise `Refused` if one is in the other."""
     source, sides = source_state.source, request.sides
     root = uri.join(request.target_root, source.job)
     if sides.source.identity(source.checkpoint) == sides.target.identity(root):
