@@ -248,6 +248,53 @@ TestReplication.settings = settings(
 )
 
 
+def test_walks_in_which_each_step_has_the_same_chance_keep_the_invariants():
+    # Hypothesis prefers small examples, and other ones after each change of this file: what the
+    # model reaches must not depend on that
+    for seed in range(30):
+        _walk(Random(seed), steps=12)
+
+
+def _walk(draw: Random, steps: int) -> None:
+    walked = Replication()
+    walked.begin(draw.getrandbits(32), draw.random() < 0.5, (draw.random() < 0.5,) * 2)
+    for _ in range(steps):
+        possible = _possible(walked, draw)
+        draw.choice(possible)()
+        walked.every_committed_checkpoint_is_whole_and_of_the_sources_bytes()
+        walked.the_newest_never_goes_back_and_verify_agrees()
+        walked.the_source_is_never_written_to()
+
+
+def _possible(walked: Replication, draw: Random) -> list[Callable[[], None]]:
+    """Return the steps whose preconditions hold, with arguments."""
+    keep = draw.randint(1, 3)
+    paths: PathsMode = draw.choice(["auto", "relative", "absolute"])
+    one, other = draw.random() < 0.5, draw.random() < 0.5
+    is_open = not walked.sealed
+
+    def complete_and_sync() -> None:
+        walked.complete()
+        walked.sync(keep, paths, one)
+
+    steps: list[tuple[bool, Callable[[], None]]] = [
+        (True, walked.complete),
+        (is_open, complete_and_sync),
+        (True, walked.subsume),
+        (len(walked.jobs) < 3, walked.restore),
+        (not is_open, lambda: walked.sync(keep, paths, one)),
+        (is_open, lambda: walked.sync_and_die(keep, paths)),
+        (walked.newest >= 0, lambda: walked.sweep(one, other)),
+        (
+            walked.newest >= 0 and is_open,
+            lambda: walked.relocate("relative" if one else "absolute", other),
+        ),
+        (walked.newest >= 0, walked.promote),
+        (walked.sealed, walked.unseal),
+    ]
+    return [step for is_possible, step in steps if is_possible]
+
+
 class LongerReplication(Replication):
     """The same model: its name makes other examples of it."""
 
