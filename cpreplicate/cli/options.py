@@ -359,7 +359,6 @@ runner_options = groups.all_of(
         help="Number of files that a task copies at the same time. Default: a number that suits"
         " the storages, 8 for large files.",
     ),
-    groups.spark("--explain", is_flag=True, help="Print which runner was chosen, and why."),
     lock_wait,
 )
 

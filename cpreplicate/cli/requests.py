@@ -175,7 +175,6 @@ class RunnerOptions(OptionValues):
     batch_bytes: int | None = None
     batch_files: int | None = None
     streams: int | None = None
-    explain: bool = False
 
     def execution(self, show: ShowProgress | None) -> ExecutionOptions:
         """Return the options of a runner; `--conf` wins over the properties file."""
@@ -191,7 +190,6 @@ class RunnerOptions(OptionValues):
             batch_bytes=self.batch_bytes,
             batch_files=self.batch_files,
             streams=self.streams,
-            explain=self.explain,
             show=show,
         )
 

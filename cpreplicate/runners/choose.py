@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -13,6 +14,8 @@ from cpreplicate.runners.base import Runner
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions
 from cpreplicate.storage import Sides
+
+_log = logging.getLogger(__name__)
 
 INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
 INLINE_FILES = 200.0  # small files a second, of one process: measured there
@@ -119,11 +122,12 @@ def choose_runner(
 ) -> Runner:
     """Return the runner that was asked for, or the faster one for `files` files of `size` bytes.
 
-    `levels` is the number of levels of importance of its runs. `reason` is reported unless the
-    choice is made here. pyspark is imported only if Spark is chosen.
+    `levels` is the number of levels of importance of its runs. `reason` is logged unless the choice
+    is made here. pyspark is imported only if Spark is chosen.
     """
     bandwidth = sides.target.limits.bandwidth
     chosen = choice(execution, files, size, bandwidth, reason)
+    _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
     if chosen.runner == "inline":
         return InlineRunner(sides, execution, chosen.reason)
     from cpreplicate.runners.spark.runner import SparkRunner

@@ -16,8 +16,8 @@ class ExecutionOptions:
 
     `runner` is `auto`, `spark` or `inline`. `conf` are properties of Spark; a later one wins.
     `parallelism` is the number of slots to fill with batches, or of files that `inline` copies at
-    once. `streams` is the number of files that a task copies at once. `explain`: report why the
-    runner was chosen. `show` is called every second with the progress.
+    once. `streams` is the number of files that a task copies at once. `show` is called every
+    second with the progress.
     """
 
     runner: str = "auto"
@@ -27,7 +27,6 @@ class ExecutionOptions:
     batch_bytes: int | None = None
     batch_files: int | None = None
     streams: int | None = None
-    explain: bool = False
     show: ShowProgress | None = field(default=None, compare=False)
 
     def property(self, name: str) -> str | None:

@@ -263,9 +263,9 @@ def modules(words: list[str]) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_explain_prints_both_estimates_also_of_a_dry_run(cli):
+def test_verbose_reports_both_estimates_also_of_a_dry_run(cli):
     for words in (["--dry-run"], []):
-        done = cli("sync", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--explain", *words)
+        done = cli("sync", f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--verbose", *words)
         assert done.returncode == 0
         assert "runner: inline (auto, " in done.stderr
         assert "s, Spark about " in done.stderr

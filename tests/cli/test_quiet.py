@@ -30,7 +30,7 @@ def commands_of(directory):
     return [
         ["inspect", source],
         ["diff", source, f"{directory}/dcB"],
-        ["sync", source, f"{directory}/dcB", "--runner", "inline", "--explain"],
+        ["sync", source, f"{directory}/dcB", "--runner", "inline", "--verbose"],
         ["verify", replica, "--content"],
         ["sweep", replica, "--runner", "inline"],
         ["relocate", replica, "--paths", "absolute"],

@@ -7,7 +7,6 @@ import errno
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -84,8 +83,7 @@ def _refuse_overlap(subject: Case) -> None:
 
 def check_plan(subject: Case) -> Result:
     """Check what `sync` would refuse, and keep its plan."""
-    request = replace(subject.request, execution=replace(subject.request.execution, explain=False))
-    report = diff(request)
+    report = diff(subject.request)
     if report.refusal is not None and not isinstance(report.refusal, LeaseHeld):
         raise report.refusal
     subject.plan = plan = report.plan

@@ -188,8 +188,6 @@ def replicate_fleet(
                 return
             sums = [result for result in checked if isinstance(result, SyncCheck)]
             runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
-            if execution.explain:
-                notify(f"runner: {runner.name} ({runner.reason})")
             by_priority = [members[index] for index in changed]
             done = _replicate(by_priority, levels, runner, notify, settings.at_once)
             for index, job in zip(changed, done, strict=True):

@@ -13,7 +13,6 @@ import numpy as np
 
 from cpreplicate.core import packs, uri
 from cpreplicate.core.ledger import NO_MEMBERS, Member, MemberTable
-from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_tables import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, TargetCopy, total
@@ -29,6 +28,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState, search
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
+from cpreplicate.runners.choose import Choice, choice
 
 _log = logging.getLogger(__name__)
 
@@ -333,11 +333,17 @@ def _is_subsumed(source_state: SourceState, wait: float) -> bool:
     return storage.stat(metadata_uri) is None
 
 
-def runner_for(plan: Plan, request: SyncRequest, notify: Notify) -> Runner:
+def runner_for(plan: Plan, request: SyncRequest) -> Runner:
     """Return the runner that carries out a plan."""
+    return choose_runner(request.execution, *_work(plan), request.sides)
+
+
+def choice_for(plan: Plan, request: SyncRequest) -> Choice:
+    """Return which runner would carry out a plan, and why."""
+    return choice(request.execution, *_work(plan), request.sides.target.limits.bandwidth)
+
+
+def _work(plan: Plan) -> tuple[int, int]:
+    """Return the files and the bytes of a plan."""
     files = len(plan.copies) + len(plan.repacks) + len(plan.deletes)
-    size = total(plan.copies) + total(plan.repacks)
-    runner = choose_runner(request.execution, files, size, request.sides)
-    explain = notify if request.execution.explain else _log.debug
-    explain(f"runner: {runner.name} ({runner.reason})")
-    return runner
+    return files, total(plan.copies) + total(plan.repacks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +12,9 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.sync import content, estimate
 from cpreplicate.operations.sync.copy import (
+    choice_for,
     look_for_copies,
     of_other_lengths,
-    runner_for,
 )
 from cpreplicate.operations.sync.plan import (
     examined,
@@ -33,6 +34,8 @@ from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
+
+_log = logging.getLogger(__name__)
 
 
 def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
@@ -59,8 +62,8 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     if refusal is None:
         warnings = _refuse_to_copy(plan, source_state, state, request)
     warnings += tuple(warnings_of_strangers(plan))
-    if request.execution.explain:
-        runner_for(plan, request, notify)
+    chosen = choice_for(plan, request)
+    _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
     estimates = estimate.estimates(plan, source_state, request)
     report = report_of(plan, source_state, started)
     return replace(

@@ -87,7 +87,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         if is_done(plan, state, ledger, request, source_state):
             return report_of(plan, source_state, started)
         read = time.monotonic() - started
-        with TimedRunner(shared or runner_for(plan, request, notify)) as runner:
+        with TimedRunner(shared or runner_for(plan, request)) as runner:
             _log.debug(
                 "copy %d files of %d bytes, move %d, keep %d, delete %d",
                 len(plan.copies),

@@ -137,8 +137,7 @@ def _remove(
 ) -> Sweep:
     files = len(report.deletes)
     with choose_runner(request.execution, files, 0, request.sides) as runner:
-        why = f", {runner.reason}" if request.execution.explain else ""
-        notify(f"removing {files} files, {report.bytes} bytes (runner: {runner.name}{why})")
+        notify(f"removing {files} files, {report.bytes} bytes (runner: {runner.name})")
         old_trash = [action.target for action in report.found.trash]
         failed = change.delete(old_trash, replica, runner, lease)
         first = [

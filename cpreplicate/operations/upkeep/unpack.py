@@ -281,8 +281,6 @@ class Unpacker:
             change.journal.writing(),
             choose_runner(execution, len(tasks), size, self._sides) as runner,
         ):
-            if execution.explain:
-                notify(f"runner: {runner.name} ({runner.reason})")
             outcomes = replace(change, runner=runner).write(tasks)
         change.journal.flush()  # a run that resumes must know what these files contain
         self._raise_if_failed(tasks, outcomes)
