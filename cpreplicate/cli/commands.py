@@ -13,6 +13,7 @@ from cpreplicate import __version__
 from cpreplicate.cli import groups, options, recording, services, storage_options
 from cpreplicate.cli.requests import (
     ContentOptions,
+    execution_of,
     start_narration,
     storage_of,
     sync_request,
@@ -264,12 +265,13 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     short_help="Check that a replica can be restored.",
     examples=(
         "cpreplicate verify hdfs://dcB/flink/replicas/55d1...",
-        "cpreplicate verify --content hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate verify --content --runner spark hdfs://dcB/flink/replicas/55d1...",
     ),
     exit_codes={
         **options.READ_CODES,
         4: "the replica cannot be restored",
         6: "promote would refuse the replica: a job writes into it, or it is not cpreplicate's",
+        **options.STOPPED_CODES,
     },
 )
 @click.argument("replica", callback=options.location)
@@ -293,6 +295,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     help="Write the result to .cpreplicate/verified.json of the replica, where `status` reads it."
     " Needs the right to write there. Without this option nothing is written.",
 )
+@options.runner_of_reads
 @storage_options.target_conf
 @storage_options.access
 @options.output_options
@@ -319,7 +322,9 @@ def verify(
     side = storage_of(values).target_side()
     with recording.verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))
-        verifications = [operation.verify(replica, name, sample, notify, side) for name in names]
+        verifications = operation.verify_each(
+            replica, names, sample, notify, side, execution_of(values)
+        )
         if record:  # the newest one, which is first with --all
             operation.record(verifications[0], sample.share, side)
         is_restorable = all(result.restorable for result in verifications)

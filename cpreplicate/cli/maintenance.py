@@ -187,7 +187,7 @@ def relocate(
     help="The checkpoint to promote. Default: the newest committed one.",
 )
 @options.content_options
-@options.lock_wait
+@options.runner_options
 @storage_options.target_conf
 @storage_options.access
 @options.output_options
@@ -209,6 +209,7 @@ def promote(
         content=ContentOptions.from_mapping(values).as_sample(),
         lock_wait=lock_wait,
         side=storage_of(values).target_side(),
+        execution=execution_of(values),
     )
     promotion = operation.promote(request, notify)
     code = change_code(show_promotion(promotion, output))

@@ -305,14 +305,14 @@ what_to_plan = groups.all_of(source_and_target, how_to_plan)
 replicate_options = groups.all_of(how_to_plan, storage_options.access, actions, output_options)
 plan_options = groups.all_of(source_and_target, replicate_options)
 
-runner_options = groups.all_of(
+runner_of_reads = groups.all_of(  # of a command that takes no lease
     groups.spark(
         "--runner",
         type=click.Choice(["auto", "spark", "inline"]),
         default="auto",
         show_default=True,
-        help="What copies and deletes: Spark executors, or threads of this process (inline). auto:"
-        " the one that is estimated to be faster, with the startup time of Spark.",
+        help="What copies, reads and deletes: Spark executors, or threads of this process (inline)."
+        " auto: the one that is estimated to be faster, with the startup time of Spark.",
     ),
     groups.spark(
         "--master",
@@ -359,8 +359,8 @@ runner_options = groups.all_of(
         help="Number of files that a task copies at the same time. Default: a number that suits"
         " the storages, 8 for large files.",
     ),
-    lock_wait,
 )
+runner_options = groups.all_of(runner_of_reads, lock_wait)
 
 delete_options = groups.all_of(
     max_delete,

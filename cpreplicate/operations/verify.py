@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -13,27 +12,26 @@ import numpy as np
 import pyarrow.compute as pc
 
 from cpreplicate.core import uri
-from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_tables import Lengths, Numbers, chosen, directories, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
+from cpreplicate.operations.compare import Comparison, Reader, compare
 from cpreplicate.operations.log_context import begin_checkpoint
 from cpreplicate.operations.target_root import refuse_no_replica
-from cpreplicate.protocol import journal, json_files, ownership, replica_state, seal
+from cpreplicate.protocol import json_files, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
 from cpreplicate.protocol.digest import Digest
-from cpreplicate.protocol.journal import Journal
-from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable
+from cpreplicate.protocol.manifest import Manifest, ManifestTable
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.verification_record import Verified, record_verification
-from cpreplicate.storage import Side, Transient, checksum, checksums_of_parts
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Transient
 
-_STREAMS = 8  # files that are read at the same time
 _NO_METADATA = Digest(0, 0)
+_DEFAULT = ExecutionOptions()
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,39 @@ ALL = Sample()
 
 
 def verify(
-    replica_root: str, checkpoint: str | None, content: Sample, notify: Notify, side: Side
+    replica_root: str,
+    checkpoint: str | None,
+    content: Sample,
+    notify: Notify,
+    side: Side,
+    execution: ExecutionOptions = _DEFAULT,
 ) -> Verification:
     """Return whether the newest committed checkpoint, or `checkpoint`, can be restored.
 
-    The files of the `content` sample are read and compared with the CRC32C recorded when they were
-    copied. Raises `NotThere`, `MetadataError`, and `Refused` for what is no replica, and where
-    `promote` would be refused because a directory of the replica is a symbolic link.
+    The files of the `content` sample are read by a runner and compared with the CRC32C recorded
+    when they were copied. Raises `NotThere`, `MetadataError`, `Refused` for what is no replica, and
+    where `promote` would be refused because a directory of the replica is a symbolic link, and
+    `OSError` if a file cannot be read.
     """
+    return verify_each(replica_root, [checkpoint], content, notify, side, execution)[0]
+
+
+def verify_each(
+    replica_root: str,
+    checkpoints: Sequence[str | None],
+    content: Sample,
+    notify: Notify,
+    side: Side,
+    execution: ExecutionOptions = _DEFAULT,
+) -> list[Verification]:
+    """Verify several checkpoints as `verify` does, with one runner."""
+    with Reader(side, execution, notify) as reader:
+        return [_verify(replica_root, name, content, side, reader) for name in checkpoints]
+
+
+def _verify(
+    replica_root: str, checkpoint: str | None, content: Sample, side: Side, reader: Reader
+) -> Verification:
     _refuse_misnamed(checkpoint)
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
@@ -124,15 +147,9 @@ def verify(
     is_short = is_there & (lengths < _least(files, recorded))
     short = tuple(chosen(files.paths, is_short).to_pylist())
     longer = _extended(referenced, present, recorded, manifests.values()) if recorded else []
-    compared: dict[str, bool] = {}
-    uncompared: tuple[str, ...] = ()
-    journals: Sequence[Journal] = ()
+    compared = Comparison()
     if content.share:
-        journals = _journals(replica, referenced, manifests.values())
-        recorded_crcs = [*manifests.values(), _as_manifest(journals)]
-        compared, uncompared = _compare_content(
-            replica, referenced, present, content, recorded_crcs, notify
-        )
+        compared = compare(replica, referenced, present, content.takes, manifests.values(), reader)
     known = {*short, *longer}  # their length is what is wrong: no CRC32C is recorded for it
     verification = Verification(
         replica=replica.root,
@@ -144,15 +161,15 @@ def verify(
         corrupt=(
             *((f"{name}/{METADATA}",) if is_torn else ()),
             *longer,
-            *(path for path, equal in compared.items() if not equal and path not in known),
+            *(path for path, equal in compared.is_equal.items() if not equal and path not in known),
         ),
         outside=referenced.outside,
         content=content.share > 0,
-        compared=len(compared),
-        uncompared=tuple(path for path in uncompared if path not in known),
+        compared=len(compared.is_equal),
+        uncompared=tuple(path for path in compared.unknown if path not in known),
         completed=None if published is None else published.completed,
         metadata=referenced.metadata,
-        died=published is not None and _are_planned(uncompared, referenced, journals),
+        died=published is not None and compared.died,
     )
     return _as_promote(verification, replica, state)
 
@@ -280,55 +297,6 @@ def _manifests(replica: Replica, committed: Iterable[str]) -> dict[str, Manifest
     return {name: manifest for name, manifest in manifests.items() if manifest is not None}
 
 
-def _journals(
-    replica: Replica, checkpoint: CommittedCheckpoint, manifests: Collection[Manifest]
-) -> list[Journal]:
-    """Return the journals if no manifest describes the checkpoint.
-
-    Its run may have died right after the commit. Then the journal of the run is there.
-    """
-    if any(manifest.metadata == checkpoint.metadata for manifest in manifests):
-        return []
-    names = journal.names(replica.own_files())
-    return [journal.read(replica.storage, replica.root, name) for name in names]
-
-
-def _are_planned(
-    paths: Iterable[str], checkpoint: CommittedCheckpoint, journals: Sequence[Journal]
-) -> bool:
-    """Return whether journals name all these files, or their packs, as about to be written.
-
-    Else it is not a run that died that explains why no CRC32C is recorded: the manifest was lost.
-    """
-    planned = frozenset[str]().union(*(part.planned for part in journals))
-    members = checkpoint.members
-    return bool(journals) and all(
-        is_written(members[path].pack if path in members else path, planned) for path in paths
-    )
-
-
-def _as_manifest(journals: Iterable[Journal]) -> Manifest:
-    """Return the complete files that journals list as a manifest lists them."""
-    entries: dict[str, ManifestEntry] = {}
-    members: dict[str, Member] = {}
-    for path, length, crc32c, pack, offset in (
-        row for part in journals for row in part.copied.values()
-    ):
-        if pack is None or offset is None:
-            entries[path] = ManifestEntry(length, length, crc32c)
-        else:
-            members[path] = Member(pack, offset, length, crc32c)
-    return Manifest(0, _NO_METADATA, ManifestTable.of(entries), MemberTable.of(members))
-
-
-def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
-    """Return (path, length) to CRC32C, of all files whose CRC32C is known."""
-    entries = (item for manifest in manifests for item in manifest.entries.items())
-    return {
-        (path, entry.length): entry.crc32c for path, entry in entries if entry.crc32c is not None
-    }
-
-
 def _least(files: Lengths, recorded: ManifestTable) -> Numbers:
     """Return how long each file must at least be: its extent, and what it had when copied.
 
@@ -357,79 +325,3 @@ def _extended(
     longest = np.max([manifest.entries.ledger.at(paths).bytes for manifest in manifests], axis=0)
     longer: list[str] = chosen(paths, present.at(paths, absent=0) > longest).to_pylist()
     return longer
-
-
-def _compare_content(
-    replica: Replica,
-    checkpoint: CommittedCheckpoint,
-    present: Mapping[str, int],
-    content: Sample,
-    manifests: Collection[Manifest],
-    notify: Notify,
-) -> tuple[dict[str, bool], tuple[str, ...]]:
-    """Return as `_compare` for files and for members of packs.
-
-    A pack that was copied whole, from a replica that was the source, has a CRC32C of its own.
-    """
-    crcs = _crcs(manifests)
-    packs = {path for path in checkpoint.packs if (path, present.get(path)) not in crcs}
-    lengths = {
-        path: present[path]
-        for path in checkpoint.files
-        if path in present and path not in packs and content.takes(path)
-    }
-    compared, unknown = _compare(replica, lengths, crcs, notify)
-    members = {
-        path: member
-        for path, member in checkpoint.members.items()
-        if member.pack in present and member.pack in packs and content.takes(path)
-    }
-    if not members:
-        return compared, unknown
-    compared_members, unknown_members = _compare_members(replica, members, manifests, notify)
-    return {**compared, **compared_members}, (*unknown, *unknown_members)
-
-
-def _compare_members(
-    replica: Replica, members: Mapping[str, Member], manifests: Iterable[Manifest], notify: Notify
-) -> tuple[dict[str, bool], tuple[str, ...]]:
-    """Return as `_compare` for packed files. Each pack is opened once."""
-    listed = (member for manifest in manifests for member in manifest.members.values())
-    crcs = {member[:3]: member.crc32c for member in listed if member.crc32c is not None}
-    known = {path: member for path, member in members.items() if member[:3] in crcs}
-    paths_of: dict[str, list[str]] = {}
-    for path in sorted(known, key=lambda path: known[path].offset):
-        paths_of.setdefault(known[path].pack, []).append(path)
-    size = sum(member.length for member in known.values())
-    notify(f"comparing {len(known)} files in {len(paths_of)} packs, {size} bytes")
-
-    def compare(pack: str) -> list[tuple[str, bool]]:
-        paths = paths_of[pack]
-        parts = [(known[path].offset, known[path].length) for path in paths]
-        checksums = checksums_of_parts(replica.uri_of(pack), parts, replica.side)
-        return [
-            (path, part.crc32c == crcs[known[path][:3]])
-            for path, part in zip(paths, checksums, strict=True)
-        ]
-
-    with ThreadPoolExecutor(_STREAMS) as pool:
-        compared = dict(pair for pairs in pool.map(compare, paths_of) for pair in pairs)
-    return compared, tuple(path for path in members if path not in known)
-
-
-def _compare(
-    replica: Replica,
-    lengths: Mapping[str, int],
-    crcs: Mapping[tuple[str, int], int],
-    notify: Notify,
-) -> tuple[dict[str, bool], tuple[str, ...]]:
-    """Return whether each file has the CRC32C that was recorded, and the files without a record."""
-    known = {path: crcs[path, length] for path, length in lengths.items() if (path, length) in crcs}
-    notify(f"comparing {len(known)} files, {sum(lengths[path] for path in known)} bytes")
-
-    def is_equal(path: str) -> bool:
-        return checksum(replica.uri_of(path), replica.side).crc32c == known[path]
-
-    with ThreadPoolExecutor(_STREAMS) as pool:
-        compared = dict(zip(known, pool.map(is_equal, known), strict=True))
-    return compared, tuple(path for path in lengths if path not in known)

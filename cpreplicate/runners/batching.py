@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cpreplicate.runners.copy_rows import Copies, Indexes, packed_of, sizes_of
-from cpreplicate.runners.tasks import PACK_BYTES, SMALL, Task
+from cpreplicate.runners.tasks import PACK_BYTES, SMALL, Read, Task, size_of
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost
@@ -31,11 +31,15 @@ def batches(
 
     There are about four a slot, or fewer if there are few small files. None has more than
     `batch_files` files, or more than `batch_bytes` bytes unless it is one file: a huge file is a
-    batch of its own, and goes first.
+    batch of its own, and goes first. The reads of a pack share a batch, so that it is opened once.
     """
     if not actions:
         return []
     caps = Caps(batch_files or BATCH_FILES, batch_bytes or BATCH_BYTES)
+    if not isinstance(actions, Copies) and (reads_of := _reads_by_pack(actions)):
+        others = [action for action in actions if not _is_of_pack(action)]
+        in_packs = _batches_of_reads(list(reads_of.values()), slots, caps)
+        return [*in_packs, *batches(others, slots, batch_bytes, batch_files)]
     sizes = sizes_of(actions)
     is_packed = packed_of(actions)
     packs = Caps(caps.files, min(caps.bytes, PACK_BYTES))
@@ -48,6 +52,29 @@ def batches(
     if isinstance(actions, Copies):
         return [actions.pick(bin_) for bin_ in bins]
     return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in bins]
+
+
+def _is_of_pack(action: Task) -> bool:
+    return isinstance(action, Read) and action.pack is not None
+
+
+def _reads_by_pack(actions: Sequence[Task]) -> dict[str, list[Read]]:
+    """Return the reads of members of packs, by their pack."""
+    reads: dict[str, list[Read]] = {}
+    for action in actions:
+        if isinstance(action, Read) and action.pack is not None:
+            reads.setdefault(action.pack, []).append(action)
+    return reads
+
+
+def _batches_of_reads(
+    packs: Sequence[Sequence[Read]], slots: int, caps: Caps
+) -> list[Sequence[Task]]:
+    """Return batches of whole packs, each of which is given by the reads of its members."""
+    sizes = np.array([sum(map(size_of, reads)) for reads in packs], np.int64)
+    whole = Caps(caps.files, min(caps.bytes, PACK_BYTES))
+    bins = _bins(np.arange(len(packs)), sizes, slots * BATCHES_A_SLOT, whole)
+    return [[read for index in bin_.tolist() for read in packs[index]] for bin_ in bins]
 
 
 def _bins(chosen: Indexes, every_size: Indexes, most: int, caps: Caps) -> list[Indexes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -9,19 +10,23 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused
+from cpreplicate.operations import compare as compare_operation
 from cpreplicate.operations import verify as verify_operation
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote
-from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
+from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify, verify_each
 from cpreplicate.protocol.checkpoint_record import newest_first
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.publication import Publication
-from cpreplicate.runners import ExecutionOptions
+from cpreplicate.runners import ExecutionOptions, Snapshot, choose_runner
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, synced
+from tests.support.tracing import Tracing
 
+GROUP = pytest.mark.xdist_group("spark")
 ON, OFF = PackOptions("on", 1 << 20), PackOptions("off", 1 << 20)
 
 
@@ -39,6 +44,18 @@ def linked(replica: Path, name: str, to: Path) -> None:
     if place.exists():
         shutil.rmtree(place)
     place.symlink_to(to)
+
+
+def pack_of(replica: Path) -> str:
+    (pack,) = (replica / "packed").iterdir()
+    return f"packed/{pack.name}"
+
+
+def flipped(place: Path, at: int) -> None:
+    """Change one byte of a file."""
+    data = bytearray(place.read_bytes())
+    data[at] ^= 1
+    place.write_bytes(data)
 
 
 def damage(replica: Path, name: str) -> None:
@@ -87,6 +104,93 @@ def test_a_checkpoint_that_is_committed_meanwhile_is_compared_by_its_manifest(
     found = verified(replica, True)
     assert (found.checkpoint_id, found.corrupt) == (2, ("shared/y",))
     assert found.compared == len(NEXT)
+
+
+class TestContentIsReadByARunner:
+    @pytest.fixture(
+        params=["inline", pytest.param("spark", marks=[pytest.mark.spark, GROUP])],
+    )
+    def execution(self, request):
+        return ExecutionOptions(runner=request.param, master="local[2]")
+
+    def verified_by(self, replica, execution, shown=None, sample=ALL, lines=None):
+        show = None if shown is None else lambda snapshot, _last: shown.append(snapshot)
+        return verify(
+            f"file:{replica}",
+            None,
+            sample,
+            (lambda _line: None) if lines is None else lines.append,
+            Side(),
+            dataclasses.replace(execution, show=show),
+        )
+
+    def test_a_corrupt_file_and_a_corrupt_member_are_found_with_the_progress(
+        self, tmp_path, execution
+    ):
+        replica = synced(tmp_path, {1: {**FILES, "taskowned/large": 3 << 20}}, packing=ON)
+        damage(replica, "taskowned/large")
+        flipped(replica / pack_of(replica), FILES["shared/a"] // 2)
+        shown: list[Snapshot] = []
+        lines: list[str] = []
+        found = self.verified_by(replica, execution, shown, lines=lines)
+        assert set(found.corrupt) - {"taskowned/large"} <= FILES.keys()
+        assert len(found.corrupt) == 2
+        assert (found.compared, found.restorable) == (len(FILES) + 1, False)
+        assert (shown[-1].files, shown[-1].files_total) == (len(FILES) + 1,) * 2
+        assert shown[-1].bytes == shown[-1].bytes_total == sum(FILES.values()) + (3 << 20)
+        assert lines == [
+            f"comparing {len(FILES) + 1} files, {len(FILES)} of them in 1 packs,"
+            f" {sum(FILES.values()) + (3 << 20)} bytes"
+        ]
+
+    def test_a_sample_reads_its_files_only(self, tmp_path, execution):
+        replica = synced(tmp_path, {1: FILES})
+        sample = Sample(0.5, seed=3)
+        taken = {path for path in FILES if sample.takes(path)}
+        for path in FILES.keys() - taken:
+            damage(replica, path)
+        shown: list[Snapshot] = []
+        found = self.verified_by(replica, execution, shown, sample)
+        assert (found.compared, found.corrupt, found.restorable) == (len(taken), (), True)
+        assert shown[-1].files_total == len(taken)
+
+
+def test_a_pack_is_opened_once_to_compare_its_members(tmp_path):
+    replica = synced(tmp_path, {1: FILES}, packing=ON)
+    tracing = Tracing(Side().storage("file:/"))
+    with serving("file", tracing):
+        found = verified(replica, True)
+    assert found.compared == len(FILES)
+    assert tracing.calls.count(("open", f"file:{replica}/{pack_of(replica)}")) == 1
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_no_result(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+
+    class Unreadable(Tracing):
+        def before(self, verb, uri):
+            if verb == "open" and uri.endswith("/shared/a"):
+                raise PermissionError(13, "not allowed", uri)
+
+    with (
+        serving("file", Unreadable(Side().storage("file:/"))),
+        pytest.raises(OSError, match=r"1 of 9 files of the replica cannot be read\..*/shared/a"),
+    ):
+        verified(replica, True)
+
+
+def test_several_checkpoints_are_verified_by_one_runner(tmp_path, monkeypatch):
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    chosen = []
+
+    def counting(*args):
+        chosen.append(choose_runner(*args))
+        return chosen[-1]
+
+    monkeypatch.setattr(compare_operation, "choose_runner", counting)
+    found = verify_each(f"file:{replica}", ["chk-1", "chk-2"], ALL, lambda _line: None, Side())
+    assert [each.compared for each in found] == [len(FILES), len(NEXT)]
+    assert len(chosen) == 1
 
 
 class Killed(BaseException):

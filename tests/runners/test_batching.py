@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.runners import Copy, Delete
+from cpreplicate.runners import Copy, Delete, Read
 from cpreplicate.runners.batching import BATCH_BYTES, FILE_COST, batches
 from cpreplicate.runners.tasks import SMALL, size_of
 
@@ -80,3 +80,19 @@ def test_a_great_many_bytes_make_batches_for_slots_that_are_not_there_yet():
 
 def test_nothing_makes_no_batch():
     assert batches([], slots=4) == []
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 8), SIZES)
+def test_the_reads_of_a_pack_share_a_batch_with_every_other_action_in_one(members, slots, sizes):
+    reads = [
+        Read(f"m{pack}-{number}", 1 << 20, f"pack{pack}", number << 20)
+        for pack, count in enumerate(members)
+        for number in range(count)
+    ]
+    plain = [Read(f"p{number}", size) for number, size in enumerate(sizes)]
+    packed = batches([*reads, *plain], slots)
+    assert sorted(action.target for batch in packed for action in batch) == sorted(
+        action.target for action in [*reads, *plain]
+    )
+    batches_of = [{action.pack for action in batch if action.pack} for batch in packed]
+    assert sum(map(len, batches_of)) == len(members)

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cpreplicate.core.closure import File
-from cpreplicate.core.ledger import LedgerEntry, Member, MemberTable
+from cpreplicate.core.ledger import LedgerEntry, MemberTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change import some
+from cpreplicate.operations.compare import errors_of, read_of
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import Read, Runner
+from cpreplicate.runners import Runner
 from cpreplicate.storage import Checksum, Side, Sides, checksum
 
 DIFFERS = "damaged: its content is not the recorded one"
@@ -36,14 +37,11 @@ def damaged(
     if not kept:
         return frozenset()
     notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
-    reads = [_read(action, members.get(action.target), replica) for action in kept]
-    outcomes = {outcome.target: outcome for outcome in runner.run(reads)}
-    unread = [
-        f"{outcome.target}: {outcome.error}"
-        for outcome in outcomes.values()
-        if outcome.error is not None
+    reads = [
+        read_of(replica, action.target, action.bytes, members.get(action.target)) for action in kept
     ]
-    if unread:
+    outcomes = {outcome.target: outcome for outcome in runner.run(reads)}
+    if unread := list(errors_of(outcomes.values())):
         raise CopyFailed(
             f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
             f" Make them readable or remove them, and run again. {some(unread)}"
@@ -58,13 +56,6 @@ def damaged(
         count = len(different)
         notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
     return different
-
-
-def _read(kept: Action, member: Member | None, replica: Replica) -> Read:
-    target = replica.uri_of(kept.target)
-    if member is None:
-        return Read(target, kept.bytes)
-    return Read(target, member.length, replica.uri_of(member.pack), member.offset)
 
 
 def explained(plan: Plan, targets: Container[str]) -> Plan:

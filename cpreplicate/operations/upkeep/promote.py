@@ -25,6 +25,7 @@ from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import read_metadata
+from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
 
 
@@ -37,6 +38,7 @@ class PromoteRequest:
     content: Sample = NOTHING
     lock_wait: float = 0.0
     side: Side = field(default=Side())
+    execution: ExecutionOptions = field(default=ExecutionOptions())
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,12 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
         state = _refuse_foreign(replica, request)
         strays = _strays(replica, state) if state is not None else ()
         verification = verify(
-            request.replica, request.checkpoint, request.content, notify, request.side
+            request.replica,
+            request.checkpoint,
+            request.content,
+            notify,
+            request.side,
+            request.execution,
         )
         name = f"chk-{verification.checkpoint_id}"
         if not verification.restorable:

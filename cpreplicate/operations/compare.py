@@ -1,0 +1,182 @@
+"""Compare files of a replica with the CRC32Cs that were recorded when they were copied.
+
+The files are read in tasks of a runner; the members of a pack by one of them, which opens the pack
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from cpreplicate.core.ledger import Member, MemberTable
+from cpreplicate.core.notify import Notify
+from cpreplicate.core.packs import is_written
+from cpreplicate.operations.change import some
+from cpreplicate.protocol import journal
+from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.journal import Journal
+from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.runners import ExecutionOptions, Outcome, Read, Runner, choose_runner
+from cpreplicate.storage import Side, Sides, Transient
+
+_UNKNOWN_METADATA = Digest(0, 0)
+
+
+class Comparison(NamedTuple):
+    """The result of a comparison.
+
+    `is_equal` maps the path of each compared file to whether its content is the recorded one.
+    `unknown` are the files without a recorded CRC32C. `died`: journals explain that these have
+    none, because the run that published the checkpoint died right after its commit.
+    """
+
+    is_equal: Mapping[str, bool] = {}
+    unknown: tuple[str, ...] = ()
+    died: bool = False
+
+
+class Reader:
+    """Reads files of one side by one runner, chosen when the first of them are to be read."""
+
+    def __init__(self, side: Side, execution: ExecutionOptions, notify: Notify) -> None:
+        self._sides, self._execution, self._notify = Sides(side, side), execution, notify
+        self._resources = ExitStack()
+        self._runner: Runner | None = None
+
+    def read(self, reads: Sequence[Read]) -> dict[str, Outcome]:
+        """Return the outcomes by URI.
+
+        Raises `Transient` if the storage cannot be reached, and `OSError` if files cannot be read.
+        """
+        if not reads:
+            return {}
+        size = sum(read.extent for read in reads)
+        if self._runner is None:
+            chosen = choose_runner(self._execution, len(reads), size, self._sides)
+            self._runner = self._resources.enter_context(chosen)
+        of_packs = [read.pack for read in reads if read.pack is not None]
+        packed = f", {len(of_packs)} of them in {len(set(of_packs))} packs" if of_packs else ""
+        self._notify(f"comparing {len(reads)} files{packed}, {size} bytes")
+        outcomes = self._runner.run(reads)
+        if unread := [outcome for outcome in outcomes if outcome.error is not None]:
+            is_transient = any(outcome.has_been_retried for outcome in unread)
+            raise (Transient if is_transient else OSError)(
+                f"{len(unread)} of {len(reads)} files of the replica cannot be read."
+                f" {some(list(errors_of(unread)))}"
+            )
+        return {outcome.target: outcome for outcome in outcomes}
+
+    def __enter__(self) -> Reader:
+        self._resources.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._resources.close()
+
+
+def read_of(replica: Replica, path: str, length: int, member: Member | None = None) -> Read:
+    """Return the read of a file of a replica, or of a member of one of its packs."""
+    target = replica.uri_of(path)
+    if member is None:
+        return Read(target, length)
+    return Read(target, member.length, replica.uri_of(member.pack), member.offset)
+
+
+def errors_of(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Yield what failed, and why."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            yield f"{outcome.target}: {outcome.error}"
+
+
+def compare(
+    replica: Replica,
+    checkpoint: CommittedCheckpoint,
+    present: Mapping[str, int],
+    takes: Callable[[str], bool],
+    manifests: Collection[Manifest],
+    reader: Reader,
+) -> Comparison:
+    """Compare the files of a checkpoint that `takes` selects and that are `present`.
+
+    Packed files count by their logical path. A pack that was copied whole, from a replica that was
+    the source, has a CRC32C of its own.
+    """
+    journals = _journals(replica, checkpoint, manifests)
+    recorded = [*manifests, _as_manifest(journals)]
+    crcs, of_members = _crcs(recorded), _crcs_of_members(recorded)
+    packs = {path for path in checkpoint.packs if (path, present.get(path)) not in crcs}
+    asked: dict[str, tuple[Read, int | None]] = {}
+    for path in checkpoint.files:
+        if path in present and path not in packs and takes(path):
+            crc32c = crcs.get((path, present[path]))
+            asked[path] = (read_of(replica, path, present[path]), crc32c)
+    for path, member in checkpoint.members.items():
+        if member.pack in present and member.pack in packs and takes(path):
+            crc32c = of_members.get(member[:3])
+            asked[path] = (read_of(replica, path, member.length, member), crc32c)
+    known = {path: pair for path, pair in asked.items() if pair[1] is not None}
+    outcomes = reader.read([read for read, _crc32c in known.values()])
+    is_equal = {
+        path: outcomes[read.target].crc32c == crc32c for path, (read, crc32c) in known.items()
+    }
+    unknown = tuple(path for path in asked if path not in known)
+    return Comparison(is_equal, unknown, _are_planned(unknown, checkpoint, journals))
+
+
+def _journals(
+    replica: Replica, checkpoint: CommittedCheckpoint, manifests: Collection[Manifest]
+) -> list[Journal]:
+    """Return the journals if no manifest describes the checkpoint.
+
+    Its run may have died right after the commit. Then the journal of the run is there.
+    """
+    if any(manifest.metadata == checkpoint.metadata for manifest in manifests):
+        return []
+    names = journal.names(replica.own_files())
+    return [journal.read(replica.storage, replica.root, name) for name in names]
+
+
+def _are_planned(
+    paths: Iterable[str], checkpoint: CommittedCheckpoint, journals: Sequence[Journal]
+) -> bool:
+    """Return whether journals name all these files, or their packs, as about to be written.
+
+    Else it is not a run that died that explains why no CRC32C is recorded: the manifest was lost.
+    """
+    planned = frozenset[str]().union(*(part.planned for part in journals))
+    members = checkpoint.members
+    return bool(journals) and all(
+        is_written(members[path].pack if path in members else path, planned) for path in paths
+    )
+
+
+def _as_manifest(journals: Iterable[Journal]) -> Manifest:
+    """Return the complete files that journals list as a manifest lists them."""
+    entries: dict[str, ManifestEntry] = {}
+    members: dict[str, Member] = {}
+    for path, length, crc32c, pack, offset in (
+        row for part in journals for row in part.copied.values()
+    ):
+        if pack is None or offset is None:
+            entries[path] = ManifestEntry(length, length, crc32c)
+        else:
+            members[path] = Member(pack, offset, length, crc32c)
+    return Manifest(0, _UNKNOWN_METADATA, ManifestTable.of(entries), MemberTable.of(members))
+
+
+def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
+    """Return (path, length) to CRC32C, of all files whose CRC32C is known."""
+    entries = (item for manifest in manifests for item in manifest.entries.items())
+    return {
+        (path, entry.length): entry.crc32c for path, entry in entries if entry.crc32c is not None
+    }
+
+
+def _crcs_of_members(manifests: Iterable[Manifest]) -> dict[tuple[str, int, int], int]:
+    """Return (pack, offset, length) to CRC32C, of all packed files whose CRC32C is known."""
+    listed = (member for manifest in manifests for member in manifest.members.values())
+    return {member[:3]: member.crc32c for member in listed if member.crc32c is not None}
