@@ -41,9 +41,9 @@ def measure(root: str) -> None:
     request = SyncRequest(f"file:{root}/{JOB}/chk-1", f"file:{root}/dcB")
     began = time.process_time()
     wanted = read_source(request)
-    replica = target_replica(wanted, request)
+    replica = target_replica(wanted)
     state = examine(replica)
-    made = make_plan(wanted, replica, state, Ledger(replica, state), request)
+    made = make_plan(wanted, replica, state, Ledger(replica, state))
     planned = time.process_time()
     # the file's sizes are not real
     packed = batches(

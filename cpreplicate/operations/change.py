@@ -5,50 +5,109 @@ Nothing is written or deleted through a symbolic link, and only while the lease 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from cpreplicate.core import uri
+from cpreplicate.core.lazy import lazy
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_tables import without
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import publication
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
-from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copy, Delete, Outcome, Runner
+from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.storage import Sides
 
 FILES_PER_CHECK = 20_000  # files that are deleted between two checks of the lease
 _SHOWN = 5  # names in a message; the rest are counted
 
 
-@dataclass(frozen=True)
+@contextmanager
+def opened(
+    replica: Replica,
+    examine: Callable[[Lease], State],
+    wait: float = 0.0,
+    notify: Notify = lambda _line: None,
+    absent: Sequence[str] = (),
+) -> Iterator[Change]:
+    """Take the lease of a replica, and provide the change of it while the block runs.
+
+    `examine` is called under the lease: it returns the state of the directory, or raises if it must
+    not be changed. Who may be refused checks that before, too, so that no lease is written where
+    none belongs. `wait` and `absent` are as of `acquire`.
+    """
+    with acquire(replica.root, replica.side, wait, notify, absent) as lease:
+        yield Change(replica, examine(lease), lease, notify, threads(replica))
+
+
+def threads(replica: Replica) -> Runner:
+    """Return the runner of a change for which no other was chosen."""
+    return InlineRunner(Sides(replica.side, replica.side))
+
+
+@dataclass
 class Change:
     """A change of one replica under its lease.
 
     `state` and `ledger` are what was there and what was recorded before. `runner` writes and
-    deletes, and the `journal` of the change lists what is complete.
+    deletes: threads of this process, or what `running` provides. The `journal` lists what is about
+    to be written or deleted, and what is complete.
     """
 
     replica: Replica
     state: State
-    ledger: Ledger
     lease: Lease
-    runner: Runner
     notify: Notify
-    journal: JournalWriter
+    runner: Runner
 
-    def take_over(self) -> None:
-        """Let the journal list what those of runs that died list, and remove these.
+    @lazy
+    def ledger(self) -> Ledger:
+        """What manifests and journals recorded, read when it is first asked for."""
+        return Ledger(self.replica, self.state)
 
-        Their paths must be planned by now.
+    @lazy
+    def journal(self) -> JournalWriter:
+        """The journal of this change, which does not exist before something is recorded."""
+        return JournalWriter(self.replica.storage, self.replica.root)
+
+    @contextmanager
+    def running(self, runner: Runner) -> Iterator[None]:
+        """Let a runner write and delete while the block runs, and end it."""
+        former = self.runner
+        with runner:
+            self.runner = runner
+            try:
+                yield
+            finally:
+                self.runner = former
+
+    @contextmanager
+    def recording(
+        self, paths: Sequence[str], claim: Callable[[], object] = lambda: None
+    ) -> Iterator[None]:
+        """Record that the block may write or delete these paths, and what it completes.
+
+        `claim` is called while that is written, and before it appears. Journals of runs that died
+        are removed then: what they list is among the paths, and in this journal.
         """
+        if paths:
+            with self.journal.planning(paths) as part:
+                claim()
+                part.appear()
+        else:
+            claim()
         self.journal.take_over(self.ledger.journals, self.ledger.copied())
+        with self.journal.writing():
+            yield
 
     def write(self, tasks: Sequence[Copy]) -> list[Outcome]:
         """Execute copies into the replica; the journal lists each file that is complete."""
@@ -62,9 +121,55 @@ class Change:
         offset = outcome.offset if pack is not None else None
         self.journal.done(JournalRow(path, outcome.bytes, outcome.crc32c, pack, offset))
 
-    def delete(self, targets: Sequence[str]) -> list[str]:
-        """Delete files of the replica, and return what failed. Raises as `delete`."""
-        return delete(targets, self.replica, self.runner, self.lease)
+    def complete_journal(self) -> None:
+        """Let the journal list every file that is complete, not only those of its last part."""
+        self.journal.flush()
+
+    def prove(self, files: Mapping[str, LedgerEntry]) -> None:
+        """Record in the ledger what a check of the content of these files proved."""
+        self.ledger.files = LedgerTable.merged([self.ledger.files, LedgerTable.of(files)])
+
+    def delete(
+        self,
+        targets: Sequence[str] | Mapping[str, str],
+        files_per_check: int = FILES_PER_CHECK,
+    ) -> list[str]:
+        """Delete files of the replica, or move each to the path that it is mapped to.
+
+        Returns what failed, and why. The lease is checked before each `files_per_check` files.
+        Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease.
+        """
+        moves = targets if isinstance(targets, Mapping) else {}
+        failed: list[str] = []
+        waiting = list(targets)
+        if waiting and self.runner.is_elsewhere:
+            self.lease.delegate()
+        while waiting:
+            self.lease.check()
+            part, rest = waiting[:files_per_check], waiting[files_per_check:]
+            outcomes = self._deleted(part, moves)
+            late = [target for target in part if outcomes[target].late]
+            if late == part:
+                error = outcomes[part[0]].error
+                return failed + [f"{error}: {self.replica.uri_of(path)}" for path in late + rest]
+            failed += [
+                f"{outcome.target}: {outcome.error}"
+                for outcome in outcomes.values()
+                if outcome.error and not outcome.late
+            ]
+            waiting = late + rest
+        return failed
+
+    def _deleted(self, paths: Sequence[str], moves: Mapping[str, str]) -> dict[str, Outcome]:
+        """Return the outcome of the delete or move of each path, none begun too late."""
+        uris = {path: self.replica.uri_of(path) for path in paths}
+        until = self.lease.until()
+        tasks = [
+            Delete(uris[path], until, self.replica.uri_of(moves[path]) if path in moves else None)
+            for path in paths
+        ]
+        outcomes = {outcome.target: outcome for outcome in self.runner.run(tasks)}
+        return {path: outcomes[uris[path]] for path in paths}
 
     def forget(self, names: Iterable[str]) -> list[str]:
         """Remove what is recorded of checkpoints that are not committed; return what failed."""
@@ -106,57 +211,7 @@ def refuse_links(directories: Iterable[str], replica: Replica) -> None:
             )
 
 
-def delete(
-    targets: Sequence[str] | Mapping[str, str],
-    replica: Replica,
-    runner: Runner,
-    lease: Lease,
-    files_per_check: int = FILES_PER_CHECK,
-) -> list[str]:
-    """Delete files of the replica, or move each to the path that it is mapped to.
-
-    Returns what failed, and why. The lease is checked before each `files_per_check` files. Raises
-    `LeaseHeld`, having deleted a part, once this run no longer holds the lease.
-    """
-    failed: list[str] = []
-    waiting = list(targets)
-    if waiting and runner.is_elsewhere:
-        lease.delegate()
-    while waiting:
-        lease.check()
-        part, rest = waiting[:files_per_check], waiting[files_per_check:]
-        outcomes = _outcomes(part, targets, replica, runner, lease.until())
-        late = [target for target in part if outcomes[target].late]
-        if late == part:
-            return failed + [
-                f"{outcomes[target].error}: {replica.uri_of(target)}" for target in (*late, *rest)
-            ]
-        failed += [
-            f"{replica.uri_of(target)}: {outcome.error}"
-            for target, outcome in outcomes.items()
-            if outcome.error and not outcome.late
-        ]
-        waiting = late + rest
-    return failed
-
-
 def some(texts: Sequence[str], shown: int = _SHOWN) -> str:
     """Return the first few of many texts, and how many more there are."""
     more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
     return "; ".join(texts[:shown]) + more
-
-
-def _outcomes(
-    part: Sequence[str],
-    targets: Sequence[str] | Mapping[str, str],
-    replica: Replica,
-    runner: Runner,
-    until: float,
-) -> dict[str, Outcome]:
-    moves = targets if isinstance(targets, Mapping) else {}
-    tasks = []
-    for target in part:
-        moved_to = replica.uri_of(moves[target]) if target in moves else None
-        tasks.append(Delete(replica.uri_of(target), until, moved_to))
-    outcomes = {outcome.target: outcome for outcome in runner.run(tasks)}
-    return {target: outcomes[replica.uri_of(target)] for target in part}

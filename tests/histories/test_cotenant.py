@@ -185,7 +185,7 @@ def present_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(content, "keeping_what_is_equal", lambda made, *_rest: Compared(made, {}))
+    patch.setattr(content, "keeping_what_is_equal", lambda run: Compared(run.plan, {}))
 
 
 def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:

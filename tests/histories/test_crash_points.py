@@ -19,6 +19,7 @@ from cpreplicate.core import plan
 from cpreplicate.core.packs import PackOptions, is_pack
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.commit import Committing
 from cpreplicate.operations.upkeep import promote, relocate, sweep
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, batch
@@ -282,13 +283,13 @@ def replacing(
 
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
-        def commit_and_copy(made, run):
+        def commit_and_copy(run):
             # as a put takes it
             content = lambda: sync_plan.rewritten(  # noqa: E731
-                run.source_state, run.replica, made.paths
+                run.source_state, run.replica, run.plan.paths
             )
-            run.replica.publish(made.checkpoint, content, lambda: None, replace=True)
-            return copy(made, run)
+            run.replica.publish(run.plan.checkpoint, content, lambda: None, replace=True)
+            return copy(run)
 
         return commit_and_copy
 
@@ -297,14 +298,15 @@ def commit_before_copy() -> contextlib.AbstractContextManager[None]:
 
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(made, run, *rest):
-            for action in made.deletes:
+        def delete_and_publish(commit, written):
+            run = commit.run
+            for action in run.plan.deletes:
                 run.replica.storage.delete(run.replica.uri_of(action.target))
-            return publish(made, run, *rest)
+            return publish(commit, written)
 
         return delete_and_publish
 
-    return replacing(sync, "publish", broken)
+    return replacing(Committing, "publish", broken)
 
 
 def non_atomic_put() -> contextlib.AbstractContextManager[None]:
@@ -348,15 +350,16 @@ def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
 
 def packs_deleted_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(made, run, *rest):
-            for action in made.deletes:
+        def delete_and_publish(commit, written):
+            run = commit.run
+            for action in run.plan.deletes:
                 if is_pack(action.target):
                     run.replica.storage.delete(run.replica.uri_of(action.target))
-            return publish(made, run, *rest)
+            return publish(commit, written)
 
         return delete_and_publish
 
-    return replacing(sync, "publish", broken)
+    return replacing(Committing, "publish", broken)
 
 
 def offsets_forgotten() -> contextlib.AbstractContextManager[None]:

@@ -11,11 +11,10 @@ from cpreplicate.operations import change
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import examine
 from cpreplicate.runners import Delete, ExecutionOptions
 from cpreplicate.runners.batch import attempt
-from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
@@ -138,7 +137,8 @@ def test_a_delete_that_comes_too_late_is_not_made_and_not_tried_again(tmp_path):
 
 def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
     replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Side())
-    with lease.acquire(replica.root, replica.side) as hold, InlineRunner(Sides()) as runner:
+    with change.opened(replica, lambda _lease: examine(replica)) as opened:
+        runner = opened.runner
         real, runs = runner.run, []
 
         def run(actions):
@@ -148,6 +148,7 @@ def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
 
         monkeypatch.setattr(runner, "run", run)
         with pytest.raises(LeaseHeld):
-            change.delete(sorted(FILES), replica, runner, hold, files_per_check=2)
+            opened.delete(sorted(FILES), files_per_check=2)
     assert runs == [2]
-    assert len(set(FILES) - set(replica.present(uri.directories(FILES)))) == 2
+    there = Replica(replica.root, Side()).present(uri.directories(FILES))  # listed anew
+    assert len(set(FILES) - set(there)) == 2

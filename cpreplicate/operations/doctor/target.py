@@ -54,9 +54,8 @@ _REMEDIES = {
 
 def check_places(subject: Case) -> Result:
     """Check that source and target are two places, and TARGET_ROOT is not a replica itself."""
-    request = subject.request
     if subject.source_state is not None:
-        target_replica(subject.source_state, request)
+        target_replica(subject.source_state)
     else:
         _refuse_overlap(subject)
     place = target_of(subject)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -13,70 +13,94 @@ from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.path_tables import Lengths, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan
-from cpreplicate.operations.sync.copy import (
-    SyncChange,
-    Written,
-)
-from cpreplicate.operations.sync.plan import (
-    is_adopted,
-    rewritten,
-)
+from cpreplicate.operations.sync.copy import SyncChange, Written
+from cpreplicate.operations.sync.plan import is_adopted, rewritten
 from cpreplicate.protocol import manifest, publication
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.marker import add_source, create_marker
-from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.publication import Publication
-from cpreplicate.protocol.replica_state import State
 from cpreplicate.storage.base import Content
 
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
 
 
-def claim(run: SyncChange) -> State:
+class Committing:
+    """Step 5, and what is written for it early.
+
+    On HDFS each close may wait half a second. So the files of the protocol are written and closed
+    beside other work, and appear in their order. All that overlaps is here: the plan of the journal
+    is written beside the marker, record and `_metadata` beside the copies.
+    """
+
+    def __init__(self, run: SyncChange, resources: ExitStack) -> None:
+        self.run, self._resources = run, resources
+        self._early = self._publication() if _is_known_before_copies(run.plan) else None
+
+    def publish(self, written: Written) -> manifest.Manifest:
+        """Commit the checkpoint, and return its manifest."""
+        run = self.run
+        commit = self._early or self._publication()
+        digest = commit.digest if commit is not None else run.state.committed[0].metadata
+        listed = manifest_of(run, written, digest)
+        pending = run.replica.writing_manifest(run.plan.checkpoint, listed)
+        self._resources.enter_context(pending)
+        if commit is None:
+            pending.appear()
+            return listed
+        if commit.replaces:  # until the new manifest is there, the journal lists the CRC32Cs
+            with suppress(OSError):
+                run.complete_journal()
+        commit.publish(run.lease.check, pending)
+        run.notify(f"committed {run.replica.uri_of(run.plan.checkpoint)}")
+        return listed
+
+    def _publication(self) -> Publication | None:
+        """Begin to write the record and the `_metadata`, if the plan publishes any."""
+        run, plan = self.run, self.run.plan
+        if not plan.publish:
+            return None
+
+        def content() -> Iterable[bytes]:
+            return rewritten(run.source_state, run.replica, plan.paths, plan.members)
+
+        is_small = run.source_state.file.metadata.length <= _HELD_IN_MEMORY
+        written = _held(content) if is_small else content
+        completed = run.source_state.source.completed
+        return self._resources.enter_context(
+            Publication(run.replica, plan.checkpoint, written, run.state, completed)
+        )
+
+
+@contextmanager
+def committing(run: SyncChange) -> Iterator[Committing]:
+    """Claim the directory, record what is about to change, and prepare the commit.
+
+    What has not appeared when the block ends is removed.
+    """
+    run.replica.keep_unfinished()
+    paths = [*_changed_paths(run.plan, run.journal.pack_stem), *sorted(run.left_over())]
+    with run.recording(paths, lambda: claim(run)), ExitStack() as resources:
+        yield Committing(run, resources)
+
+
+def claim(run: SyncChange) -> None:
     """Make the directory a replica of this source, before anything else is written there."""
     state, name = run.state, run.source_state.name
-    if state.marker is None:
-        marker = create_marker(
-            run.replica, run.source_state.source.job, name, is_adopted(state, run.request)
-        )
-    elif not state.marker.names(name):
-        marker = add_source(run.replica, state.marker, name)
-    else:
-        marker = state.marker
+    marker = state.marker
+    if marker is None:
+        adopted = is_adopted(state, run.request)
+        marker = create_marker(run.replica, run.source_state.source.job, name, adopted)
+    elif not marker.names(name):
+        marker = add_source(run.replica, marker, name)
     for checkpoint in state.unrecorded:
         publication.adopt(run.replica, checkpoint)
-    return replace(state, marker=marker, adopted=state.adopted + state.unrecorded, unrecorded=())
+    adopted_too = state.adopted + state.unrecorded
+    run.state = replace(state, marker=marker, adopted=adopted_too, unrecorded=())
 
 
-def claim_and_plan(run: SyncChange, paths: Sequence[str]) -> State:
-    """Claim the directory, then let the journal's plan of these paths appear, if there are any."""
-    if not paths:
-        return claim(run)
-    with run.journal.planning(paths) as part:
-        state = claim(run)
-        part.appear()
-    return state
-
-
-def is_known_before_copies(plan: Plan) -> bool:
+def _is_known_before_copies(plan: Plan) -> bool:
     """Return whether the copies do not decide what the `_metadata` holds, as packs do."""
     return not plan.packed and not plan.repacks
-
-
-def publication_of(plan: Plan, run: SyncChange, stack: ExitStack) -> Publication | None:
-    """Begin to write the record and the `_metadata`, if the plan publishes any."""
-    if not plan.publish:
-        return None
-
-    def content() -> Iterable[bytes]:
-        return rewritten(run.source_state, run.replica, plan.paths, plan.members)
-
-    is_small = run.source_state.file.metadata.length <= _HELD_IN_MEMORY
-    written = _held(content) if is_small else content
-    completed = run.source_state.source.completed
-    return stack.enter_context(
-        Publication(run.replica, plan.checkpoint, written, run.state, completed)
-    )
 
 
 def _held(content: Content) -> Content:
@@ -85,7 +109,7 @@ def _held(content: Content) -> Content:
     return lambda: pieces
 
 
-def changed_paths(plan: Plan, pack_stem: str) -> Iterator[str]:
+def _changed_paths(plan: Plan, pack_stem: str) -> Iterator[str]:
     """Yield the paths that the plan writes or deletes; of packs what their paths begin with."""
     for action in plan.copies:
         if action.target not in plan.packed:
@@ -96,25 +120,17 @@ def changed_paths(plan: Plan, pack_stem: str) -> Iterator[str]:
         yield pack_stem
 
 
-def publish(plan: Plan, run: SyncChange, commit: Publication, listed: PendingPut) -> None:
-    """Carry out step 5: commit the checkpoint. `listed` is its manifest."""
-    commit.publish(run.lease.check, listed)
-    run.notify(f"committed {run.replica.uri_of(plan.checkpoint)}")
-
-
-def manifest_of(
-    plan: Plan, run: SyncChange, written: Written, digest: Digest, files: LedgerTable
-) -> manifest.Manifest:
-    """Return the manifest of a checkpoint; `files` is what is recorded of those that it keeps."""
+def manifest_of(run: SyncChange, written: Written, digest: Digest) -> manifest.Manifest:
+    """Return the manifest of the checkpoint, after its files were copied."""
+    plan, needed = run.plan, run.source_state.needed
     keeps = plan.keeps.without(plan.members.paths).files
-    copied = _as_written(plan, written)
-    packs = {**_lengths_of_kept_packs(plan, run, files), **written.packs}
+    packs = {**_lengths_of_kept_packs(run), **written.packs}
     whole = {pack: LedgerEntry(length, None, True) for pack, length in packs.items()}
-    tables = [files.at(keeps.paths), LedgerTable.of(copied), LedgerTable.of(whole)]
-    needed = run.source_state.needed
+    copied = LedgerTable.of(_as_written(plan, written))
+    tables = [run.ledger.files.at(keeps.paths), copied, LedgerTable.of(whole)]
     extents = [
         keeps.extents,
-        Lengths(needed.paths, needed.extents).at(tables[1].paths),
+        Lengths(needed.paths, needed.extents).at(copied.paths),
         tables[2].bytes,
     ]
     entries = manifest.ManifestTable(LedgerTable.merged(tables), np.concatenate(extents))
@@ -130,11 +146,12 @@ def _as_written(plan: Plan, written: Written) -> dict[str, LedgerEntry]:
     return copied
 
 
-def _lengths_of_kept_packs(plan: Plan, run: SyncChange, files: LedgerTable) -> dict[str, int]:
+def _lengths_of_kept_packs(run: SyncChange) -> dict[str, int]:
     """Return the length of each pack that had members before: as recorded, else as listed."""
+    plan = run.plan
     is_kept = rows_of(plan.members.paths, plan.keeps.files.paths) >= 0
     packs = plan.members.take(is_kept).used_packs
-    recorded = files.at(texts(packs)).bytes
+    recorded = run.ledger.files.at(texts(packs)).bytes
     if (recorded >= 0).all():
         return dict(zip(packs, recorded.tolist(), strict=True))
     present = run.replica.present([PACKED])

@@ -9,38 +9,50 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from cpreplicate.core.closure import File
 from cpreplicate.core.ledger import LedgerEntry, MemberTable
-from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.compare import errors_of, read_of
-from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import Runner
+from cpreplicate.operations.sync.copy import SyncChange, refuse_lacking
 from cpreplicate.storage import Checksum, Side, Sides, checksum
 
 DIFFERS = "damaged: its content is not the recorded one"
 EQUAL = "was here before, equal to the source's"
 
 
-def damaged(
-    plan: Plan, replica: Replica, ledger: Mapping[str, LedgerEntry], runner: Runner, notify: Notify
-) -> frozenset[str]:
+def compare_content(run: SyncChange) -> None:
+    """Compare kept files with their record if that was asked for, and files of other programs.
+
+    The plan follows from what is found, and nothing is copied before. Raises `CopyFailed` if a file
+    of the replica cannot be read, and `Refused` if a file of another program would be replaced.
+    """
+    if run.request.check_content and (found := damaged(run)):
+        run.ledger.distrust(found)
+        # made anew: a pack of which too much is damaged is not needed any more, or moves
+        run.plan = explained(run.make_plan(), found)
+    compared = keeping_what_is_equal(run)
+    refuse_lacking(compared.missing, compared.short, run.source_state)
+    run.plan = compared.plan
+    run.prove(compared.recorded)
+
+
+def damaged(run: SyncChange) -> frozenset[str]:
     """Read each kept file, and return the targets of those that differ from their record.
 
     Raises `CopyFailed` if one cannot be read.
     """
+    plan, replica, ledger = run.plan, run.replica, run.ledger.files
     kept = (*plan.keeps, *plan.repacks)
     members = MemberTable.merged([plan.members, plan.moving])
     if not kept:
         return frozenset()
-    notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
+    run.notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
     reads = [
         read_of(replica, action.target, action.bytes, members.get(action.target)) for action in kept
     ]
-    outcomes = {outcome.target: outcome for outcome in runner.run(reads)}
+    outcomes = {outcome.target: outcome for outcome in run.runner.run(reads)}
     if unread := list(errors_of(outcomes.values())):
         raise CopyFailed(
             f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
@@ -54,7 +66,7 @@ def damaged(
     )
     if different:
         count = len(different)
-        notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
+        run.notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
     return different
 
 
@@ -79,28 +91,22 @@ class Compared(NamedTuple):
     short: tuple[str, ...] = ()
 
 
-def keeping_what_is_equal(
-    plan: Plan,
-    replica: Replica,
-    needed: Mapping[str, File],
-    runner: Runner,
-    sides: Sides,
-    notify: Notify,
-) -> Compared:
+def keeping_what_is_equal(run: SyncChange) -> Compared:
     """Return the plan that keeps the files of other programs that equal the source's.
 
     Raises `Refused` if one differs: it is never overwritten. One that is gone by now is copied.
     """
+    plan, replica, needed = run.plan, run.replica, run.source_state.needed
     others = [action for action in plan.copies if action.target in plan.strangers]
     if not others:
         return Compared(plan, {})
-    notify(
+    run.notify(
         f"comparing {len(others)} files that cpreplicate did not write with the source's,"
         f" {total(others)} bytes"
     )
     pairs = [(str(action.source), replica.uri_of(action.target)) for action in others]
     uris = [path for pair in pairs for path in pair]
-    read = runner.map(ReadBoth(runner.limited(sides)), pairs, uris)
+    read = run.runner.map(ReadBoth(run.runner.limited(run.request.sides)), pairs, uris)
     there = [
         _Pair(action, at_source, at_target)
         for action, (at_source, at_target) in zip(others, read, strict=True)

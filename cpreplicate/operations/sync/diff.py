@@ -48,19 +48,19 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     """
     started = time.monotonic()
     source_state = read_source(request)
-    replica = target_replica(source_state, request)
+    replica = target_replica(source_state)
     state = replica_state.examine(replica)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     ledger = Ledger(replica, state)
-    plan = make_plan(source_state, replica, state, ledger, request)
-    plan = with_earlier_replicas(plan, source_state, request, notify)
-    is_current = is_done(plan, state, ledger, request, source_state)
-    reasons = tuple(reasons_against(source_state, replica, state, request))
+    plan = make_plan(source_state, replica, state, ledger)
+    plan = with_earlier_replicas(plan, source_state, notify)
+    is_current = is_done(plan, state, ledger, source_state)
+    reasons = tuple(reasons_against(source_state, replica, state))
     refusal = _refusal(reasons, replica, state, request, is_current)
     warnings = tuple(f"sync would be refused: {reason}" for reason in reasons)
     if refusal is None:
-        warnings = _refuse_to_copy(plan, source_state, state, request)
+        warnings = _refuse_to_copy(plan, source_state, state)
     warnings += tuple(warnings_of_strangers(plan))
     chosen = choice_for(plan, request)
     _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
@@ -78,17 +78,17 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
     it would raise later is raised, too, as by `diff`.
     """
     source_state = read_source(request)
-    replica = target_replica(source_state, request)
-    state = examined(source_state, replica, request)
+    replica = target_replica(source_state)
+    state = examined(source_state, replica)
     ledger = Ledger(replica, state)
-    plan = make_plan(source_state, replica, state, ledger, request)
-    is_current = is_done(plan, state, ledger, request, source_state)
+    plan = make_plan(source_state, replica, state, ledger)
+    is_current = is_done(plan, state, ledger, source_state)
     warnings: tuple[str, ...] = ()
     if is_dry_run and not is_current:
         if (refusal := _refusal((), replica, state, request, is_current)) is not None:
             raise refusal
-        plan = with_earlier_replicas(plan, source_state, request, lambda _line: None)
-        warnings = _refuse_to_copy(plan, source_state, state, request)
+        plan = with_earlier_replicas(plan, source_state, lambda _line: None)
+        warnings = _refuse_to_copy(plan, source_state, state)
         warnings += tuple(warnings_of_strangers(plan))
     return SyncCheck(
         checkpoint=plan.checkpoint,
@@ -116,12 +116,10 @@ def _refusal(
     return None if held is None else LeaseHeld(held)
 
 
-def _refuse_to_copy(
-    plan: Plan, source_state: SourceState, state: State, request: SyncRequest
-) -> tuple[str, ...]:
+def _refuse_to_copy(plan: Plan, source_state: SourceState, state: State) -> tuple[str, ...]:
     """Raise what a sync would raise that carries out a plan. Return warnings of what is unknown."""
-    capped(report_of(plan, source_state, time.monotonic()), state, request)
-    warnings = look_for_copies(plan, source_state, request)
-    different = of_other_lengths(plan, source_state, request)
+    capped(report_of(plan, source_state, time.monotonic()), state, source_state.request)
+    warnings = look_for_copies(plan, source_state)
+    different = of_other_lengths(plan, source_state)
     content.refuse_different(different, plan.replica)
     return warnings

@@ -30,21 +30,16 @@ from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copies, Copy, Part, Planned
 
 
-def make_plan(
-    source_state: SourceState,
-    replica: Replica,
-    state: State,
-    ledger: Ledger,
-    request: SyncRequest,
-) -> Plan:
+def make_plan(source_state: SourceState, replica: Replica, state: State, ledger: Ledger) -> Plan:
     """Return what makes the replica hold the source's checkpoint.
 
     Compares the files that the checkpoint needs with those that the replica's committed checkpoints
     reference, and those that are present. Raises `Refused` if the replica must not be changed.
     """
+    request = source_state.request
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
-    _refuse_to_go_back(state.committed, source_state, replica, request)
+    _refuse_to_go_back(state.committed, source_state, replica)
     _refuse_outside(state.committed, replica)
     places = _directories(source_state, state.committed, ledger)
     refuse_links(places, replica)
@@ -173,10 +168,9 @@ def is_adopted(state: State, request: SyncRequest) -> bool:
     return request.adopt and not state.is_empty
 
 
-def reasons_against(
-    source_state: SourceState, replica: Replica, state: State, request: SyncRequest
-) -> Iterator[str]:
+def reasons_against(source_state: SourceState, replica: Replica, state: State) -> Iterator[str]:
     """Yield why a sync must not change anything in the replica's directory."""
+    request = source_state.request
     may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
     yield from ownership.foreign(state, replica, may_adopt)
     if may_adopt:
@@ -193,14 +187,11 @@ def reasons_against(
 
 
 def _refuse_to_go_back(
-    committed: Sequence[CommittedCheckpoint],
-    source_state: SourceState,
-    replica: Replica,
-    request: SyncRequest,
+    committed: Sequence[CommittedCheckpoint], source_state: SourceState, replica: Replica
 ) -> None:
     newest = committed[0].checkpoint_id if committed else -1
     asked = source_state.file.metadata.checkpoint_id
-    if newest > asked and not request.allow_older:
+    if newest > asked and not source_state.request.allow_older:
         raise Refused(
             f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
             f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
@@ -286,26 +277,25 @@ def rewritten(
 def examined(
     source_state: SourceState,
     replica: Replica,
-    request: SyncRequest,
     is_alone: bool = False,
     former: State | None = None,
 ) -> State:
     """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
     state = replica_state.examine(replica, is_alone, former)
     if state.marker is None:
-        refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
-    for reason in reasons_against(source_state, replica, state, request):
+        refuse_replica_as_root(
+            source_state.request.target_root, source_state.source.job, replica.storage
+        )
+    for reason in reasons_against(source_state, replica, state):
         raise Refused(reason)
     if seal.NAME in state.own:  # else a lease would be written first
         seal.refuse_sealed(replica)
     return state
 
 
-def is_done(
-    plan: Plan, state: State, ledger: Ledger, request: SyncRequest, source_state: SourceState
-) -> bool:
+def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState) -> bool:
     """Return whether nothing is to be done, nor to be recorded."""
-    if not plan.empty or request.check_content or state.unrecorded:
+    if not plan.empty or source_state.request.check_content or state.unrecorded:
         return False
     if state.marker is None or not state.marker.names(source_state.name):
         return False

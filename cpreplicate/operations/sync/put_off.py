@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_tables import texts, without
-from cpreplicate.operations import change
+from cpreplicate.operations.change import Change, opened, some
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.protocol import needed, ownership, publication, replica_state, seal
-from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol import needed, ownership, replica_state, seal
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import choose_runner
 
 _SLICE = 500  # deletes between two checks of the time
@@ -47,36 +48,35 @@ class Backlog:
         if not self.targets:
             return
         replica = Replica(self.replica, self.request.sides.target)
-        with (
-            acquire(replica.root, replica.side) as lease,
-            choose_runner(
-                replace(self.request.execution, runner="inline"),
-                len(self.targets),
-                0,
-                self.request.sides,
-            ) as runner,
-        ):
-            seal.refuse_sealed(replica)
-            state = replica_state.examine(replica, is_alone=True)
-            is_adopted = state.marker is not None and state.marker.adopted
-            may_adopt = self.request.adopt and is_adopted
-            ownership.refuse_foreign(state, replica, may_adopt)
-            if state.unrecorded:
+        with opened(replica, lambda _lease: self._examined(replica), notify=notify) as change:
+            if change.state.unrecorded:
                 return  # the next sync accepts what a job completed since the last one
-            needed_now = needed.needed(replica, state)
+            needed_now = needed.needed(replica, change.state)
             self.targets = without(texts(self.targets), needed_now).to_pylist()
-            while self.targets and time.monotonic() < until:
-                part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
-                if failed := change.delete(part, replica, runner, lease):
-                    self.dropped = []  # their manifests still list what is left
-                    notify(
-                        f"{len(failed)} files could not be deleted and are orphans now:"
-                        f" {change.some(failed)}"
-                    )
+            inline = replace(self.request.execution, runner="inline")
+            chosen = choose_runner(inline, len(self.targets), 0, self.request.sides)
+            with change.running(chosen):
+                self._delete(change, until)
             if not self.targets:
-                self._forget_dropped(replica)
+                _report(change.forget(set(self.dropped) - set(replica.committed_names())), notify)
+                self.dropped = []
 
-    def _forget_dropped(self, replica: Replica) -> None:
-        for name in set(self.dropped) - set(replica.committed_names()):
-            publication.forget(replica, name)
-        self.dropped = []
+    def _examined(self, replica: Replica) -> State:
+        """Return the state of the replica. Raise `Refused` if its files must not be deleted."""
+        seal.refuse_sealed(replica)
+        state = replica_state.examine(replica, is_alone=True)
+        is_adopted = state.marker is not None and state.marker.adopted
+        ownership.refuse_foreign(state, replica, self.request.adopt and is_adopted)
+        return state
+
+    def _delete(self, change: Change, until: float) -> None:
+        while self.targets and time.monotonic() < until:
+            part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
+            if failed := change.delete(part):
+                self.dropped = []  # their manifests still list what is left
+                _report(failed, change.notify)
+
+
+def _report(failed: Sequence[str], notify: Notify) -> None:
+    if failed:
+        notify(f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}")

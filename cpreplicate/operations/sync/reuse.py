@@ -30,14 +30,13 @@ from cpreplicate.runners import Copy, Part
 from cpreplicate.storage import Side
 
 
-def with_earlier_replicas(
-    plan: Plan, source_state: SourceState, request: SyncRequest, notify: Notify
-) -> Plan:
+def with_earlier_replicas(plan: Plan, source_state: SourceState, notify: Notify) -> Plan:
     """Return the plan whose copies come from replicas of earlier jobs, where these hold the files.
 
     Nothing is changed. Costs no call at the source. A replica that cannot be used is reported, and
     its files are copied from the source.
     """
+    request = source_state.request
     if not plan.copies or request.sides.preserve:
         return plan  # the attributes to be preserved are those of the source
     needed = source_state.needed

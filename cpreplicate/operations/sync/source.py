@@ -28,12 +28,13 @@ from cpreplicate.storage import Side
 
 @dataclass(frozen=True)
 class SourceState:
-    """The source as it was read: its checkpoint, its closure, and the placement of the closure.
+    """What a request names, as it was read: a checkpoint, its closure, and where that is placed.
 
-    `name` is that of its root. `marker` is set if the source is a replica itself. `needed` are the
-    files of the closure by their path in the replica.
+    `name` is that of the source's root. `marker` is set if the source is a replica itself. `needed`
+    are the files of the closure by their path in the replica.
     """
 
+    request: SyncRequest
     source: Source
     name: SourceName
     marker: Marker | None
@@ -56,6 +57,7 @@ def read_source(request: SyncRequest) -> SourceState:
     _refuse_unusable_sources(files, side)
     placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
     return SourceState(
+        request=request,
         source=source,
         name=source_name(side, source.root),
         marker=_source_marker(source, side),
@@ -72,10 +74,10 @@ def _source_marker(source: Source, side: Side) -> Marker | None:
     return None
 
 
-def target_replica(source_state: SourceState, request: SyncRequest) -> Replica:
+def target_replica(source_state: SourceState) -> Replica:
     """Return the replica of this source. Raise `Refused` if one is in the other."""
-    source, sides = source_state.source, request.sides
-    root = uri.join(request.target_root, source.job)
+    source, sides = source_state.source, source_state.request.sides
+    root = uri.join(source_state.request.target_root, source.job)
     if sides.source.identity(source.checkpoint) == sides.target.identity(root):
         for directory in (source.checkpoint, source.job_root):
             if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
@@ -149,7 +151,7 @@ def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) ->
     outside = [path for path in files.files if is_outside(path)]
     if not outside:
         return
-    remaps = search(source, request).suggest(outside)
+    remaps = _search(source, request).suggest(outside)
     hint = (
         "Files of the same names exist at the source: to read these, add"
         f" {incomplete.options(remaps)}. "
@@ -163,8 +165,12 @@ def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) ->
     )
 
 
-def search(source: Source, request: SyncRequest) -> Search:
+def search(source_state: SourceState) -> Search:
     """Return how to look for files that the source lacks."""
+    return _search(source_state.source, source_state.request)
+
+
+def _search(source: Source, request: SyncRequest) -> Search:
     return Search(source, request.remaps, _allowed_roots(source, request), request.sides.source)
 
 

@@ -104,14 +104,8 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)
     files_of_replica += sum(map(len, tree.needed.values()))
-    return Found(
-        names,
-        files_of_replica,
-        tuple(orphans),
-        trash,
-        tree.left,
-        tuple(_emptied(tree, {orphan.target for orphan in orphans}, trash)),
-    )
+    emptied = tuple(_emptied(tree, {orphan.target for orphan in orphans}, trash))
+    return Found(names, files_of_replica, tuple(orphans), trash, tree.left, emptied)
 
 
 def _of_these(paths: Collection[str], columns: Iterable[Texts]) -> Iterator[list[str]]:
@@ -146,8 +140,8 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
 
 def refuse_newer_files(replica: Replica, state: State) -> None:
     """Raise `Refused` if there are unrecorded files that are newer than the newest checkpoint."""
-    tree, written = _tree(replica, needed.needed(replica, state)), Ledger(replica, state).written
-    refuse_newer(replica, state, _unrecorded(tree, written), tree)
+    tree, unrecorded = _unrecorded_in(replica, state)
+    refuse_newer(replica, state, unrecorded, tree)
 
 
 def refuse_unrecorded_files(replica: Replica, state: State) -> None:
@@ -162,11 +156,15 @@ def strays(replica: Replica, state: State) -> list[str]:
     In an adopted directory, these are only files newer than the newest checkpoint. What a
     checkpoint references that `--adopt` accepted is not among them.
     """
-    tree, written = _tree(replica, needed.needed(replica, state)), Ledger(replica, state).written
-    unrecorded = _unrecorded(tree, written)
+    tree, unrecorded = _unrecorded_in(replica, state)
     if state.marker is not None and state.marker.adopted:
         return _newer(state, unrecorded, tree)
     return unrecorded
+
+
+def _unrecorded_in(replica: Replica, state: State) -> tuple[_Tree, list[str]]:
+    tree = _tree(replica, needed.needed(replica, state))
+    return tree, _unrecorded(tree, Ledger(replica, state).written)
 
 
 def _unrecorded(tree: _Tree, written: Container[str]) -> list[str]:

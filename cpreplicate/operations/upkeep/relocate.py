@@ -19,13 +19,13 @@ from cpreplicate.core.packs import is_pack
 from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
 from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.change import Change, opened, refuse_links, some, threads
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans, unpack
 from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
 from cpreplicate.protocol import publication, seal
 from cpreplicate.protocol.digest import digest_of
-from cpreplicate.protocol.lease import Lease, acquire
+from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, read_metadata
@@ -138,12 +138,17 @@ def relocate(
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
-    _prepare(replica, _examined(replica), names, request)
-    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+    state = _examined(replica)
+    _unpacking(_prepare(replica, state, names, request), replica, state, request)
+
+    def examine(_lease: Lease) -> State:
         state = _examined(replica, is_alone=True)
         # under the lease: before, another run may be writing
         orphans.refuse_newer_files(replica, state)
-        return _relocate(replica, state, names, request, lease, notify)
+        return state
+
+    with opened(replica, examine, request.lock_wait, notify) as change:
+        return _relocate(change, names, request)
 
 
 def relocate_held(
@@ -154,29 +159,23 @@ def relocate_held(
     Files that cpreplicate did not record do not stop it: it deletes none of them.
     """
     state = _examined(replica, is_alone=True)
-    return _relocate(replica, state, names, request, lease, lambda _line: None)
+    change = Change(replica, state, lease, lambda _line: None, threads(replica))
+    return _relocate(change, names, request)
 
 
-def _relocate(
-    replica: Replica,
-    state: State,
-    names: Sequence[str] | None,
-    request: RelocateRequest,
-    lease: Lease,
-    notify: Notify,
-) -> Relocation:
-    work, unpacking = _prepare(replica, state, names, request)
-    unpacker = Unpacker(unpacking, replica, lease, notify) if unpacking is not None else None
+def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequest) -> Relocation:
+    replica = change.replica
+    work = _prepare(replica, change.state, names, request)
+    unpacking = _unpacking(work, replica, change.state, request)
+    unpacker = Unpacker(unpacking, change) if unpacking is not None else None
     if unpacker is not None:
         unpacker.write(request.execution)
-    changed = _rewrite_all(work, replica, lease)
+    changed = _rewrite_all(work, replica, change.lease)
     for checkpoint in work:
         replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
     replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
     unpacked = unpacker.finish() if unpacker is not None else Unpacked()
-    moved = {
-        root for checkpoint in work for root in checkpoint.layout.roots if root != replica.root
-    }
+    moved = {root for checkpoint in work for root in checkpoint.layout.roots} - {replica.root}
     return Relocation(
         replica.root,
         request.root or replica.root,
@@ -254,24 +253,27 @@ def _examined(replica: Replica, is_alone: bool = False) -> State:
 
 def _prepare(
     replica: Replica, state: State, names: Sequence[str] | None, request: RelocateRequest
-) -> tuple[list[_Work], Unpacking | None]:
-    """Return what is to be rewritten, and what is to be unpacked if that was asked for."""
-    committed = [checkpoint.name for checkpoint in state.committed]
-    if not committed:
+) -> list[_Work]:
+    """Return what is to be rewritten: with `unpack`, all checkpoints."""
+    if not state.committed:
         raise NotThere(
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
-    if request.unpack:
-        names = None
-    work = [
-        _one(replica, name, request, state.records[name].completed)
-        for name in committed
-        if names is None or name in names
+    return [
+        _one(replica, committed.name, request, state.records[committed.name].completed)
+        for committed in state.committed
+        if names is None or request.unpack or committed.name in names
     ]
-    packed = {one.name: one.packed for one in work if one.packed is not None}
+
+
+def _unpacking(
+    work: Sequence[_Work], replica: Replica, state: State, request: RelocateRequest
+) -> Unpacking | None:
+    """Return what is to be unpacked, if that was asked for."""
     if not request.unpack:
-        return work, None
-    return work, unpack.plan(replica, state, packed)
+        return None
+    packed = {one.name: one.packed for one in work if one.packed is not None}
+    return unpack.plan(replica, state, packed)
 
 
 def _one(replica: Replica, name: str, request: RelocateRequest, completed: float | None) -> _Work:

@@ -10,12 +10,12 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import LeaseHeld, TooManyDeletes
-from cpreplicate.operations import change
+from cpreplicate.operations.change import Change, opened, some
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.orphans import TRASH, Found
 from cpreplicate.protocol import json_files, seal
-from cpreplicate.protocol.lease import NAME, Lease, acquire
+from cpreplicate.protocol.lease import NAME, Lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -101,15 +101,14 @@ def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     refuse_no_replica(replica.root, replica.side)
     # Checked before a lease is written where there is no replica, or one that must not be changed.
     _examined(replica)
-    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
-        report = _find(replica, _examined(replica), request)
-        done = (
-            _remove(report, replica, request, lease, notify)
-            if report.deletes
-            else replace(report, done=True)
-        )
-        _remove_empty_directories(report.found, replica)
-    return replace(done, seconds=time.monotonic() - started)
+    wait = request.lock_wait
+    with opened(replica, lambda _lease: _examined(replica), wait, notify) as change:
+        report = _find(replica, change.state, request)
+        if report.deletes:
+            report = _remove(report, change, request)
+        for directory in report.found.directories:
+            replica.storage.rmdir(replica.uri_of(directory))
+    return replace(report, done=True, seconds=time.monotonic() - started)
 
 
 def _examined(replica: Replica) -> State:
@@ -132,35 +131,21 @@ def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
     return report
 
 
-def _remove(
-    report: Sweep, replica: Replica, request: SweepRequest, lease: Lease, notify: Notify
-) -> Sweep:
-    files = len(report.deletes)
-    with choose_runner(request.execution, files, 0, request.sides) as runner:
-        notify(f"removing {files} files, {report.bytes} bytes (runner: {runner.name})")
-        old_trash = [action.target for action in report.found.trash]
-        failed = change.delete(old_trash, replica, runner, lease)
-        first = [
-            orphan.target for orphan in report.found.orphans if orphan.reason not in orphans.LAST
-        ]
+def _remove(report: Sweep, change: Change, request: SweepRequest) -> Sweep:
+    files, replica = len(report.deletes), change.replica
+    first = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]
+    last = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
+    with change.running(choose_runner(request.execution, files, 0, request.sides)):
+        runner = change.runner.name
+        change.notify(f"removing {files} files, {report.bytes} bytes (runner: {runner})")
+        failed = change.delete([action.target for action in report.found.trash])
         trash = _create_trash(replica, first) if request.trash and first else None
-        moves = {path: in_trash(trash, path) for path in first} if trash else first
-        failed += change.delete(moves, replica, runner, lease)
+        failed += change.delete({path: in_trash(trash, path) for path in first} if trash else first)
         if not failed:  # else manifests, records and journals still list what could not be removed
-            last = [
-                orphan.target for orphan in report.found.orphans if orphan.reason in orphans.LAST
-            ]
-            failed += change.delete(last, replica, runner, lease)
-    warnings = (
-        (f"{len(failed)} files could not be removed: {change.some(failed)}",) if failed else ()
-    )
-    return replace(
-        report,
-        done=True,
-        trash=replica.uri_of(trash) if trash else None,
-        runner=runner.name,
-        warnings=warnings,
-    )
+            failed += change.delete(last)
+    warnings = (f"{len(failed)} files could not be removed: {some(failed)}",) if failed else ()
+    trash_uri = replica.uri_of(trash) if trash else None
+    return replace(report, trash=trash_uri, runner=runner, warnings=warnings)
 
 
 def in_trash(trash: str, path: str) -> str:
@@ -181,8 +166,3 @@ def _create_trash(replica: Replica, names: list[str]) -> str:
         lambda: [lines.encode(errors="surrogateescape")],
     )
     return trash
-
-
-def _remove_empty_directories(found: Found, replica: Replica) -> None:
-    for directory in found.directories:
-        replica.storage.rmdir(replica.uri_of(directory))

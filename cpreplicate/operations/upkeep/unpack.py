@@ -17,22 +17,19 @@ from cpreplicate.core.closure import Closure
 from cpreplicate.core.ledger import NO_MEMBERS, Member
 from cpreplicate.core.metadata import Handle, PathRewriter
 from cpreplicate.core.metadata.rewrite import PlainSpelling, Spelling
-from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_pack, is_written
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
 from cpreplicate.core.restore import relative_to
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change import Change, refuse_links, some
+from cpreplicate.operations.compare import errors_of
 from cpreplicate.protocol import needed
-from cpreplicate.protocol.journal import JournalWriter
-from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, segments_of
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome, Part, choose_runner
-from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
 from cpreplicate.storage.base import TEMPORARY, FileStatus
 
@@ -245,22 +242,10 @@ def _occupants(replica: Replica, paths: Iterable[str]) -> dict[str, FileStatus]:
 class Unpacker:
     """Carries an unpacking out, in two steps: before and after the `_metadata` are rewritten."""
 
-    def __init__(
-        self, unpacking: Unpacking, replica: Replica, lease: Lease, notify: Notify
-    ) -> None:
-        self._unpacking, self._replica = unpacking, replica
-        self._packs = _packs_to_delete(unpacking, replica)
+    def __init__(self, unpacking: Unpacking, change: Change) -> None:
+        self._unpacking, self._change, self._replica = unpacking, change, change.replica
+        self._packs = _packs_to_delete(unpacking, change.replica)
         self._planned = _planned(unpacking, self._packs)
-        self._sides = Sides(replica.side, replica.side)
-        self._change = Change(
-            replica,
-            unpacking.state,
-            unpacking.ledger,
-            lease,
-            InlineRunner(self._sides),
-            notify,
-            JournalWriter(replica.storage, replica.root),
-        )
 
     def write(self, execution: ExecutionOptions) -> None:
         """Record what will be written and deleted, then write the members as files.
@@ -269,20 +254,16 @@ class Unpacker:
         """
         if not self._planned:
             return
-        change, notify = self._change, self._change.notify
-        change.journal.plan(sorted(self._planned))
-        change.take_over()
-        tasks = self._tasks()
-        if not tasks:
-            return
+        change, tasks = self._change, self._tasks()
         size = sum(task.extent for task in tasks)
-        notify(f"writing {len(tasks)} packed files, {size} bytes, as files of their own")
-        with (
-            change.journal.writing(),
-            choose_runner(execution, len(tasks), size, self._sides) as runner,
-        ):
-            outcomes = replace(change, runner=runner).write(tasks)
-        change.journal.flush()  # a run that resumes must know what these files contain
+        with change.recording(sorted(self._planned)):
+            if not tasks:
+                return
+            change.notify(f"writing {len(tasks)} packed files, {size} bytes, as files of their own")
+            sides = Sides(self._replica.side, self._replica.side)
+            with change.running(choose_runner(execution, len(tasks), size, sides)):
+                outcomes = change.write(tasks)
+        change.complete_journal()  # a run that resumes must know what these files contain
         self._raise_if_failed(tasks, outcomes)
         change.lease.check()  # else another run may have replaced these files since
         self._raise_if_not_as_written()
@@ -301,8 +282,7 @@ class Unpacker:
             self._refuse_later()
         except Refused as error:
             return Unpacked(len(members), size, 0, (f"{error}. The packs were left as they are",))
-        with self._change.runner:
-            failed = self._change.delete(self._packs)
+        failed = self._change.delete(self._packs)
         if not failed:
             self._replica.storage.rmdir(self._replica.uri_of(PACKED))
             self._end()
@@ -325,12 +305,12 @@ class Unpacker:
         return tasks
 
     def _raise_if_failed(self, tasks: Collection[Copy], outcomes: Collection[Outcome]) -> None:
-        failed = [outcome for outcome in outcomes if outcome.error is not None]
+        failed = list(errors_of(outcomes))
         if failed or len(outcomes) != len(tasks):
             raise CopyFailed(
                 f"{len(failed) or 'some'} of {len(tasks)} packed files could not be written as"
                 " files of their own. No _metadata was changed and nothing was deleted. Run again"
-                " to resume. " + some([f"{outcome.target}: {outcome.error}" for outcome in failed])
+                f" to resume. {some(failed)}"
             )
 
     def _raise_if_not_as_written(self) -> None:

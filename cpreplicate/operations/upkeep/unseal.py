@@ -12,11 +12,10 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_replica_path
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations.change import some
+from cpreplicate.operations.change import opened, some
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import seal
-from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.seal import Seal
 from cpreplicate.protocol.source import completed_names, read_metadata
@@ -43,20 +42,20 @@ def unseal(request: UnsealRequest) -> str:
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
-    if seal.describe(replica) is None:
-        raise NotThere(f"{replica.root} is not sealed. Nothing was done")
-    with acquire(replica.root, replica.side):
-        return _unseal(replica, request.job)
+    _sealed(replica)
+    with opened(replica, lambda _lease: orphans.examine(replica)) as change:
+        sealed = _sealed(replica)
+        orphans.refuse_unrecorded_files(replica, change.state)
+        if request.job is not None:
+            refuse_used(replica, request.job)
+        replica.storage.delete(seal.seal_uri(replica), durable=True)
+    return sealed
 
 
-def _unseal(replica: Replica, job: str | None) -> str:
+def _sealed(replica: Replica) -> str:
     sealed = seal.describe(replica)
     if sealed is None:
-        raise NotThere(f"{replica.root} was unsealed by another run just now")
-    orphans.refuse_unrecorded_files(replica, orphans.examine(replica))
-    if job is not None:
-        refuse_used(replica, job)
-    replica.storage.delete(seal.seal_uri(replica), durable=True)
+        raise NotThere(f"{replica.root} is not sealed. Nothing was done")
     return sealed
 
 
