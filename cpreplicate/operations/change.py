@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
-from cpreplicate.core.path_tables import without
+from cpreplicate.core.path_columns import without
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import publication
 from cpreplicate.protocol.journal import JournalRow, JournalWriter

@@ -16,8 +16,9 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
-from cpreplicate.core.path_tables import Lengths, Numbers, chosen, directories, texts, without
+from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
+from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.log_context import begin_checkpoint

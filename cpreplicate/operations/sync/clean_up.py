@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpreplicate.core.path_tables import Texts, texts, without
+from cpreplicate.core.path_columns import Texts, texts, without
 from cpreplicate.core.plan import Plan
 from cpreplicate.errors import LeaseHeld, Refused
 from cpreplicate.operations.change import some

@@ -13,7 +13,7 @@ import numpy as np
 
 from cpreplicate.core import packs, uri
 from cpreplicate.core.ledger import NO_MEMBERS, Member, MemberTable
-from cpreplicate.core.path_tables import rows_of, texts, without
+from cpreplicate.core.path_columns import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, TargetCopy, total
 from cpreplicate.core.reuse import reusing

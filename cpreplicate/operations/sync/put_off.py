@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.path_tables import texts, without
+from cpreplicate.core.path_columns import texts, without
 from cpreplicate.operations import change
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
