@@ -31,7 +31,8 @@ from cpreplicate.storage.base import (
     Transient,
     refuse_unusable,
 )
-from cpreplicate.storage.deadlines import DEFAULT, answered, limit
+from cpreplicate.storage.bounds import answered, limit
+from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 

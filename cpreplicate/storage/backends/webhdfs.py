@@ -30,7 +30,8 @@ from cpreplicate.storage.base import (
     NoAnswer,
     Transient,
 )
-from cpreplicate.storage.deadlines import DEFAULT, answered, limit
+from cpreplicate.storage.bounds import answered, limit
+from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 
