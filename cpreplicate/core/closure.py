@@ -5,7 +5,7 @@ It follows from the state handles of a `_metadata`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,17 +17,8 @@ from cpreplicate.core import uri
 from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.handle import DIRECTORY, SEGMENT
-from cpreplicate.core.path_tables import (
-    Numbers,
-    Parts,
-    PathTable,
-    Texts,
-    chosen,
-    slices,
-    split,
-    texts,
-)
-from cpreplicate.core.rows import new_row
+from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, split
+from cpreplicate.core.tables import Flags, Ints, PathTable, slices
 
 _NO_NAME = pa.scalar(b"", pa.large_binary())
 
@@ -45,6 +36,7 @@ class File(NamedTuple):
     segment: bool = False
 
 
+@dataclass(frozen=True, eq=False)
 class FileTable(PathTable[File]):
     """Files of a closure by their path, in columns.
 
@@ -52,41 +44,12 @@ class FileTable(PathTable[File]):
     and `is_segment` are as in `File`.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        sources: Parts,
-        extents: Numbers,
-        sizes: Numbers,
-        is_segment: Numbers,
-    ) -> None:
-        self.parts, self.sources = parts, sources
-        self.extents, self.sizes, self.is_segment = extents, sizes, is_segment
-
-    @classmethod
-    def of(cls, files: Mapping[str, File]) -> FileTable:
-        """Return a mapping as a table, which it may be already."""
-        if isinstance(files, FileTable):
-            return files
-        count, rows = len(files), list(files.values())
-        return cls(
-            Parts(("",), np.zeros(count, np.int64), texts(files)),
-            Parts(("",), np.zeros(count, np.int64), texts(file.uri for file in rows)),
-            np.fromiter((file.extent for file in rows), np.int64, count),
-            np.fromiter((file.size for file in rows), np.int64, count),
-            np.fromiter((file.segment for file in rows), np.bool_, count),
-        )
-
-    @classmethod
-    def joined(cls, tables: Sequence[FileTable]) -> FileTable:
-        """Return the files of all tables, whose paths differ."""
-        return cls(
-            Parts.joined([table.parts for table in tables]),
-            Parts.joined([table.sources for table in tables]),
-            np.concatenate([table.extents for table in tables]),
-            np.concatenate([table.sizes for table in tables]),
-            np.concatenate([table.is_segment for table in tables]),
-        )
+    row_class = File
+    parts: Parts
+    sources: Parts
+    extents: Ints
+    sizes: Ints
+    is_segment: Flags
 
     @lazy
     def paths(self) -> Texts:
@@ -95,42 +58,18 @@ class FileTable(PathTable[File]):
     @property
     def directories(self) -> set[str]:
         """The directories of the paths."""
-        used = np.unique(self.parts.codes).tolist()
-        return uri.directories(self.parts.prefixes[code] for code in used)
+        return uri.directories(self.parts.used_prefixes)
 
     @property
     def costs(self) -> Numbers:
         """About how many bytes the copy of each file moves."""
         return np.maximum(self.extents, self.sizes)
 
-    def rows(self, chosen: slice) -> Iterator[File]:
-        sources = self.sources._replace(
-            codes=self.sources.codes[chosen], names=self.sources.names[chosen]
-        )
-        for row in zip(
-            sources.texts().to_pylist(),
-            self.extents[chosen].tolist(),
-            self.sizes[chosen].tolist(),
-            self.is_segment[chosen].tolist(),
-            strict=True,
-        ):
-            yield new_row(File, row)
-
     def row(self, index: int) -> tuple[str, File]:
         """Return the path and the file of one row."""
         numbers = int(self.extents[index]), int(self.sizes[index])
         file = File(self.sources.text(index), *numbers, bool(self.is_segment[index]))
         return self.parts.text(index), file
-
-    def take(self, rows: Numbers) -> FileTable:
-        """Return some of the files; `rows` are indexes, or a flag for each row."""
-        return FileTable(
-            self.parts.take(rows),
-            self.sources.take(rows),
-            self.extents[rows],
-            self.sizes[rows],
-            self.is_segment[rows],
-        )
 
 
 @dataclass(frozen=True)
@@ -175,8 +114,7 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     extents, sizes = handles.extents(rows)
     is_segment = handles.kind[rows] == SEGMENT
     files = _distinct(FileTable(sources, sources, extents, sizes, is_segment))
-    used = (sources.prefixes[code] for code in np.unique(sources.codes).tolist())
-    parents = frozenset(prefix[:-1] for prefix in used)
+    parents = frozenset(prefix[:-1] for prefix in sources.used_prefixes)
     plain = parents.difference(not_plain)
     return Closure(files, uris, parents, plain, frozenset(directories))
 

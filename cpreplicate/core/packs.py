@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cpreplicate.core.closure import FileTable
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
-from cpreplicate.core.path_tables import Texts, rows_of, texts, without
+from cpreplicate.core.path_columns import Texts, rows_of, texts, without
 from cpreplicate.core.placement import PACKED, are_replica_paths, is_replica_path
 from cpreplicate.core.plan import Action, Keeps
 
@@ -56,7 +56,7 @@ def are_valid(members: MemberTable, lengths: Mapping[str, int]) -> bool:
     Records are not trusted: a member lies in a pack of the replica, of which `lengths` are those
     that are recorded, and its logical path is that of a file of the replica.
     """
-    are_packs = all(is_pack(pack) and is_replica_path(pack) for pack in members.packs)
+    are_packs = all(is_pack(pack) and is_replica_path(pack) for pack in members.packs.values)
     if not are_packs or not are_replica_paths(members.paths).all():
         return False
     ends = members.ends  # wraps if a record names numbers near the largest one
@@ -67,10 +67,10 @@ def are_valid(members: MemberTable, lengths: Mapping[str, int]) -> bool:
 
 def extents(members: MemberTable) -> dict[str, int]:
     """Return how long each pack must at least be, by its path."""
-    ends = np.zeros(len(members.packs), np.int64)
-    np.maximum.at(ends, members.codes, members.ends)
-    used = np.unique(members.codes).tolist()
-    return {members.packs[code]: int(ends[code]) for code in used}
+    ends = np.zeros(len(members.packs.values), np.int64)
+    np.maximum.at(ends, members.packs.codes, members.ends)
+    lengths = dict(zip(members.packs.values, ends.tolist(), strict=True))
+    return {pack: lengths[pack] for pack in members.used_packs}
 
 
 def to_pack(
@@ -102,9 +102,9 @@ def to_repack(kept: MemberTable, lengths: Mapping[str, int], packing: PackOption
     """
     if packing.mode == "off" or not kept:
         return NO_MEMBERS
-    live = np.zeros(len(kept.packs), np.int64)
-    np.add.at(live, kept.codes, kept.bytes)
-    return kept.take(live[kept.codes] < _LIVE_SHARE * kept.by_pack(lengths, absent=0))
+    live = np.zeros(len(kept.packs.values), np.int64)
+    np.add.at(live, kept.packs.codes, kept.bytes)
+    return kept.take(live[kept.packs.codes] < _LIVE_SHARE * kept.by_pack(lengths, absent=0))
 
 
 def physical_paths(
@@ -116,7 +116,7 @@ def physical_paths(
     `members` lie in packs, and some of them are `moving` to new ones.
     """
     plain = without(needed, texts(packed), members.paths)
-    kept = members.without(moving)
+    kept = members.without(moving.paths)
     return pa.concat_arrays([plain, texts(kept.used_packs)])
 
 

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable
-from cpreplicate.core.path_tables import Numbers, Texts, parts_of, slices
+from cpreplicate.core.path_columns import Numbers, Texts, parts_of
+from cpreplicate.core.tables import slices
 from cpreplicate.errors import Refused
 
 METADATA = "_metadata"

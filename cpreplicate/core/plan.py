@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.ledger import NO_MEMBERS, LedgerEntry, LedgerTable, Member, MemberTable
-from cpreplicate.core.path_tables import Lengths, Numbers, Texts, as_texts, rows_of, texts, without
+from cpreplicate.core.path_columns import Coded, Numbers, Texts, as_texts, rows_of, texts, without
 from cpreplicate.core.rows import new_row
+from cpreplicate.core.tables import Ints, Lengths, RowSequence, Table
 
 _EARLIER = "copied by an earlier run"
 Verb = Literal["copy", "keep", "repack", "delete"]
@@ -56,15 +57,13 @@ class TargetCopy(NamedTuple):
     crc32c: int
 
 
-class Keeps(Sequence[Action]):
-    """The rows of a plan for kept files, in columns: bytes of each, and which of the reasons."""
+@dataclass(frozen=True, eq=False)
+class Keeps(Table, RowSequence[Action]):
+    """The rows of a plan for kept files, in columns."""
 
-    def __init__(
-        self, files: FileTable, bytes_: Numbers, reasons: Sequence[str], which: Numbers
-    ) -> None:
-        self.files = files
-        self.bytes = bytes_
-        self._reasons, self._which = reasons, which
+    files: FileTable
+    bytes: Ints
+    reasons: Coded
 
     def __len__(self) -> int:
         return len(self.files)
@@ -74,38 +73,26 @@ class Keeps(Sequence[Action]):
 
     __hash__ = None  # type: ignore[assignment]  # as of other mutable sequences
 
-    @overload
-    def __getitem__(self, index: int) -> Action: ...
-    @overload
-    def __getitem__(self, index: slice) -> Keeps: ...
-    def __getitem__(self, index: int | slice) -> Action | Keeps:
-        if isinstance(index, slice):
-            return self.take(np.arange(len(self))[index])
-        return next(iter(self.take(np.array([index % len(self)]))))
-
     def __iter__(self) -> Iterator[Action]:
-        rows = zip(self.files.items(), self.bytes.tolist(), self._which.tolist(), strict=True)
-        for (target, file), count, which in rows:
-            yield new_row(Action, ("keep", file.uri, target, count, self._reasons[which]))
+        values, codes = self.reasons.values, self.reasons.codes.tolist()
+        for (target, file), count, code in zip(
+            self.files.items(), self.bytes.tolist(), codes, strict=True
+        ):
+            yield new_row(Action, ("keep", file.uri, target, count, values[code]))
 
-    def take(self, rows: Numbers) -> Keeps:
-        """Return some of the rows; `rows` are indexes, or a flag for each row."""
-        return Keeps(self.files.take(rows), self.bytes[rows], self._reasons, self._which[rows])
+    def row(self, index: int) -> Action:
+        return next(iter(self.take(slice(index, index + 1))))
 
     def without(self, targets: Texts) -> Keeps:
         """Return the rows but for those with these targets."""
         return self.take(rows_of(self.files.paths, targets) < 0) if len(targets) else self
 
-    def joined(self, others: Sequence[Action]) -> Keeps:
-        """Return these rows and others of one reason, which are objects."""
-        reason = others[0].reason
+    def and_others(self, others: Sequence[Action]) -> Keeps:
+        """Return these rows and others, which are objects."""
         files = {action.target: File(action.source or "", 0, action.bytes) for action in others}
-        return Keeps(
-            FileTable.joined([self.files, FileTable.of(files)]),
-            np.concatenate([self.bytes, [action.bytes for action in others]]),
-            (*self._reasons, reason),
-            np.concatenate([self._which, np.full(len(others), len(self._reasons))]),
-        )
+        bytes_ = np.array([action.bytes for action in others], np.int64)
+        reasons = Coded.of([action.reason for action in others])
+        return Keeps.joined([self, Keeps(FileTable.of(files), bytes_, reasons)])
 
 
 @dataclass(frozen=True)
@@ -219,7 +206,7 @@ def copies_and_keeps(
     costs[is_member] = kept_members.bytes
     which = _holders(files.paths, committed)
     reasons = (_EARLIER, *(f"shared with {checkpoint.name}" for checkpoint in committed))
-    keeps = Keeps(files.take(is_kept), costs[is_kept], reasons, which[is_kept])
+    keeps = Keeps(files.take(is_kept), costs[is_kept], Coded(reasons, which[is_kept]))
     lacking = files.take(~is_kept)
     copies = (
         new_row(Action, ("copy", file.uri, target, cost, _why(length, entry, bool(holder))))

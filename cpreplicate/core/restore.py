@@ -14,7 +14,7 @@ from cpreplicate.core.closure import Closure
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.metadata import Absolute, Handle, Metadata, PathRewriter, Relative
 from cpreplicate.core.metadata.rewrite import Moves, Segment, Spelling
-from cpreplicate.core.path_tables import Numbers, Texts, parts_of, rows_of
+from cpreplicate.core.path_columns import Numbers, Texts, parts_of, rows_of
 from cpreplicate.core.placement import Layout, Placement, has_special_name
 
 PathsMode = Literal["auto", "relative", "absolute"]

@@ -15,9 +15,10 @@ import numpy as np
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable
 from cpreplicate.core.ledger import LedgerTable, MemberTable
-from cpreplicate.core.path_tables import Lengths, Texts, chosen, rows_of, texts
+from cpreplicate.core.path_columns import Texts, chosen, rows_of, texts
 from cpreplicate.core.placement import are_replica_paths
 from cpreplicate.core.plan import Action, Plan, TargetCopy
+from cpreplicate.core.tables import Lengths
 
 # a job's directory, and what lies in it; the last job id of a path counts
 _OF_A_JOB = re.compile(r"(.*/[0-9a-f]{32})/((?:shared|taskowned|chk-\d+)/(?:.*/)?)")

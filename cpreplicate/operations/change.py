@@ -14,7 +14,7 @@ from cpreplicate.core.lazy import lazy
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
-from cpreplicate.core.path_tables import without
+from cpreplicate.core.path_columns import without
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import publication
 from cpreplicate.protocol.journal import JournalRow, JournalWriter

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.path_tables import Lengths, Numbers, chosen, directories, texts, without
+from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
+from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.compare import Comparison, Reader, compare

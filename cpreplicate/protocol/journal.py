@@ -20,7 +20,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import are_valid
-from cpreplicate.core.path_tables import texts
+from cpreplicate.core.path_columns import texts
 from cpreplicate.core.placement import OWN, PACKED, are_replica_paths
 from cpreplicate.protocol import json_files, parquet_files
 from cpreplicate.protocol.pending import PendingPut

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Member, MemberTable
 from cpreplicate.core.packs import is_pack, is_written, stem_of
-from cpreplicate.core.path_tables import Texts, chosen, rows_of, texts, without
+from cpreplicate.core.path_columns import Texts, chosen, rows_of, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, PACKED
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Journal, JournalRow
@@ -75,7 +75,9 @@ class Ledger:
         A pack that only a journal names has no recorded length: it must reach the members' ends.
         """
         members = self.members
-        lengths = {pack: present[pack] for pack in members.packs if self._is_whole(pack, present)}
+        lengths = {
+            pack: present[pack] for pack in members.used_packs if self._is_whole(pack, present)
+        }
         return members.take((members.crcs >= 0) & (members.ends <= members.by_pack(lengths)))
 
     def _is_whole(self, pack: str, present: Mapping[str, int]) -> bool:

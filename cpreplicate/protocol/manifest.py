@@ -13,17 +13,19 @@ The description in its footer also has the totals of the rows, which `status` re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core import uri
-from cpreplicate.core.ledger import NO_MEMBERS, LedgerEntry, LedgerTable, MemberTable
+from cpreplicate.core.ledger import NO_MEMBERS, LedgerTable, MemberTable
 from cpreplicate.core.packs import are_valid
-from cpreplicate.core.path_tables import Numbers, PathTable, Texts, chosen, texts
+from cpreplicate.core.path_columns import Coded, Numbers, chosen, texts
 from cpreplicate.core.placement import OWN, are_replica_paths
+from cpreplicate.core.tables import Crcs, Flags, Ints, Paths, PathTable
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
@@ -55,31 +57,27 @@ class ManifestEntry(NamedTuple):
     written: bool = True
 
 
+@dataclass(frozen=True, eq=False)
 class ManifestTable(PathTable[ManifestEntry]):
-    """Entries by path, in columns: `extents`, and the ledger: what is recorded of each."""
+    """Entries by path, in columns."""
 
-    def __init__(self, ledger: LedgerTable, extents: Numbers) -> None:
-        assert len(ledger) == len(extents), "a row has both"
-        self.ledger, self.extents = ledger, extents
+    row_class = ManifestEntry
+    paths: Paths
+    extents: Ints
+    bytes: Ints
+    crcs: Crcs
+    is_written: Flags
 
     @classmethod
-    def of(cls, entries: Mapping[str, ManifestEntry]) -> ManifestTable:
-        """Return a mapping as a table, which it may be already."""
-        if isinstance(entries, ManifestTable):
-            return entries
-        ledger = {path: LedgerEntry(*entry[1:]) for path, entry in entries.items()}
-        extents = (entry.extent for entry in entries.values())
-        return cls(LedgerTable.of(ledger), np.fromiter(extents, np.int64, len(entries)))
+    def of_ledger(cls, ledger: LedgerTable, extents: Numbers) -> ManifestTable:
+        """Return the entries of a ledger with the extents that a checkpoint needs."""
+        assert len(ledger) == len(extents), "a row has both"
+        return cls(ledger.paths, extents, ledger.bytes, ledger.crcs, ledger.is_written)
 
     @property
-    def paths(self) -> Texts:
-        return self.ledger.paths
-
-    def rows(self, chosen: slice) -> Iterator[ManifestEntry]:
-        for extent, entry in zip(
-            self.extents[chosen].tolist(), self.ledger.rows(chosen), strict=True
-        ):
-            yield ManifestEntry(extent, *entry)
+    def ledger(self) -> LedgerTable:
+        """What is recorded of each file."""
+        return LedgerTable(self.paths, self.bytes, self.crcs, self.is_written)
 
 
 class Manifest(NamedTuple):
@@ -106,7 +104,7 @@ def totals(manifest: Manifest) -> Totals:
     """Return the sums of a manifest."""
     packs = len(manifest.members.used_packs)
     files = len(manifest.entries) - packs + len(manifest.members)
-    return Totals(files, int(manifest.entries.ledger.bytes.sum()), packs)
+    return Totals(files, int(manifest.entries.bytes.sum()), packs)
 
 
 def manifest_uri(replica: str, checkpoint: str) -> str:
@@ -166,16 +164,16 @@ def remove(storage: Storage, replica: str, checkpoint: str) -> None:
 
 def _encoded(manifest: Manifest) -> bytes:
     entries, members = manifest.entries, manifest.members
-    ledger, packed = entries.ledger, len(members)
-    none = pa.nulls(len(entries))
-    packs = texts(members.packs).take(pa.array(members.codes))
+    none, packs = pa.nulls(len(entries)), texts(members.packs.values)
     columns = {
         "path": pa.concat_arrays([entries.paths, members.paths]),
         "extent": np.concatenate([entries.extents, members.bytes]),
-        "length": np.concatenate([ledger.bytes, members.bytes]),
-        "crc32c": _nullable(np.concatenate([ledger.crcs, members.crcs])),
-        "written": np.concatenate([ledger.is_written, np.ones(packed, np.bool_)]),
-        "pack": pa.concat_arrays([none.cast(packs.type), packs]),
+        "length": np.concatenate([entries.bytes, members.bytes]),
+        "crc32c": _nullable(np.concatenate([entries.crcs, members.crcs])),
+        "written": np.concatenate([entries.is_written, np.ones(len(members), np.bool_)]),
+        "pack": pa.concat_arrays(
+            [none.cast(packs.type), packs.take(pa.array(members.packs.codes))]
+        ),
         "offset": pa.concat_arrays([none.cast("int64"), pa.array(members.offsets)]),
     }
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _COLUMNS.items()])
@@ -202,30 +200,28 @@ def _decoded(table: Any) -> Manifest:
         table, _COLUMNS, required=("path", "extent", "length", "written")
     )
     is_packed = columns["pack"].is_valid().to_numpy(zero_copy_only=False)
-    ledger = LedgerTable(
+    entries = ManifestTable(
         columns["path"],
+        columns["extent"].to_numpy(),
         columns["length"].to_numpy(),
         columns["crc32c"].cast("int64").fill_null(-1).to_numpy(),
         columns["written"].to_numpy(zero_copy_only=False),
     )
-    extents = columns["extent"].to_numpy()
     checkpoint_id, metadata = _described(table)
     if not is_packed.any():
-        return _checked(Manifest(checkpoint_id, metadata, ManifestTable(ledger, extents)))
-    entries = ManifestTable(ledger.take(~is_packed), extents[~is_packed])
-    members = _members(columns, ledger.take(is_packed), np.flatnonzero(is_packed))
-    return _checked(Manifest(checkpoint_id, metadata, entries, members))
+        return _checked(Manifest(checkpoint_id, metadata, entries))
+    members = _members(columns, entries.take(is_packed), np.flatnonzero(is_packed))
+    return _checked(Manifest(checkpoint_id, metadata, entries.take(~is_packed), members))
 
 
 def _checked(manifest: Manifest) -> Manifest:
     """Return the manifest. Raise `Damaged` if it has a row that cpreplicate does not write."""
     entries, members = manifest.entries, manifest.members
-    ledger = entries.ledger
     if not are_replica_paths(entries.paths).all():
         raise parquet_files.DamagedParquet("a path is not that of a file in a replica")
-    if (ledger.bytes < 0).any() or (entries.extents < 0).any():
+    if (entries.bytes < 0).any() or (entries.extents < 0).any():
         raise parquet_files.DamagedParquet("a file has a negative length")
-    if members and not are_valid(members, _lengths_of(members.packs, ledger)):
+    if members and not are_valid(members, _lengths_of(members.packs.values, entries.ledger)):
         raise parquet_files.DamagedParquet("a packed file is outside the packs of the replica")
     return manifest
 
@@ -234,12 +230,12 @@ def _lengths_of(packs: Sequence[str], ledger: LedgerTable) -> dict[str, int]:
     return dict(zip(packs, ledger.at(texts(packs)).bytes.tolist(), strict=True))
 
 
-def _members(columns: Mapping[str, Any], ledger: LedgerTable, rows: Numbers) -> MemberTable:
+def _members(columns: Mapping[str, Any], packed: ManifestTable, rows: Numbers) -> MemberTable:
     packs = chosen(columns["pack"], rows).dictionary_encode()
-    offsets = columns["offset"].fill_null(0).to_numpy()[rows]
     codes = packs.indices.to_numpy(zero_copy_only=False)
-    names = tuple(packs.dictionary.to_pylist())
-    return MemberTable(ledger.paths, names, codes, offsets, ledger.bytes, ledger.crcs)
+    names = Coded(tuple(packs.dictionary.to_pylist()), codes)
+    offsets = columns["offset"].fill_null(0).to_numpy()[rows]
+    return MemberTable(packed.paths, names, offsets, packed.bytes, packed.crcs)
 
 
 def _described(table: Any) -> tuple[int, Digest]:

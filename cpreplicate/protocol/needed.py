@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 import pyarrow as pa
 
 from cpreplicate.core import uri
-from cpreplicate.core.path_tables import Texts, texts
+from cpreplicate.core.path_columns import Texts, texts
 from cpreplicate.core.placement import METADATA, is_replica_path
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.protocol import ownership

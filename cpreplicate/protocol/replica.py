@@ -20,8 +20,7 @@ from cpreplicate.core.ledger import NO_MEMBERS, Member, MemberTable
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.path_tables import (
-    Lengths,
+from cpreplicate.core.path_columns import (
     Numbers,
     Texts,
     chosen,
@@ -33,6 +32,7 @@ from cpreplicate.core.path_tables import (
 )
 from cpreplicate.core.placement import METADATA, OWN, PACKED, are_replica_paths, is_replica_path
 from cpreplicate.core.plan import Committed
+from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.digest import Digest

@@ -50,7 +50,7 @@ def batches(
     # their costs are alike: those with most to move
     bins.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)
     if isinstance(actions, Copies):
-        return [actions.pick(bin_) for bin_ in bins]
+        return [actions.take(bin_) for bin_ in bins]
     return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in bins]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.lazy import lazy
-from cpreplicate.core.path_tables import prefixed, rows_of, texts
+from cpreplicate.core.path_columns import Rows, prefixed, rows_of, texts
+from cpreplicate.core.tables import RowSequence
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.tasks import Copy, Task, size_of
 
@@ -80,16 +81,15 @@ class Planned:
         return pa.record_batch(columns, names=names)
 
 
-class Copies(Sequence[Copy]):
+class Copies(RowSequence[Copy]):
     """Some or all of the copies of a plan."""
 
     def __init__(self, planned: Planned, indexes: Indexes | None = None) -> None:
         self.planned = planned
         self._indexes = np.arange(len(planned.files)) if indexes is None else indexes
 
-    def pick(self, indexes: Indexes) -> Copies:
-        """Return the copies with these indexes."""
-        return Copies(self.planned, self._indexes[indexes])
+    def take(self, rows: Rows) -> Copies:
+        return Copies(self.planned, self._indexes[rows])
 
     def sizes(self) -> Indexes:
         """Return how many bytes each copy moves."""
@@ -111,18 +111,13 @@ class Copies(Sequence[Copy]):
         """Return the rows of these copies, from `Planned.rows`."""
         return self.planned.rows.take(self._indexes)
 
-    def __len__(self) -> int:
-        return len(self._indexes)
-
-    @overload
-    def __getitem__(self, index: int) -> Copy: ...
-    @overload
-    def __getitem__(self, index: slice) -> Copies: ...
-    def __getitem__(self, index: int | slice) -> Copy | Copies:
-        if isinstance(index, slice):
-            return self.pick(np.arange(len(self))[index])
+    def row(self, index: int) -> Copy:
+        # not by `take`: outcomes of a million files are looked up one by one
         position = self._indexes[index]
         return self._copy(*self.planned.files.row(position), self.planned.is_packed[position])
+
+    def __len__(self) -> int:
+        return len(self._indexes)
 
     def __iter__(self) -> Iterator[Copy]:
         for first in range(0, len(self), _CHUNK):

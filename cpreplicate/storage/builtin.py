@@ -11,12 +11,8 @@ from collections.abc import Mapping
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.local import LocalStorage
-from cpreplicate.storage.backends.objects import (
-    OPTIONS,
-    PROTOCOLS,
-    ObjectStorage,
-    constructor_options,
-)
+from cpreplicate.storage.backends.object_clients import OPTIONS, PROTOCOLS, constructor_options
+from cpreplicate.storage.backends.objects import ObjectStorage
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.option_names import declare
 from cpreplicate.storage.sides import HDFS_SCHEMES, Side, register

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from cpreplicate.storage.backends import objects
+from cpreplicate.storage.backends.object_clients import PACKAGES, PROTOCOLS
 
 CLIENTS = {  # by the scheme of URIs; `file:` needs none
     **dict.fromkeys(("hdfs", "viewfs"), "hdfs-native"),
     **dict.fromkeys(("webhdfs", "swebhdfs"), "requests"),
-    **{scheme: objects.PACKAGES[protocol] for scheme, protocol in objects.PROTOCOLS.items()},
+    **{scheme: PACKAGES[protocol] for scheme, protocol in PROTOCOLS.items()},
 }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from cpreplicate.storage.base import CHUNK, Storage, read_up_to
+from cpreplicate.storage.positioned import PositionedReader
 
 
-class Resuming(io.RawIOBase):
+class Resuming(PositionedReader):
     """The bytes of one file. After a failure, the file is opened again at the offset.
 
     A small file is read by `Storage.read`, which is one call. Raises `FileNotFoundError`, also
@@ -17,34 +18,16 @@ class Resuming(io.RawIOBase):
     """
 
     def __init__(self, storage: Storage, uri: str, opened: BinaryIO | None = None) -> None:
+        super().__init__(self._tried_again, lambda: self._end, self._drop)
         self._storage, self._uri, self._stream = storage, uri, opened
-        self._offset = 0
-        self._length = storage.as_one("open", uri, self._open) if opened is None else _end(opened)
+        self._end = storage.as_one("open", uri, self._open) if opened is None else _end(opened)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._length}
-        self._offset = bases[whence] + offset
-        return self._offset
-
-    def tell(self) -> int:
-        return self._offset
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._storage.as_one("read", self._uri, lambda plain: self._read(plain, len(buffer)))
+    def _tried_again(self, position: int, buffer: memoryview) -> int:
+        data = self._storage.as_one(
+            "read", self._uri, lambda plain: self._read_from(plain, position, len(buffer))
+        )
         buffer[: len(data)] = data
-        self._offset += len(data)
         return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._drop()
-        super().close()
 
     def _open(self, plain: Storage) -> int:
         stream = plain.open(self._uri)
@@ -52,14 +35,14 @@ class Resuming(io.RawIOBase):
         self._stream = stream
         return length
 
-    def _read(self, plain: Storage, count: int) -> bytes:
+    def _read_from(self, plain: Storage, position: int, count: int) -> bytes:
         # Taken out as long as it is used: a read that is left behind keeps its stream and the lock
         # of that, and the next try opens another one.
         stream, self._stream = self._stream, None
         if stream is None:
             stream = plain.open(self._uri)
         try:
-            stream.seek(self._offset)
+            stream.seek(position)
             data = read_up_to(stream, count)
         except OSError:
             _close(stream)
@@ -68,7 +51,7 @@ class Resuming(io.RawIOBase):
         return data
 
     def _drop(self) -> None:
-        stream, self._stream = getattr(self, "_stream", None), None
+        stream, self._stream = self._stream, None
         if stream is not None:
             _close(stream)
 

@@ -25,7 +25,7 @@ import pytest
 from cpreplicate.core import plan
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.path_tables import as_texts, texts
+from cpreplicate.core.path_columns import as_texts, texts
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import verify
 from cpreplicate.operations.sync import content, put_off, sync

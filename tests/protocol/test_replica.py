@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpreplicate.core.path_tables import texts
+from cpreplicate.core.path_columns import texts
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local import LocalStorage

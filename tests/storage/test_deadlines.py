@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import Side, deadlines
+from cpreplicate.storage import Side, bounds, deadlines, workers
 from cpreplicate.storage.base import NoAnswer, Transient
 from cpreplicate.storage.cancellation import cancellable
 from cpreplicate.storage.deadlines import Deadline
@@ -139,18 +139,18 @@ def test_a_cancellation_does_not_wait_for_the_end_of_a_call_that_hangs(server):
 
 
 def test_an_instant_bounds_the_calls_before_it(server):
-    with deadlines.bounded(0.1), pytest.raises(NoAnswer):
+    with bounds.bounded(0.1), pytest.raises(NoAnswer):
         Deadline(HANGS, PLACE, "x").call(server.ask, "stat")
 
 
 def test_an_instant_that_is_over_or_before_which_something_was_answered_shortens_no_call():
-    with deadlines.bounded(0.0):
-        assert deadlines.limit(HANGS) == HANGS
+    with bounds.bounded(0.0):
+        assert bounds.limit(HANGS) == HANGS
     deadline = Deadline(HANGS, PLACE, "x")
-    with deadlines.bounded(60.0):
-        assert deadlines.limit(HANGS) <= 60
+    with bounds.bounded(60.0):
+        assert bounds.limit(HANGS) <= 60
         deadline.call(divmod, 7, 2)
-        assert deadlines.limit(HANGS) == HANGS
+        assert bounds.limit(HANGS) == HANGS
 
 
 LEAVES_A_CALL = """
@@ -206,7 +206,7 @@ def test_the_option_holds_for_the_filesystems_that_it_is_given_for_and_no_client
 
 def test_a_call_that_had_less_time_than_its_deadline_does_not_make_others_fail(server):
     deadline = Deadline(HANGS, PLACE, "x", lambda: None)
-    with deadlines.bounded(0.1), pytest.raises(NoAnswer):
+    with bounds.bounded(0.1), pytest.raises(NoAnswer):
         deadline.call(server.ask, "first")
     server.may_go_on.set()
     asking = [threading.Thread(target=deadline.call, args=(server.ask, n)) for n in range(4)]
@@ -244,16 +244,16 @@ def test_a_job_asks_a_silent_server_only_during_its_call(server):
 def test_a_change_that_is_left_behind_has_its_connection_broken_also_if_others_are_answered(server):
     broken = threading.Event()
     deadline = Deadline(HANGS, PLACE, "x", broken.set)
-    with deadlines.bounded(0.1), pytest.raises(NoAnswer):
+    with bounds.bounded(0.1), pytest.raises(NoAnswer):
         deadline.call(server.ask, "a question")
     assert not broken.is_set()
-    with deadlines.bounded(0.1), pytest.raises(NoAnswer):
+    with bounds.bounded(0.1), pytest.raises(NoAnswer):
         deadline.change(server.ask, "rename")
     assert broken.wait(HANGS)
 
 
 def test_the_calls_that_one_server_left_unanswered_refuse_none_to_another(server, monkeypatch):
-    monkeypatch.setattr(deadlines, "_MOST_LEFT", 2)
+    monkeypatch.setattr(workers, "_MOST_LEFT", 2)
     bad, good = Deadline(0.1, "hdfs://a", "x"), Deadline(HANGS, "hdfs://b", "y")
     for _ in range(2):
         with pytest.raises(NoAnswer):
@@ -269,13 +269,13 @@ def test_what_is_left_behind_between_two_calls_does_not_make_the_second():
 
     def put():
         deadline.call(done.append, "create")
-        deadlines._thread.job.is_left = True
+        workers.thread.job.is_left = True
         try:
             deadline.call(done.append, "rename")
         finally:
             deadline.call(done.append, "delete the temporary file")
 
-    with pytest.raises(deadlines._LeftBehind):
+    with pytest.raises(workers.LeftBehind):
         deadline.run(put)
     assert done == ["create", "delete the temporary file"]
 
@@ -292,16 +292,16 @@ def test_a_pause_of_this_process_counts_for_no_call(monkeypatch):
         def sleep(self, seconds):
             self.now += seconds + 3600.0
 
-    monkeypatch.setattr(deadlines, "time", clock := Paused())
-    workers, deadline = deadlines._Workers(), Deadline(20.0, PLACE, "x")
-    job = deadlines._Job(lambda: None, deadline)
-    job.call = deadlines._Call(20.0, deadline, False)
-    workers._active.add(job)
-    assert workers._has_been_paused()
-    deadlines._raise_if_overdue(job)
+    monkeypatch.setattr(workers, "time", clock := Paused())
+    pool, deadline = workers.Workers(), Deadline(20.0, PLACE, "x")
+    job = workers.Job(lambda: None, deadline)
+    job.call = workers.Call(20.0, deadline, False)
+    pool._active.add(job)
+    assert pool._has_been_paused()
+    workers.raise_if_overdue(job)
     clock.now += 20.0
     with pytest.raises(NoAnswer):
-        deadlines._raise_if_overdue(job)
+        workers.raise_if_overdue(job)
 
 
 def test_a_view_has_the_namenodes_of_all_its_mounts():

@@ -21,7 +21,7 @@ from cpreplicate.core.metadata.columns import Handles
 from cpreplicate.core.metadata.handle import FILE, RELATIVE, SHARED, Handle
 from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.window import read_fully
-from cpreplicate.core.path_tables import Numbers, Parts, Texts, chosen, rows_of, split
+from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, rows_of, split
 from cpreplicate.errors import MetadataError
 
 _BYTES = pa.large_binary()
@@ -205,14 +205,14 @@ def _moved(handles: Handles, rows: Numbers, moves: Moves) -> tuple[Numbers, Text
 
 def _as_segments(members: MemberTable, is_shared: Numbers, root: str) -> Texts:
     """Return handles of these members of packs, as `_segment` makes them one by one."""
-    packs = pa.array([mutf8.encode(f"{root}{pack}") for pack in members.packs], _BYTES)
+    packs = pa.array([mutf8.encode(f"{root}{pack}") for pack in members.packs.values], _BYTES)
     scopes = np.where(is_shared, _SHARED, _EXCLUSIVE)
     return _joined(
         pa.scalar(bytes([_SEGMENT_TYPE]), _BYTES),
         _fixed(members.offsets.astype(">i8")),
         _fixed(members.bytes.astype(">i8")),
         _fixed(scopes.astype(">i4")),
-        _with_lengths(packs.take(pa.array(members.codes))),
+        _with_lengths(packs.take(pa.array(members.packs.codes))),
         _with_lengths(members.paths.cast(_BYTES)),
     )
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable
-from cpreplicate.core.path_tables import Lengths, rows_of, texts, without
+from cpreplicate.core.path_columns import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan
+from cpreplicate.core.tables import Lengths
 from cpreplicate.operations.sync.copy import SyncChange, Written
 from cpreplicate.operations.sync.plan import is_adopted, rewritten
 from cpreplicate.protocol import manifest, publication
@@ -133,7 +134,7 @@ def manifest_of(run: SyncChange, written: Written, digest: Digest) -> manifest.M
         Lengths(needed.paths, needed.extents).at(copied.paths),
         tables[2].bytes,
     ]
-    entries = manifest.ManifestTable(LedgerTable.merged(tables), np.concatenate(extents))
+    entries = manifest.ManifestTable.of_ledger(LedgerTable.merged(tables), np.concatenate(extents))
     return manifest.Manifest(plan.checkpoint_id, digest, entries, plan.members)
 
 

@@ -155,7 +155,7 @@ def _keeping(plan: Plan, others: list[Action]) -> Plan:
     if not others:
         return plan
     kept = {action.target for action in others}
-    kept_too = plan.keeps.joined(
+    kept_too = plan.keeps.and_others(
         [action._replace(action="keep", reason=EQUAL) for action in others]
     )
     copies = tuple(action for action in plan.copies if action.target not in kept)

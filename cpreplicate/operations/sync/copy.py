@@ -13,7 +13,7 @@ import numpy as np
 
 from cpreplicate.core import packs, uri
 from cpreplicate.core.ledger import Member, MemberTable
-from cpreplicate.core.path_tables import Texts, rows_of, texts, without
+from cpreplicate.core.path_columns import Texts, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.core.reuse import reusing

@@ -15,7 +15,8 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable, job_directory
-from cpreplicate.core.path_tables import Lengths, Numbers, Texts, chosen, parts_of, texts_among
+from cpreplicate.core.path_columns import Numbers, Texts, chosen, parts_of, texts_among
+from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Misplaced, SourceBroken
 from cpreplicate.operations.change import some
 from cpreplicate.protocol.source import Source

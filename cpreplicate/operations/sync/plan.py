@@ -13,9 +13,10 @@ from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.core.path_tables import Lengths, Texts, chosen, directories, rows_of, texts
+from cpreplicate.core.path_columns import Texts, chosen, directories, rows_of, texts
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Action, Committed, Plan, copies_and_keeps, deletes, dropped
+from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.operations.change import refuse_links, some
 from cpreplicate.operations.sync.request import SyncRequest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.path_tables import texts, without
+from cpreplicate.core.path_columns import texts, without
 from cpreplicate.operations.change import Change, opened, some
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import LedgerTable, MemberTable
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.path_tables import chosen, rows_of, texts
+from cpreplicate.core.path_columns import chosen, rows_of, texts
 from cpreplicate.core.plan import Plan, TargetCopy
 from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, target_copies
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
-from cpreplicate.core.path_tables import Texts
+from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import Placement
 from cpreplicate.errors import Refused
 from cpreplicate.operations.sync import incomplete

@@ -13,7 +13,7 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.packs import is_written
-from cpreplicate.core.path_tables import Texts, chosen, prefixed, rows_of, texts, texts_among
+from cpreplicate.core.path_columns import Texts, chosen, prefixed, rows_of, texts, texts_among
 from cpreplicate.core.placement import (
     BEFORE_RELOCATE,
     CHECKPOINT_NAME,

@@ -8,7 +8,6 @@ needed to reach a cluster is in its options.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from cpreplicate.storage.base import (
 )
 from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.deadlines import DEFAULT, Deadline
+from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.working import waiting
 
@@ -128,7 +128,7 @@ class HdfsStorage(HdfsClientStorage):
     def open(self, uri: str) -> BinaryIO:
         with _TranslatedErrors(uri):
             file = self._namenode.call(self._client.read, path_of(uri))
-            return cast(BinaryIO, _Stream(_Reader(file, uri, self._datanodes), CHUNK))
+            return cast(BinaryIO, _Stream(_Packets(file, uri, self._datanodes)))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
@@ -250,64 +250,54 @@ class _Stream(Streamed):
     The next packet is under way while one is written. Larger pieces would wait for it.
     """
 
-    def __init__(self, raw: _Reader, size: int) -> None:
-        super().__init__(raw, size)
-        self._pieces = raw.pieces
+    def __init__(self, packets: _Packets) -> None:
+        super().__init__(PositionedReader(packets.read_at, packets.length), CHUNK)
+        self._packets = packets
 
     def pieces(self) -> Iterator[bytes]:
-        return self._pieces()
+        return self._packets.pieces()
 
 
-class _Reader(io.RawIOBase):
-    """A file as a raw stream, read through one connection a block and again after a seek."""
+class _Packets:
+    """What DataNodes send of a file: through one connection a block, another one after a seek."""
 
     def __init__(self, file: FileReader, uri: str, deadline: Deadline) -> None:
         self._file, self._uri, self._deadline = file, uri, deadline
-        self._position = 0
-        self._chunks: Iterator[bytes] | None = None
+        self._position = 0  # of the next byte that arrives
+        self._packets: Iterator[bytes] | None = None
         self._rest = memoryview(b"")
 
-    def readable(self) -> bool:
-        return True
+    def length(self) -> int:
+        """Return the length of the file."""
+        return len(self._file)
 
-    def seekable(self) -> bool:
-        return True
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the packets as they arrive."""
+        with _TranslatedErrors(self._uri):
+            while packet := self._next_packet():
+                yield packet
 
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._file)}[whence]
-        if base + offset != self._position:  # else the connection goes on, as at the next member
-            self._position, self._chunks, self._rest = base + offset, None, memoryview(b"")
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
+    def read_at(self, position: int, buffer: memoryview) -> int:
+        """Read bytes at a position into a buffer; return how many."""
+        if position != self._position - len(self._rest):
+            self._position, self._packets, self._rest = position, None, memoryview(b"")
         if not self._rest:
             with _TranslatedErrors(self._uri):
-                self._rest = memoryview(self._next_chunk())
+                self._rest = memoryview(self._next_packet())
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
-        self._position += count
         return count
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield what the DataNodes send, as it arrives."""
-        with _TranslatedErrors(self._uri):
-            while piece := self._next_chunk():
-                self._position += len(piece)
-                yield piece
-
-    def _next_chunk(self) -> bytes:
+    def _next_packet(self) -> bytes:
         if self._position >= len(self._file):
             return b""
-        if self._chunks is None:
-            self._chunks = iter(
-                self._file.read_range_stream(self._position, len(self._file) - self._position)
-            )
-        chunk: bytes = self._deadline.call(next, self._chunks, b"")
-        return chunk
+        if self._packets is None:
+            left = len(self._file) - self._position
+            self._packets = iter(self._file.read_range_stream(self._position, left))
+        packet: bytes = self._deadline.call(next, self._packets, b"")
+        self._position += len(packet)
+        return packet
 
 
 def _client(filesystem: str, options: Mapping[str, str]) -> Client:

@@ -12,63 +12,28 @@ import base64
 import contextlib
 import errno
 import functools
-import inspect
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from itertools import chain
 from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
+from cpreplicate.storage.backends.object_clients import PROTOCOLS, client
+from cpreplicate.storage.backends.object_errors import translated_errors
 from cpreplicate.storage.base import (
     CHUNK,
     Attributes,
     Content,
     FileStatus,
-    NoAnswer,
     Retention,
     SourceMissing,
     Storage,
     Transient,
     refuse_unusable,
 )
-from cpreplicate.storage.deadlines import DEFAULT, answered, limit
+from cpreplicate.storage.deadlines import DEFAULT
 
-PROTOCOLS = {
-    **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
-    **dict.fromkeys(("gs", "gcs"), "gs"),
-    **dict.fromkeys(("abfs", "abfss"), "abfs"),
-    "oss": "oss",
-}
-PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
-OPTIONS = {  # that are known without the class, whose constructor has more
-    "s3": [
-        "key",
-        "secret",
-        "token",
-        "endpoint_url",
-        "region",
-        "anon",
-        "use_ssl",
-        "max_concurrency",
-    ],
-    "gs": ["token", "project", "endpoint_url"],
-    "abfs": [
-        "account_name",
-        "account_key",
-        "account_host",
-        "sas_token",
-        "connection_string",
-        "tenant_id",
-        "client_id",
-        "client_secret",
-        "anon",
-    ],
-    "oss": ["key", "secret", "token", "endpoint"],
-}
-# parameters of constructors that are no text
-_NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
 # s3fs and adlfs take what follows for the version of an object, also where versions are off
 _UNUSABLE = {"s3": "?versionId=", "abfs": "?versionid="}
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
@@ -76,36 +41,11 @@ _EXCLUSIVE: dict[str, dict[str, Any]] = {  # options with which a put fails if t
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
     "oss": {"headers": {"x-oss-forbid-overwrite": "true"}},
 }
-_CONNECT_SECONDS = 10.0
-# bytes a second of an upload that makes so little progress that it is broken off
-_SLOWEST = 128 << 10
-_SILENT = ("ReadTimeoutError", "ConnectTimeoutError", "TimeoutError", "FSTimeoutError")
-# These may take long for a large object. While they do, AWS sends a space now and then.
-_COPY_SECONDS = 60.0  # not every service does
-_WITHIN_THE_SERVICE = ("copy_object", "upload_part_copy", "complete_multipart_upload")
-_PERMANENT = (
-    FileNotFoundError,
-    FileExistsError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-)
-_NEVER_SENT = "ParamValidationError"  # of botocore: no service could have such a bucket
-_TAKEN = (
-    "PreconditionFailed",
-    "ConditionalRequestConflict",
-    "FileAlreadyExists",
-    "BlobAlreadyExists",
-)
+# Seconds between two pieces of the answer to a copy: AWS sends a space now and then while it
+# copies, and not every service does.
+_COPY_SECONDS = 60.0
 # each class has a name of its own for it
 _TIMES = ("LastModified", "mtime", "last_modified", "updated")
-_HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
-    "fs.s3a.access.key": "key",
-    "fs.s3a.secret.key": "secret",
-    "fs.s3a.session.token": "token",
-    "fs.s3a.endpoint": "endpoint_url",
-    "fs.s3a.endpoint.region": "region",
-}
 
 
 class ObjectStorage(Storage):
@@ -122,7 +62,7 @@ class ObjectStorage(Storage):
             raise UsageError(f"{filesystem}/… names no bucket. Write {filesystem}//bucket/…")
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
         self._options, self._deadline = options, deadline
-        self._fs = _filesystem(self._protocol, options, deadline)
+        self._fs = client(self._protocol, options, deadline)
         self.copies_within = self._protocol == "s3"
         self.unusable = _UNUSABLE.get(self._protocol)
 
@@ -131,16 +71,16 @@ class ObjectStorage(Storage):
         """A client that waits longer between two pieces of an answer, for copies in the service."""
         if self._protocol != "s3":
             return self._fs
-        return _filesystem("s3", self._options, max(self._deadline, _COPY_SECONDS))
+        return client("s3", self._options, max(self._deadline, _COPY_SECONDS))
 
     def open(self, uri: str) -> BinaryIO:
-        with _translated_errors(uri):
+        with translated_errors(uri):
             file = self._fs.open(_path(uri), "rb", block_size=CHUNK, cache_type="readahead")
         return cast(BinaryIO, _TranslatingFile(file, uri))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 return _status(uri, self._fs.info(_path(uri), refresh=True))
         except FileNotFoundError:
             return None
@@ -148,7 +88,7 @@ class ObjectStorage(Storage):
     def list(self, uri: str) -> list[FileStatus]:
         path = _path(uri)
         try:
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 objects = self._fs.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
             return []
@@ -172,7 +112,7 @@ class ObjectStorage(Storage):
         if rest is None:
             if expect is not None:
                 expect(len(head))
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 self._fs.pipe_file(
                     _path(uri), head, **({} if replace else _EXCLUSIVE[self._protocol])
                 )
@@ -186,16 +126,16 @@ class ObjectStorage(Storage):
         if not replace and self._protocol != "s3" and self.stat(uri) is not None:
             raise FileExistsError(errno.EEXIST, "is there already", uri)
         mode = "wb" if replace or self._protocol != "s3" else "xb"
-        with _translated_errors(uri):
+        with translated_errors(uri):
             file = self._fs.open(_path(uri), mode, block_size=_PART)
         try:
             for chunk in chunks:  # outside: an error of the source must not name this file
-                with _translated_errors(uri):
+                with translated_errors(uri):
                     file.write(chunk)
             length = int(file.tell())
             if expect is not None:
                 expect(length)
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 file.close()
         except BaseException:
             file.closed = True  # otherwise its destructor completes the upload
@@ -222,7 +162,7 @@ class ObjectStorage(Storage):
             )
         path = _path(uri)
         try:
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 tag = self._fs.info(path, refresh=True).get("ETag")
                 if self._fs.cat_file(path) != seen:
                     return False
@@ -237,7 +177,7 @@ class ObjectStorage(Storage):
     @staticmethod
     def _put_if(uri: str, put: Callable[[], object]) -> bool:
         try:
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 put()
         except FileExistsError:
             return False
@@ -248,7 +188,7 @@ class ObjectStorage(Storage):
         if self.stat(new_uri) is not None:
             raise FileExistsError(errno.EEXIST, "is there already", new_uri)
         try:
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 self._copier.cp_file(_path(uri), _path(new_uri))
         except FileNotFoundError:
             return False
@@ -262,7 +202,7 @@ class ObjectStorage(Storage):
         bucket, _, key = _path(uri).partition("/")
         new_bucket, _, new_key = _path(new_uri).partition("/")
         try:
-            with _translated_errors(uri):
+            with translated_errors(uri):
                 answer = self._copier.call_s3(
                     "copy_object",
                     Bucket=new_bucket,
@@ -282,7 +222,7 @@ class ObjectStorage(Storage):
             return False
         if status.is_directory:
             raise IsADirectoryError(errno.EISDIR, "is a directory", uri)
-        with _translated_errors(uri):
+        with translated_errors(uri):
             self._fs.rm_file(_path(uri))
         return True
 
@@ -292,7 +232,7 @@ class ObjectStorage(Storage):
 
     def reach(self, uri: str) -> None:
         bucket = _bucket(uri)
-        with _translated_errors(uri):
+        with translated_errors(uri):
             if self._protocol == "s3":
                 self._fs.call_s3("head_bucket", Bucket=bucket)
             else:
@@ -301,7 +241,7 @@ class ObjectStorage(Storage):
     def service_time(self, uri: str) -> float | None:
         if self._protocol != "s3":
             return None
-        with _translated_errors(uri):
+        with translated_errors(uri):
             response = self._fs.call_s3("head_bucket", Bucket=_bucket(uri))
         date = response["ResponseMetadata"]["HTTPHeaders"].get("date")
         return parsedate_to_datetime(date).timestamp() if date else None
@@ -336,7 +276,7 @@ class ObjectStorage(Storage):
     def _setting(self, call: str, bucket: str) -> Mapping[str, Any]:
         """Return a setting of a bucket: nothing if it has none, which S3 answers with an error."""
         try:
-            with _translated_errors(f"s3://{bucket}"):
+            with translated_errors(f"s3://{bucket}"):
                 return cast(Mapping[str, Any], self._fs.call_s3(call, Bucket=bucket))
         except PermissionError:
             raise
@@ -351,7 +291,7 @@ class _TranslatingFile:
         self._file, self._uri = file, uri
 
     def read(self, size: int = -1) -> bytes:
-        with _translated_errors(self._uri):
+        with translated_errors(self._uri):
             left = max(0, self._file.size - self._file.tell())
             expected = left if size < 0 else min(size, left)
             data = bytes(self._file.read(size))
@@ -369,129 +309,6 @@ class _TranslatingFile:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
-
-
-def _filesystem_class(protocol: str) -> Any:
-    import fsspec
-
-    try:
-        return fsspec.get_filesystem_class(protocol)
-    except ImportError as error:
-        raise UsageError(
-            f"{protocol}: needs `pip install {PACKAGES[protocol]}`, here and on every executor"
-        ) from error
-
-
-def constructor_options(protocol: str) -> dict[str, Any]:
-    """Return the parameters of the constructor of a protocol's class that are given as text.
-
-    They are name to default. Raises `UsageError` if the package of the class is not installed.
-    """
-    own = [each for each in _filesystem_class(protocol).__mro__ if each.__module__[:7] != "fsspec."]
-    found: dict[str, Any] = {}
-    for each in reversed(own[:-1]):  # the last is `object`
-        for name, parameter in inspect.signature(each.__init__).parameters.items():
-            is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            if is_named and name not in _NO_OPTIONS and not name.endswith("_kwargs"):
-                found[name] = parameter.default
-    return found
-
-
-def _filesystem(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
-    from fsspec.asyn import sync_wrapper
-
-    cls = _filesystem_class(protocol)
-    given: dict[str, Any] = {key: value for key, value in options.items() if "." not in key}
-    if protocol == "s3":
-        given = given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
-    defaults = constructor_options(protocol)
-    given = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
-    if protocol == "s3":
-        given = _s3_options(given, deadline)
-    filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
-    if protocol == "s3":
-        # `Retrying` retries; s3fs would try five times within each of its tries
-        filesystem.retries = 1
-        filesystem._call_s3 = _answered(filesystem, deadline)
-        filesystem.call_s3 = sync_wrapper(filesystem._call_s3, obj=filesystem)
-    return filesystem
-
-
-def _typed(name: str, value: str, default: Any) -> Any:
-    """Return the value of an option in the type of its default. Raises `UsageError`.
-
-    "false" as text would count as true.
-    """
-    if isinstance(default, bool):
-        if value.lower() not in ("true", "false"):
-            raise UsageError(f"the option {name} of a storage must be true or false")
-        return value.lower() == "true"
-    if isinstance(default, int):
-        try:
-            return int(value)
-        except ValueError as error:
-            raise UsageError(f"the option {name} of a storage must be a whole number") from error
-    return value
-
-
-def _answered(filesystem: Any, deadline: float) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return the calls of a filesystem of S3, each of which ends at its deadline.
-
-    botocore's own timeouts do not end a request whose body nobody reads.
-    """
-    import asyncio  # here, because it takes 25 ms that commands without S3 need not spend
-
-    call_s3 = filesystem._call_s3
-    service = filesystem.endpoint_url or "of S3"
-
-    async def call(method: str, *arguments: Any, **named: Any) -> Any:
-        answer = call_s3(method, *arguments, **named)
-        if method in _WITHIN_THE_SERVICE:
-            copied = await answer
-            answered()
-            return copied
-        body = named.get("Body")
-        length = len(body) if isinstance(body, (bytes, bytearray, memoryview)) else 0
-        seconds = limit(deadline) + length / _SLOWEST
-        try:
-            result = await asyncio.wait_for(answer, seconds)
-        except asyncio.TimeoutError:
-            raise NoAnswer(
-                errno.ETIMEDOUT, f"the service {service} has not answered for {seconds:.3g} s"
-            ) from None
-        answered()
-        return result
-
-    return call
-
-
-def _s3_options(given: dict[str, Any], deadline: float) -> dict[str, Any]:
-    region = given.pop("region", None)
-    endpoint = given.get("endpoint_url")
-    if endpoint is not None and "://" not in endpoint:
-        given["endpoint_url"] = f"https://{endpoint}"
-    if endpoint is not None and not _is_server(given["endpoint_url"]):
-        raise UsageError(
-            "the option endpoint_url of a storage is no URL of a server: write it as in"
-            " https://s3.example.com:9000"
-        )
-    if region is not None:
-        given["client_kwargs"] = {"region_name": region}
-    # `Retrying` retries
-    given["config_kwargs"] = {
-        "retries": {"max_attempts": 0},
-        "connect_timeout": min(_CONNECT_SECONDS, deadline),
-        "read_timeout": deadline,
-    }
-    return given
-
-
-def _is_server(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is none
-        return False
 
 
 def _path(uri: str) -> str:
@@ -528,38 +345,3 @@ def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] |
         if len(head) >= size:
             return bytes(head), rest
     return bytes(head), None
-
-
-@contextlib.contextmanager
-def _translated_errors(uri: str) -> Iterator[None]:
-    """Translate the exceptions of fsspec's classes into those of `Storage`.
-
-    A failure that is not known to last is `Transient`.
-    """
-    try:
-        yield
-    # the last two are mistakes in this program
-    except (Refused, UsageError, Transient, TypeError, AttributeError):
-        raise
-    except _PERMANENT as error:
-        if error.filename is not None:
-            raise
-        raise type(error)(error.errno or errno.EIO, _text(error), uri) from error
-    # these classes let their client libraries' own exceptions through, which have no common root
-    except Exception as error:
-        if any(sign in f"{error}{error.__cause__}" for sign in _TAKEN):
-            raise FileExistsError(errno.EEXIST, "is there already", uri) from error
-        if type(error).__name__ == _NEVER_SENT:
-            reason = str(error).partition("\n")[2].partition(": ")[0]
-            raise UsageError(f"{uri}: {reason or _text(error)}. Correct the URI") from error
-        if "Credentials" in type(error).__name__:
-            raise PermissionError(
-                errno.EACCES, f"no usable credentials: {_text(error)}", uri
-            ) from error
-        if type(error).__name__ in _SILENT:
-            raise NoAnswer(errno.ETIMEDOUT, f"no answer in time: {_text(error)}", uri) from error
-        raise Transient(errno.EIO, f"{type(error).__name__}: {_text(error)}", uri) from error
-
-
-def _text(error: BaseException) -> str:
-    return (str(error).partition("\n")[0] or type(error).__name__)[:400]

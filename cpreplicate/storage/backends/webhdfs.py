@@ -30,7 +30,9 @@ from cpreplicate.storage.base import (
     NoAnswer,
     Transient,
 )
-from cpreplicate.storage.deadlines import DEFAULT, answered, limit
+from cpreplicate.storage.bounds import answered, limit
+from cpreplicate.storage.deadlines import DEFAULT
+from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 
 try:
@@ -70,9 +72,20 @@ class WebHdfsStorage(HdfsClientStorage):
         self._write = {name: value for name, value in settings.items() if value is not None}
 
     def open(self, uri: str) -> BinaryIO:
-        return cast(
-            BinaryIO, io.BufferedReader(_Reader(self._client, uri, self._length(uri)), CHUNK)
-        )
+        length = self._length(uri)
+
+        def read_at(position: int, buffer: memoryview) -> int:
+            """Read by one ranged request."""
+            size = min(len(buffer), length - position)
+            if size <= 0:
+                return 0
+            data = self._client.call("GET", "OPEN", uri, offset=position, length=size).content
+            if not data:
+                raise Transient(errno.EIO, f"the file ended before byte {position + 1}", uri)
+            buffer[: len(data)] = data
+            return len(data)
+
+        return cast(BinaryIO, io.BufferedReader(PositionedReader(read_at, lambda: length), CHUNK))
 
     def _length(self, uri: str) -> int:
         status = self.stat(uri)
@@ -134,43 +147,6 @@ class WebHdfsStorage(HdfsClientStorage):
         usage = self._client.query("GET", "GETQUOTAUSAGE", uri)["QuotaUsage"]
         names = ("quota", "fileAndDirectoryCount", "spaceQuota", "spaceConsumed")
         return Usage(*(int(usage[name]) for name in names))
-
-
-class _Reader(io.RawIOBase):
-    """A file that is read with one ranged request for each buffer."""
-
-    def __init__(self, client: _Client, uri: str, length: int) -> None:
-        self._client, self._uri, self._length, self._position = client, uri, length, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[
-            whence
-        ] + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        size = min(len(buffer), self._length - self._position)
-        if size <= 0:
-            return 0
-        data = self._client.call(
-            "GET", "OPEN", self._uri, offset=self._position, length=size
-        ).content
-        if not data:
-            raise Transient(
-                errno.EIO, f"the file ended before byte {self._position + 1}", self._uri
-            )
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
 
 
 class _Body:

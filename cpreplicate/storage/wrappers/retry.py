@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from cpreplicate.storage import cancellation, deadlines
+from cpreplicate.storage import bounds, cancellation, deadlines
 from cpreplicate.storage.base import NoAnswer, Storage, Transient, Unreachable
 from cpreplicate.storage.retry_reports import RetryReports
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
@@ -142,7 +142,7 @@ class Retrying(StorageWrapper):
         left = until - time.monotonic()
         if left <= 0:
             return call()
-        with deadlines.bounded(left):
+        with bounds.bounded(left):
             return call()
 
     def _unreachable(self, uri: str, error: Transient) -> Unreachable:

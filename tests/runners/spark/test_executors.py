@@ -6,7 +6,7 @@ import pytest
 
 from cpreplicate.runners.spark.executors import Differs, Needs, check, needs
 from cpreplicate.storage import Side, Sides
-from cpreplicate.storage.backends import objects
+from cpreplicate.storage.backends.object_clients import PACKAGES, PROTOCOLS
 
 
 def test_an_executor_like_the_driver_passes():
@@ -24,9 +24,9 @@ def test_it_is_asked_for_the_clients_of_the_storages_that_the_batches_name():
     assert "hdfs-native" not in dict(needs(["file"], Sides()).versions)
 
 
-@pytest.mark.parametrize("scheme", objects.PROTOCOLS)
+@pytest.mark.parametrize("scheme", PROTOCOLS)
 def test_executors_must_have_the_client_of_every_object_store_that_is_supported(scheme):
-    assert objects.PACKAGES[objects.PROTOCOLS[scheme]] in dict(needs([scheme], Sides()).versions)
+    assert PACKAGES[PROTOCOLS[scheme]] in dict(needs([scheme], Sides()).versions)
 
 
 @pytest.mark.parametrize("name", ["Python", "cpreplicate", "hdfs-native"])

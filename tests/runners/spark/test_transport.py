@@ -72,7 +72,7 @@ def test_copies_of_a_plan_arrive_as_those_that_they_are_when_looked_at(origin, f
     table = FileTable.of(dict(zip(targets, files, strict=True)))
     planned = Copies(Planned(origin, "hdfs://b/replica/", table, TOKEN, STEM, packed))
     assert list(planned.sizes()) == [max(copy.extent, copy.size) for copy in planned]
-    picked = planned.pick(
+    picked = planned.take(
         np.array(data.draw(st.permutations(range(len(files)))), np.int64)[: len(files) // 2 + 1]
     )
     assert decode(encode(picked)) == list(picked)

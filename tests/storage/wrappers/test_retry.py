@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from cpreplicate.errors import exit_code_of
-from cpreplicate.storage import Transient, Unreachable, deadlines
+from cpreplicate.storage import Transient, Unreachable, bounds, deadlines
 from cpreplicate.storage.base import NoAnswer
 from cpreplicate.storage.retry_reports import RetryReports, report_retries_to
 from cpreplicate.storage.wrappers import retry
@@ -247,7 +247,7 @@ def test_a_later_try_has_the_time_that_is_left_and_the_message_is_of_the_first()
     limits = []
 
     def fault(_verb, _uri):
-        limits.append(deadlines.limit(1800.0))
+        limits.append(bounds.limit(1800.0))
         return silent(len(limits))
 
     with pytest.raises(Unreachable, match=r"has not answered for 1 s"):
@@ -272,9 +272,9 @@ def test_a_further_try_that_makes_progress_has_its_whole_time():
     limits = []
 
     def fault(_verb, _uri):
-        limits.append(deadlines.limit(1800.0))
-        deadlines.answered()
-        limits.append(deadlines.limit(1800.0))
+        limits.append(bounds.limit(1800.0))
+        bounds.answered()
+        limits.append(bounds.limit(1800.0))
         return transient() if len(limits) == 2 else None
 
     storage_with(fault, seconds=60.0).stat(URI)

@@ -1,35 +1,25 @@
-"""Files by their path, in columns: Arrow texts and numpy numbers behind the interface of a mapping.
+"""Columns of paths: Arrow texts, and numbers of numpy for each of them.
 
 A closure may have a million files, of which a round of a standby changes few. What concerns all
-files is asked of columns, in C. A row becomes an object when it is looked at by itself.
+files is asked of columns, in C.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import ItemsView as _ItemsView
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from collections.abc import ValuesView as _ValuesView
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cpreplicate.core.lazy import lazy
-
 Texts: TypeAlias = Any
 """A `pyarrow.LargeStringArray` without nulls: pyarrow has no types."""
 Numbers: TypeAlias = npt.NDArray[Any]
+Rows: TypeAlias = Numbers | slice
+"""Some rows of a column: indexes, a flag for each row, or a slice."""
 
-Row = TypeVar("Row", covariant=True)  # as the rows of other mappings
-_CHUNK = 65_536  # rows that are objects at the same time
 _TEXT = pa.large_string()
 _NOTHING_BETWEEN = pa.scalar("", _TEXT)
 _SLASH = ord("/")
@@ -67,6 +57,11 @@ def as_texts(values: Iterable[str]) -> Texts:
     return values if isinstance(values, pa.Array) else texts(values)
 
 
+def concatenated(columns: Sequence[Texts]) -> Texts:
+    """Return the texts of all columns, one after the other."""
+    return pa.concat_arrays([texts(()), *columns])
+
+
 def without(paths: Texts, *others: Texts) -> Texts:
     """Return the paths that are in none of the other columns."""
     for other in others:
@@ -82,8 +77,10 @@ def last_rows(paths: Texts) -> Numbers:
     return last
 
 
-def chosen(column: Texts, rows: Numbers) -> Texts:
-    """Return some rows of a column of texts; `rows` are indexes, or a flag for each row."""
+def chosen(column: Texts, rows: Rows) -> Texts:
+    """Return some rows of a column of texts."""
+    if isinstance(rows, slice):
+        return column[rows]
     return column.filter(pa.array(rows)) if rows.dtype == np.bool_ else column.take(pa.array(rows))
 
 
@@ -138,12 +135,54 @@ def directories(paths: Texts) -> set[str]:
     return {beginning[:-1] for beginning in beginnings.unique().to_pylist()}
 
 
+class Coded(NamedTuple):
+    """A column of texts of which many are equal: those that differ, and which each row has."""
+
+    values: Sequence[str]
+    codes: Numbers
+
+    @classmethod
+    def of(cls, column: Sequence[str]) -> Coded:
+        """Return texts as a column."""
+        known: dict[str, int] = {}
+        codes = [known.setdefault(value, len(known)) for value in column]
+        return cls(tuple(known), np.array(codes, np.int64))
+
+    @classmethod
+    def joined(cls, every: Sequence[Coded]) -> Coded:
+        """Return the rows of all columns, one after the other."""
+        known: dict[str, int] = {}
+        codes: list[Numbers] = [np.zeros(0, np.int64)]
+        for column in every:
+            places = [known.setdefault(value, len(known)) for value in column.values]
+            codes.append(np.array(places, np.int64)[column.codes])
+        return cls(tuple(known), np.concatenate(codes))
+
+    def take(self, rows: Rows) -> Coded:
+        """Return some of the rows."""
+        return self._replace(codes=self.codes[rows])
+
+    def tolist(self) -> list[str]:
+        """Return the texts as objects."""
+        return [self.values[code] for code in self.codes.tolist()]
+
+    @property
+    def used(self) -> list[str]:
+        """The texts that rows have."""
+        return [self.values[code] for code in np.unique(self.codes).tolist()]
+
+
 class Parts(NamedTuple):
     """Paths in columns: the beginnings that many share, which of them each has, and its name."""
 
     prefixes: Sequence[str]
     codes: Numbers
     names: Texts
+
+    @classmethod
+    def of(cls, paths: Sequence[str]) -> Parts:
+        """Return paths as a column, with nothing in common."""
+        return cls(("",), np.zeros(len(paths), np.int64), texts(paths))
 
     def texts(self) -> Texts:
         """Return the paths."""
@@ -156,18 +195,23 @@ class Parts(NamedTuple):
         prefix: str = self.prefixes[self.codes[row]]
         return prefix + name
 
+    def tolist(self) -> list[str]:
+        """Return the paths as objects."""
+        paths: list[str] = self.texts().to_pylist()
+        return paths
+
+    @property
+    def used_prefixes(self) -> list[str]:
+        """The beginnings that paths have."""
+        return Coded(self.prefixes, self.codes).used
+
     @classmethod
     def joined(cls, every: Sequence[Parts]) -> Parts:
         """Return the paths of all, one after the other."""
-        known: dict[str, int] = {}
-        codes: list[Numbers] = [np.zeros(0, np.int64)]
-        for parts in every:
-            places = [known.setdefault(prefix, len(known)) for prefix in parts.prefixes]
-            codes.append(np.array(places, np.int64)[parts.codes])
-        names = pa.concat_arrays([texts(()), *(parts.names for parts in every)])
-        return cls(tuple(known), np.concatenate(codes), names)
+        beginnings = Coded.joined([Coded(parts.prefixes, parts.codes) for parts in every])
+        return cls(*beginnings, concatenated([parts.names for parts in every]))
 
-    def take(self, rows: Numbers) -> Parts:
+    def take(self, rows: Rows) -> Parts:
         """Return some of the paths."""
         return self._replace(codes=self.codes[rows], names=chosen(self.names, rows))
 
@@ -197,92 +241,3 @@ def parts_of(paths: Texts) -> Parts:
     shared = beginnings.dictionary_encode()
     codes = shared.indices.to_numpy(zero_copy_only=False)
     return Parts(tuple(shared.dictionary.to_pylist()), codes, names)
-
-
-class PathTable(Mapping[str, Row]):
-    """Rows by path. Looking up one path makes an index, which costs more than a question to all."""
-
-    @property
-    @abstractmethod
-    def paths(self) -> Texts:
-        """The paths, in order; all differ."""
-
-    @abstractmethod
-    def rows(self, chosen: slice) -> Iterator[Row]:
-        """Yield some rows as objects."""
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __iter__(self) -> Iterator[str]:
-        for part in slices(len(self)):
-            yield from self.paths[part].to_pylist()
-
-    def __contains__(self, path: object) -> bool:
-        return path in self._index
-
-    def __getitem__(self, path: str) -> Row:
-        row = self._index[path]
-        return next(self.rows(slice(row, row + 1)))
-
-    def items(self) -> _ItemsView[str, Row]:
-        return _Items(self)
-
-    def values(self) -> _ValuesView[Row]:
-        return _Values(self)
-
-    @lazy
-    def _index(self) -> dict[str, int]:
-        return {path: row for row, path in enumerate(self.paths.to_pylist())}
-
-
-def slices(count: int) -> Iterator[slice]:
-    """Yield the slices of a column in which few rows are handled at the same time."""
-    return (slice(first, first + _CHUNK) for first in range(0, count, _CHUNK))
-
-
-class _Items(_ItemsView[str, Row]):
-    _mapping: PathTable[Row]
-
-    def __iter__(self) -> Iterator[tuple[str, Row]]:
-        table = self._mapping
-        for part in slices(len(table)):
-            yield from zip(table.paths[part].to_pylist(), table.rows(part), strict=True)
-
-
-class _Values(_ValuesView[Row]):
-    _mapping: PathTable[Row]
-
-    def __iter__(self) -> Iterator[Row]:
-        for part in slices(len(self._mapping)):
-            yield from self._mapping.rows(part)
-
-
-class Lengths(PathTable[int]):
-    """A number of bytes by path."""
-
-    def __init__(self, paths: Texts, bytes_: Numbers) -> None:
-        self._paths = paths
-        self.bytes = bytes_
-
-    @classmethod
-    def of(cls, lengths: Mapping[str, int]) -> Lengths:
-        """Return a mapping as a table, which it may be already."""
-        if isinstance(lengths, Lengths):
-            return lengths
-        count = len(lengths)
-        return cls(texts(lengths), np.fromiter(lengths.values(), np.int64, count))
-
-    @property
-    def paths(self) -> Texts:
-        return self._paths
-
-    def rows(self, chosen: slice) -> Iterator[int]:
-        return iter(self.bytes[chosen].tolist())
-
-    def at(self, paths: Texts, absent: int = -1) -> Numbers:
-        """Return the bytes at each of these paths, `absent` for those that are not here."""
-        rows = rows_of(paths, self.paths)
-        if not len(self.bytes):
-            return np.full(len(paths), absent)
-        return np.where(rows >= 0, self.bytes[rows], absent)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Member, MemberTable
-from cpreplicate.core.path_tables import (
-    Lengths,
+from cpreplicate.core.path_columns import (
     Parts,
     directories,
     last_rows,
@@ -19,6 +18,7 @@ from cpreplicate.core.path_tables import (
     without,
     without_prefix,
 )
+from cpreplicate.core.tables import Lengths
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("/ab"), max_size=12)
 TEXTS = st.lists(TEXT)

@@ -1,0 +1,50 @@
+"""The exceptions of Java that Hadoop's client throws, and what `Storage` raises for them."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import Any
+
+from cpreplicate.storage.backends import jvm_client
+from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.jvm_client import Jvm
+from cpreplicate.storage.base import Transient
+
+_THROWN = re.compile(r"([\w.$]+)(?:\(([\w.$]+)\))?(?:: (.*))?", re.DOTALL)
+_WRAPPERS = (
+    "UndeclaredThrowableException",
+    "InvocationTargetException",
+    "ExecutionException",
+    "RuntimeException",
+)
+_ADVICE = "; For more details see:"  # in Hadoop's wiki
+_SECURITY = ("SaslException", "GSSException", "KerberosAuthException", "LoginException")
+_UNAUTHENTICATED = ("Client cannot authenticate", "GSS initiate failed")
+
+
+def raised_for(jvm: Jvm, exception: Any, uri: str) -> OSError:
+    """Return what is raised in place of an exception of Java."""
+    try:
+        name, message = thrown(jvm, exception)
+    except jvm_client.Failed:
+        return Transient(errno.EIO, "Hadoop's client failed, and its JVM is gone", uri)
+    if name.endswith(_SECURITY) or any(sign in message for sign in _UNAUTHENTICATED):
+        return PermissionError(errno.EACCES, f"{message[:300]}; see docs/kerberos.md", uri)
+    return translated(name, message, uri)
+
+
+def thrown(jvm: Jvm, exception: Any) -> tuple[str, str]:
+    """Return the class and the message of an exception, by one call of `Throwable.toString`.
+
+    Of a `RemoteException`, return those that the NameNode sent.
+    """
+    match = _THROWN.fullmatch(jvm.call(exception, "toString"))
+    if match is None:
+        return "java.io.IOException", "failed without a message"
+    cause = jvm.call(exception, "getCause") if match[1].endswith(_WRAPPERS) else None
+    return (
+        thrown(jvm, cause)
+        if cause is not None
+        else (match[2] or match[1], (match[3] or "").partition(_ADVICE)[0])
+    )

@@ -1,0 +1,184 @@
+"""The fsspec classes of object stores: their packages, their options, and clients made of them."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from cpreplicate.errors import UsageError
+from cpreplicate.storage.base import NoAnswer
+from cpreplicate.storage.bounds import answered, limit
+
+PROTOCOLS = {
+    **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("abfs", "abfss"), "abfs"),
+    "oss": "oss",
+}
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
+OPTIONS = {  # that are known without the class, whose constructor has more
+    "s3": [
+        "key",
+        "secret",
+        "token",
+        "endpoint_url",
+        "region",
+        "anon",
+        "use_ssl",
+        "max_concurrency",
+    ],
+    "gs": ["token", "project", "endpoint_url"],
+    "abfs": [
+        "account_name",
+        "account_key",
+        "account_host",
+        "sas_token",
+        "connection_string",
+        "tenant_id",
+        "client_id",
+        "client_secret",
+        "anon",
+    ],
+    "oss": ["key", "secret", "token", "endpoint"],
+}
+# parameters of constructors that are no text
+_NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
+_CONNECT_SECONDS = 10.0
+# bytes a second of an upload that makes so little progress that it is broken off
+_SLOWEST = 128 << 10
+# these may take long for a large object
+_WITHIN_THE_SERVICE = ("copy_object", "upload_part_copy", "complete_multipart_upload")
+_HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
+    "fs.s3a.access.key": "key",
+    "fs.s3a.secret.key": "secret",
+    "fs.s3a.session.token": "token",
+    "fs.s3a.endpoint": "endpoint_url",
+    "fs.s3a.endpoint.region": "region",
+}
+
+
+def _filesystem_class(protocol: str) -> Any:
+    import fsspec
+
+    try:
+        return fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise UsageError(
+            f"{protocol}: needs `pip install {PACKAGES[protocol]}`, here and on every executor"
+        ) from error
+
+
+def constructor_options(protocol: str) -> dict[str, Any]:
+    """Return the parameters of the constructor of a protocol's class that are given as text.
+
+    They are name to default. Raises `UsageError` if the package of the class is not installed.
+    """
+    own = [each for each in _filesystem_class(protocol).__mro__ if each.__module__[:7] != "fsspec."]
+    found: dict[str, Any] = {}
+    for each in reversed(own[:-1]):  # the last is `object`
+        for name, parameter in inspect.signature(each.__init__).parameters.items():
+            is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            if is_named and name not in _NO_OPTIONS and not name.endswith("_kwargs"):
+                found[name] = parameter.default
+    return found
+
+
+def client(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
+    """Return the fsspec object of a protocol. Raises `UsageError`."""
+    from fsspec.asyn import sync_wrapper
+
+    cls = _filesystem_class(protocol)
+    given: dict[str, Any] = {key: value for key, value in options.items() if "." not in key}
+    if protocol == "s3":
+        given = given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
+    defaults = constructor_options(protocol)
+    given = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
+    if protocol == "s3":
+        given = _s3_options(given, deadline)
+    filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
+    if protocol == "s3":
+        # `Retrying` retries; s3fs would try five times within each of its tries
+        filesystem.retries = 1
+        filesystem._call_s3 = _answered(filesystem, deadline)
+        filesystem.call_s3 = sync_wrapper(filesystem._call_s3, obj=filesystem)
+    return filesystem
+
+
+def _typed(name: str, value: str, default: Any) -> Any:
+    """Return the value of an option in the type of its default. Raises `UsageError`.
+
+    "false" as text would count as true.
+    """
+    if isinstance(default, bool):
+        if value.lower() not in ("true", "false"):
+            raise UsageError(f"the option {name} of a storage must be true or false")
+        return value.lower() == "true"
+    if isinstance(default, int):
+        try:
+            return int(value)
+        except ValueError as error:
+            raise UsageError(f"the option {name} of a storage must be a whole number") from error
+    return value
+
+
+def _answered(filesystem: Any, deadline: float) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return the calls of a filesystem of S3, each of which ends at its deadline.
+
+    botocore's own timeouts do not end a request whose body nobody reads.
+    """
+    import asyncio  # here, because it takes 25 ms that commands without S3 need not spend
+
+    call_s3 = filesystem._call_s3
+    service = filesystem.endpoint_url or "of S3"
+
+    async def call(method: str, *arguments: Any, **named: Any) -> Any:
+        answer = call_s3(method, *arguments, **named)
+        if method in _WITHIN_THE_SERVICE:
+            copied = await answer
+            answered()
+            return copied
+        body = named.get("Body")
+        length = len(body) if isinstance(body, (bytes, bytearray, memoryview)) else 0
+        seconds = limit(deadline) + length / _SLOWEST
+        try:
+            result = await asyncio.wait_for(answer, seconds)
+        except asyncio.TimeoutError:
+            raise NoAnswer(
+                errno.ETIMEDOUT, f"the service {service} has not answered for {seconds:.3g} s"
+            ) from None
+        answered()
+        return result
+
+    return call
+
+
+def _s3_options(given: dict[str, Any], deadline: float) -> dict[str, Any]:
+    region = given.pop("region", None)
+    endpoint = given.get("endpoint_url")
+    if endpoint is not None and "://" not in endpoint:
+        given["endpoint_url"] = f"https://{endpoint}"
+    if endpoint is not None and not _is_server(given["endpoint_url"]):
+        raise UsageError(
+            "the option endpoint_url of a storage is no URL of a server: write it as in"
+            " https://s3.example.com:9000"
+        )
+    if region is not None:
+        given["client_kwargs"] = {"region_name": region}
+    # `Retrying` retries
+    given["config_kwargs"] = {
+        "retries": {"max_attempts": 0},
+        "connect_timeout": min(_CONNECT_SECONDS, deadline),
+        "read_timeout": deadline,
+    }
+    return given
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
+        return False

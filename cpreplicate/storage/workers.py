@@ -1,0 +1,296 @@
+"""Workers: daemon threads that call clients, and can be left behind.
+
+A caller waits for its worker. A further thread looks now and then how long the present call of each
+worker has lasted. If that is too long, the caller goes on with an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any, Protocol
+
+from cpreplicate.storage import cancellation
+from cpreplicate.storage.base import NoAnswer, Transient
+
+# Seconds between two looks at the calls. The callers do not look themselves: hundreds of threads
+# that wake up for it would cost as much as the work.
+_LOOK = 0.2
+# Seconds by which a look is later where this process was paused, or starved of the processor.
+_PAUSED = 0.5
+# A silent DataNode may keep a thread for as long as the process lives: not more than these of one
+# server, or of one kind of servers.
+_MOST_LEFT = 512
+_HANGS = 2.0  # seconds after which a cancellation does not wait for the end of a call
+
+
+class LeftBehind(BaseException):
+    """The caller waits no longer: the worker ends what it does, and cleans up."""
+
+
+class Server(Protocol):
+    """A server, or one kind of servers, that calls are made to."""
+
+    who: str
+    """Its name in messages."""
+
+    def no_answer(self, lasted: float) -> NoAnswer:
+        """Return the exception for a call that was not answered for some seconds."""
+
+    def gives_up(self, call: Call) -> None:
+        """Record that a call was left behind which lasted too long."""
+
+    def leaves(self, call: Call) -> None:
+        """Record that a call was left behind because the caller was cancelled."""
+
+
+class Call:
+    """A call of a client: when it began, its seconds, and the server that it is made to."""
+
+    def __init__(self, seconds: float, server: Server, is_change: bool) -> None:
+        self.began = time.monotonic()
+        self.seconds, self.server, self.is_change = seconds, server, is_change
+
+    def forgive(self, seconds: float) -> None:
+        """Do not count some seconds in which this process was paused."""
+        self.began = min(self.began + seconds, time.monotonic())
+
+
+class Job:
+    """What a worker does for a caller."""
+
+    def __init__(self, work: Callable[[], Any], server: Server) -> None:
+        self.server = server  # which has it done: its calls may be to another one as well
+        self._work: Callable[[], Any] | None = work
+        self._context = copy_context()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self.call: Call | None = None  # the call of the client that it waits for
+        self.is_left = self.cleans_up = self.has_ended = False
+        self.broken_off: BaseException | None = None  # raised by the caller
+        self.done = threading.Lock()  # an Event would cost ten times as much
+        self.done.acquire()
+
+    def perform(self) -> None:
+        """Do the work, in the context of the caller."""
+        assert self._work is not None
+        try:
+            self._result = self._context.run(self._work)
+        except BaseException as error:  # noqa: BLE001  # raised by `outcome`, in the caller's thread
+            self._error = error
+        self._work, self.has_ended = None, True
+
+    def outcome(self) -> Any:
+        """Return the result of the work, or raise its exception, or that which broke it off."""
+        error = self._error if self.broken_off is None else self.broken_off
+        if error is None:
+            return self._result
+        try:
+            raise error
+        finally:
+            self._error = self.broken_off = error = None  # the exception refers to this frame
+
+    def break_off(self, error: BaseException) -> None:
+        """Let the caller go on with an exception. Only the thread that looks at jobs calls it."""
+        self.broken_off = error
+        self.release()
+
+    def release(self) -> None:
+        """Let the caller go on."""
+        with contextlib.suppress(RuntimeError):  # it does so already
+            self.done.release()
+
+    def raise_if_left(self) -> None:
+        """Raise `LeftBehind` before a call, once: what follows cleans up."""
+        if self.is_left and not self.cleans_up:
+            self.cleans_up = True
+            raise LeftBehind
+
+    def raise_if_cancelled(self) -> None:
+        """Raise the exception of the caller's check if its work was cancelled."""
+        check = self._context.get(cancellation.CHECK)
+        if check is not None:
+            check()
+
+
+class Workers:
+    """The workers of this process: those without work, those at work, and those left behind."""
+
+    def __init__(self) -> None:
+        self._idle: deque[_Worker] = deque()
+        self._active: set[Job] = set()
+        self._left: set[Job] = set()
+        self._lock = threading.Lock()
+        self._has_work = threading.Event()
+        self._is_watched = False
+
+    def start(self, job: Job) -> None:
+        """Let a worker do a job. Raises `Transient` if too many have been left behind."""
+        if len(self._left) >= _MOST_LEFT and self.left_of(job.server) >= _MOST_LEFT:
+            raise Transient(
+                errno.EAGAIN, f"{_MOST_LEFT} calls to {job.server.who} have not been answered"
+            )
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = _Worker(self)
+        self._active.add(job)
+        if not self._has_work.is_set():
+            self._watch()
+        worker.begin(job)
+
+    def _watch(self) -> None:
+        with self._lock:
+            self._has_work.set()
+            if not self._is_watched:
+                threading.Thread(target=self._look, name="deadlines", daemon=True).start()
+                self._is_watched = True
+
+    def _look(self) -> None:
+        """Look at the jobs under way, until the process ends."""
+        while self._has_work.wait():
+            if self._has_been_paused():
+                self._has_been_paused()  # answers that arrived meanwhile are taken first
+            for job in list(self._active):
+                self._look_at(job)
+            self._has_work.clear()
+            if self._active:  # also if one was begun before the line above
+                self._has_work.set()
+
+    def _has_been_paused(self) -> bool:
+        """Sleep until the next look. Return whether this process was paused meanwhile.
+
+        A pause, as by SIGSTOP or of a virtual machine, counts for no call.
+        """
+        began = time.monotonic()
+        time.sleep(_LOOK)
+        late = time.monotonic() - began - _LOOK
+        if late <= _PAUSED:
+            return False
+        for call in [job.call for job in list(self._active)]:
+            if call is not None:
+                call.forgive(late)
+        return True
+
+    def _look_at(self, job: Job) -> None:
+        try:
+            raise_if_overdue(job)
+        except BaseException as error:  # noqa: BLE001  # raised by the caller
+            self.leave(job)
+            self._active.discard(job)
+            job.break_off(error)
+
+    def ends(self, worker: _Worker, job: Job) -> None:
+        """Record that a worker has done a job, and may do another one."""
+        self._active.discard(job)
+        if job.is_left:
+            with self._lock:
+                self._left.discard(job)
+        self._idle.append(worker)  # before the caller goes on: its next job finds it here
+
+    def leave(self, job: Job) -> None:
+        """Wait for a job no longer."""
+        with self._lock:
+            job.is_left = True
+            if not job.has_ended:
+                self._left.add(job)
+
+    def left_of(self, server: Server | None) -> int:
+        """Return how many workers were left behind and are not back: of a server, or all."""
+        with self._lock:
+            self._left = {job for job in self._left if not job.has_ended}
+            return sum(server is None or job.server is server for job in self._left)
+
+
+class _Worker:
+    """A daemon thread that does one job after the other.
+
+    The threads of `concurrent.futures` are waited for at the end of the process.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._job: Job | None = None
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        threading.Thread(target=self._work, name="storage", daemon=True).start()
+
+    def begin(self, job: Job) -> None:
+        """Do a job; there is none under way."""
+        self._job = job
+        self._wake.release()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.acquire()
+            job, self._job = self._job, None
+            assert job is not None
+            thread.job = job
+            job.perform()
+            thread.job = None
+            self._workers.ends(self, job)
+            job.release()
+            del job  # its result is the caller's
+
+
+class _Thread(threading.local):
+    job: Job | None = None
+
+
+class Ending:
+    """The end of this process: once it was requested, no call may hold it up."""
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        self._a_call, self._all = 0.0, 0.0
+
+    def begin(self, within: float) -> None:
+        """Let no call last longer than some of these seconds, and all end before they are over."""
+        self._a_call, self._all = within * 0.4, time.monotonic() + within * 0.8
+        self.requested.set()
+
+    def is_over(self, lasted: float, now: float) -> bool:
+        """Return whether a call that has lasted so long is broken off."""
+        return self.requested.is_set() and (lasted >= self._a_call or now >= self._all)
+
+
+workers = Workers()
+ending = Ending()
+thread = _Thread()
+
+
+def raise_if_overdue(job: Job) -> None:
+    """Raise `NoAnswer` if the present call of a job has lasted too long."""
+    call, now = job.call, time.monotonic()
+    if call is None:
+        if job.is_left and ending.is_over(0.0, now):
+            raise NoAnswer(errno.ETIMEDOUT, "the process ends")
+        return
+    lasted = now - call.began
+    if lasted >= call.seconds:
+        call.server.gives_up(call)
+        raise call.server.no_answer(lasted)
+    if ending.is_over(lasted, now):
+        raise call.server.no_answer(lasted)
+    if lasted >= _HANGS:
+        try:
+            job.raise_if_cancelled()
+        except BaseException:
+            call.server.leaves(call)
+            raise
+
+
+def _after_fork() -> None:
+    """Begin without workers: threads do not exist in a forked child."""
+    global workers
+    workers = Workers()
+    thread.job = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
