@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,7 +101,9 @@ def test_diff_prints_how_long_the_run_will_take_and_where_that_is_from(cli, tmp_
     assert "estimate" not in cli("sync", *words, **cache).stdout
     assert "estimate" not in cli("diff", *words, **cache).stdout  # nothing to do
     printed = cli("diff", words[0], "dcC", *words[2:], **cache).stdout
-    assert "estimate    about 1 s (inline), from 1 earlier run between these sites\n" in printed
+    assert re.search(
+        r"^estimate .* \(inline\), from 1 earlier run between these sites$", printed, re.MULTILINE
+    )  # the run may have been slow: how long it took is no promise
     slow = cli("diff", words[0], "dcC", *words[2:], "--bandwidth", "1KB/s", **cache).stdout
     assert " min " in slow.partition("estimate ")[2].partition("\n")[0]
 
