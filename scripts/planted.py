@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -59,10 +59,11 @@ def main() -> int:
         return play(arguments.seeds)
     chosen = [bug for bug in BUGS if all(word in bug.name for word in arguments.bug)]
     with ThreadPoolExecutor(arguments.processes) as pool:
+        running = [pool.submit(examine, bug, arguments.seeds) for bug in chosen]
         results = []
-        for result in pool.map(lambda bug: examine(bug, arguments.seeds), chosen):
-            print(_line(result), flush=True)
-            results.append(result)
+        for done in as_completed(running):
+            results.append(done.result())
+            print(_line(results[-1]), flush=True)
     missed = [result.bug for result in results if result.seed is None]
     print(f"{len(results) - len(missed)} of {len(results)} bugs were found")
     for bug in missed:

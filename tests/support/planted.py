@@ -147,13 +147,13 @@ BUGS = (
         ("operations.change", "refuse_links", "if storage.real", "if False and storage.real"),
     ),
     _bug(
-        "nothing is checked under the lease",
+        "nothing is looked at under the lease",
         "every check is repeated under the lease",
         (
-            f"{_SYNC}.plan",
-            "examined",
-            "for reason in reasons_against(",
-            "for reason in () if is_alone else reasons_against(",
+            f"{_SYNC}.sync",
+            "sync",
+            "state = examined(source_state, replica, request, is_alone=True, former=state)",
+            "pass",
         ),
     ),
     _bug(
