@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz
+.PHONY: help setup java maven promtool demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status try-kubernetes deploy-check drill clean
 
 help: ## list the targets
@@ -78,6 +78,12 @@ mutation: setup ## mutants of core, protocol and operations, or of MUTANTS=: doc
 
 cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in the same directories
 	CPREPLICATE_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/histories/test_cotenant.py
+
+planted: setup ## how many of thirty planted bugs the simulations find, within 2,000 seeds or SEEDS= each: BUG= names one
+	$(BIN)/python scripts/planted.py --seeds $(or $(SEEDS),2000) $(BUG)
+
+lines: setup ## lines of code and of docstrings by folder, now or in REVISION=, and what changed since AGAINST=
+	$(BIN)/python scripts/count_lines.py $(REVISION) $(if $(AGAINST),--against $(AGAINST))
 
 drill: setup maven ## lose a data centre ten times in a row, or DRILLS=, on each version of Flink: docs/drill.md
 	$(BIN)/python scripts/drill.py --drills $(or $(DRILLS),10)

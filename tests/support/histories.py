@@ -56,6 +56,7 @@ from tests.support.waiting import PATIENCE
 HERE, ALIAS = "file:", "viewfs:"  # two names of the same disk
 ARCHIVE = "file:/archive"
 ELSEWHERE = "file:/another/disk"
+COPIES = "file:/copies"
 OWN = ".cpreplicate"
 LEASE = f"/{OWN}/lease"
 PACKS = "/packed/"
@@ -66,6 +67,7 @@ PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^
 DAYS = 3 * 24 * 3600.0
 EVERYTHING = plan.Cap(1, is_share=True)
 LINKS = 0.1  # of the things that happen, those that are followed by a link
+IN_VAIN = 0.1  # of the things that happen, those that are followed by what must be refused
 ROUNDS = 5  # of syncs, by when a replica has caught up once nothing goes wrong any more
 
 
@@ -203,6 +205,7 @@ class World:
         self.draw = draw = Random(f"cotenant {seed}")
         # draws of their own, else all histories change
         self.packing, self.linking = Random(f"packing {seed}"), Random(f"linking {seed}")
+        self.trying = Random(f"trying {seed}")
         self.disk = SimulatedDisk(links=draw.random() < 0.3)
         self.disk.pieces = 1
         self.flink = Flink(self.disk, draw, draw.choice([1, 1, 2]), draw.random() < 0.25)
@@ -265,6 +268,8 @@ class World:
                 self.draw.choices(*zip(*self.operations.items(), strict=True))[0](self)
                 if self.linking.random() < LINKS and not self.wrong:
                     self.link()
+                if self.trying.random() < IN_VAIN and not self.wrong:
+                    self.try_in_vain()
                 if self.wrong:
                     break
             if not self.wrong:
@@ -831,7 +836,7 @@ class World:
             if (data := self.flink.ever.get(f"{root}/{path}")) is not None
         )
         is_equal = self.draw.random() < 0.7
-        data = sound if is_equal else sound + b"!"
+        data = sound if is_equal else _other_than(sound)
         self.disk.place(place, data)
         self.flink.owned[place] = data
         self.strangers.add(place)
@@ -885,6 +890,57 @@ class World:
             if there.get(each) != now.get(each) and not each.endswith(LEASE)
         ]
         self.disk.without_links(before)
+
+    def try_in_vain(self) -> None:
+        """An operator syncs from a copy of a replica, or unseals one below which a job uploads.
+
+        That must be refused and change nothing. The operator takes it back.
+        """
+        replicas = self._replicas()
+        if not replicas:
+            return
+        sealed = self._sealed()
+        is_any = not sealed or self.trying.random() < 0.3
+        replica = self.trying.choice(replicas if is_any else sealed)
+        before, now = self.disk.snapshot(), self.disk.clock.now
+        self.disk.clock.pass_(1.0)
+        if replica in sealed:
+            self.disk.place(f"{replica}/shared/uploaded", b"of a job that runs here")
+            kind, run = "unseal", self._unsealing(replica)
+        else:
+            for path, data in files(before, replica).items():
+                self.disk.place(f"{COPIES}/{uri.name(replica)}{path.removeprefix(replica)}", data)
+            kind, run = "sync from a copy", self._syncing_from_a_copy(replica)
+        there = files(self.disk.snapshot())
+        outcome = self._outcome(run)
+        self.history.append(f"{kind} of {replica}, in vain: {outcome!r}")
+        self.counts[f"in vain: {kind}"] += 1
+        if not isinstance(outcome, Exception):
+            self.wrong.append(f"{kind} of {replica} must not succeed")
+        after = files(self.disk.snapshot())
+        self.wrong += [
+            f"{kind}, in vain, changed {each}"
+            for each in sorted(there.keys() | after.keys())
+            if there.get(each) != after.get(each) and not PASSING.fullmatch(each)
+        ]
+        self.disk.become(before)
+        self.disk.clock.now = now
+
+    @staticmethod
+    def _unsealing(replica: str) -> Callable[[], object]:
+        return lambda: unseal.unseal(unseal.UnsealRequest(replica, None))
+
+    @staticmethod
+    def _syncing_from_a_copy(replica: str) -> Callable[[], object]:
+        request = SyncRequest(
+            f"{COPIES}/{uri.name(replica)}",
+            uri.parent(replica),
+            same_source=True,
+            allow_older=True,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
+            subsumption_wait=0.0,
+        )
+        return lambda: sync_operation.sync(request, silent)
 
     def _while_linked(self, replica: str, source: str) -> dict[str, Callable[[], object]]:
         inline_only = ExecutionOptions(runner="inline", parallelism=1)
@@ -1260,6 +1316,13 @@ class World:
         except ValueError:
             return {}
         return dict(found)
+
+
+def _other_than(data: bytes) -> bytes:
+    """Other content, of the same length where that is even and not 0."""
+    if not data or len(data) % 2:
+        return data + b"!"
+    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 def _other(side: str) -> str:

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlsplit
 
+import requests
+import urllib3
+
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs_common import (
@@ -34,14 +37,6 @@ from cpreplicate.storage.bounds import answered, limit
 from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
-
-try:
-    import requests
-    import urllib3
-except ImportError as missing:
-    raise UsageError(
-        "webhdfs: needs `pip install 'cpreplicate[webhdfs]'`, here and on every executor"
-    ) from missing
 
 _CONNECT_SECONDS = 10.0
 _PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer counts as none
