@@ -5,21 +5,26 @@ A command imports its operation when it runs, so that `--help` stays quick.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import groups, options, recording, services, storage_options
+from cpreplicate.cli import exit_codes, groups, options, recording, service_options, services
+from cpreplicate.cli.config import load_config
+from cpreplicate.cli.kinds import absolute
+from cpreplicate.cli.option import PREFIX, location
 from cpreplicate.cli.requests import (
-    ContentOptions,
+    build,
     execution_of,
+    planned_sync,
+    sample_of,
+    source_side,
     start_narration,
-    storage_of,
-    sync_request,
+    target_side,
 )
-from cpreplicate.cli.results import change_code, read_code
-from cpreplicate.core import uri
+from cpreplicate.cli.results import change_code, read_code, showing_refused_plan
 from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
 
@@ -29,10 +34,16 @@ if TYPE_CHECKING:
 _DAMAGED = 4
 
 
+def source_and_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the arguments of a command that plans a sync."""
+    target_root = click.argument("target_root", callback=location)(command)
+    return click.argument("source", callback=location)(target_root)
+
+
 @click.group(
     cls=groups.Commands,
     context_settings={
-        "auto_envvar_prefix": "CPREPLICATE",
+        "auto_envvar_prefix": PREFIX,
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
     },
@@ -43,8 +54,8 @@ _DAMAGED = 4
     metavar="FILE",
     is_eager=True,
     expose_value=False,
-    callback=options.load_config,
-    help="A TOML file with a table of options for each command.",
+    callback=load_config,
+    help="A TOML file with a table of options for each command, and [options] for all of them.",
 )
 @click.option("--debug", is_flag=True, expose_value=False, help="Print the traceback of an error.")
 def cli() -> None:
@@ -62,27 +73,21 @@ def cli() -> None:
         "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-42",
         "cpreplicate inspect --refs --output ndjson hdfs://dcA/flink/checkpoints/55d1.../chk-42",
     ),
-    exit_codes=options.READ_CODES,
+    exit_codes=exit_codes.READ,
+    options=(options.REFS, options.REMAP, options.SOURCE_CONF, *options.ACCESS, *options.OUTPUT),
 )
-@click.argument("checkpoint", callback=options.location)
-@groups.basic("--refs", is_flag=True, help="List every state handle instead of the summary.")
-@options.remap
-@storage_options.source_conf
-@storage_options.access
-@options.output_options
-def inspect(
-    checkpoint: str, refs: bool, remap: tuple[uri.Remap, ...], output: Any, **values: Any
-) -> int:
+@click.argument("checkpoint", callback=location)
+def inspect(checkpoint: str, refs: bool, output: Any, **values: Any) -> int:
     """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate.operations import inspect as operation
     from cpreplicate.output import show_inspection, show_references
 
     start_narration(values)
-    side = storage_of(values).source_side()
+    side, remaps = source_side(values), values["remaps"]
     if refs:
-        rows = list(operation.references(checkpoint, side, remap))
+        rows = list(operation.references(checkpoint, side, remaps))
         return read_code(show_references(rows, output))
-    return read_code(show_inspection(operation.inspect(checkpoint, side, remap), output))
+    return read_code(show_inspection(operation.inspect(checkpoint, side, remaps), output))
 
 
 @cli.command(
@@ -91,19 +96,18 @@ def inspect(
         "cpreplicate diff hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
         "cpreplicate diff --actions --output ndjson SOURCE TARGET_ROOT",
     ),
-    exit_codes={**options.REPLICATE_CODES, 20: "--exit-code: there are differences"},
+    exit_codes={**exit_codes.REPLICATE, 20: "--exit-code: there are differences"},
+    options=(*options.REPLICATE, options.MAX_DELETE, options.EXIT_CODE),
 )
-@options.plan_options
-@options.max_delete
-@groups.basic("--exit-code", is_flag=True, help="Exit with 20 if there is anything to do.")
+@source_and_target
 def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
     """Show the plan of a sync and an estimate of what it will take, and change nothing."""
     from cpreplicate.operations.sync import diff as operation
     from cpreplicate.output import show_report
 
     start_narration(values)
-    with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
-        report = operation.diff(sync_request(values))
+    with showing_refused_plan(lambda report: show_report(report, output, actions)):
+        report = operation.diff(planned_sync(values))
     code = _shown_plan(report, output, actions)
     return 20 if exit_code and not report.plan.empty else code
 
@@ -114,15 +118,18 @@ def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
         "cpreplicate sync hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
         "cpreplicate sync --dry-run --source-conf /etc/hadoop/dcA SOURCE TARGET_ROOT",
     ),
-    exit_codes={**options.REPLICATE_CODES, **options.STOPPED_CODES},
+    exit_codes={**exit_codes.REPLICATE, **exit_codes.STOPPED},
+    options=(
+        options.DRY_RUN,
+        *options.REPLICATE,
+        *options.RUNNER,
+        *options.DELETES,
+        *options.WRITING,
+        options.CHECK_CONTENT,
+        options.METRICS_FILE,
+    ),
 )
-@options.dry_run
-@options.plan_options
-@options.runner_options
-@options.delete_options
-@storage_options.writing
-@options.check_content
-@recording.option
+@source_and_target
 def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **values: Any) -> int:
     """Replicate a checkpoint.
 
@@ -137,8 +144,8 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     from cpreplicate.output import show_report
 
     notify = start_narration(values)
-    request = sync_request(values)
-    with options.showing_refused_plan(lambda report: show_report(report, output, actions)):
+    request = planned_sync(values)
+    with showing_refused_plan(lambda report: show_report(report, output, actions)):
         if dry_run:
             return _shown_plan(plan_of(request, notify), output, actions)
         with recording.sync_metrics(metrics_file, request) as record:
@@ -164,30 +171,21 @@ def _shown_plan(report: Report, output: Any, actions: bool) -> int:
         "cpreplicate watch --flink http://jobmanager:8081 --job-name orders hdfs://dcB/replicas",
         "cpreplicate watch --jobs-under hdfs://dcA/flink/checkpoints hdfs://dcB/flink/replicas",
     ),
-    exit_codes={**options.REPLICATE_CODES, **options.STOPPED_CODES},
+    exit_codes={**exit_codes.REPLICATE, **exit_codes.STOPPED},
+    options=(
+        *options.REPLICATE,
+        *options.RUNNER,
+        *options.DELETES,
+        *options.WRITING,
+        options.INTERVAL,
+        options.WAIT_FOR_SOURCE,
+        *service_options.FOLLOW,
+        *service_options.SERVICE,
+    ),
 )
 @click.argument(
-    "places", nargs=-1, required=True, metavar="[SOURCE] TARGET_ROOT", callback=options.locations
+    "places", nargs=-1, required=True, metavar="[SOURCE] TARGET_ROOT", callback=location
 )
-@options.replicate_options
-@options.runner_options
-@options.delete_options
-@storage_options.writing
-@groups.basic(
-    "--interval",
-    metavar="TIME",
-    default="10s",
-    show_default=True,
-    callback=storage_options.parsed(storage_options.pause),
-    help="How often to look for a new checkpoint.",
-)
-@groups.basic(
-    "--wait-for-source",
-    is_flag=True,
-    help="Wait for the directory of the job if it does not exist yet, instead of exiting with 10.",
-)
-@services.follow_options
-@services.service_options
 def watch(
     places: tuple[str, ...],
     interval: float,
@@ -207,13 +205,13 @@ def watch(
     from cpreplicate.operations.jobs import watch as operation
     from cpreplicate.output import narrate_failure, show_report, write_warning
 
-    follow = services.FollowOptions.from_mapping(values)
+    follow = build(services.FollowOptions, values)
     follow.refuse_mistakes()
     notify = start_narration(values)
-    request = sync_request({**values, **_source_and_target(places, follow)})
+    request = planned_sync({**values, **_source_and_target(places, follow)})
     if not follow.finds_jobs and values["shard"] != WHOLE:
         raise click.UsageError("--shard divides many jobs: it needs --flink or --jobs-under")
-    is_observed = services.ServiceOptions.from_mapping(values).is_observed
+    is_observed = build(services.ServiceOptions, values).is_observed
     if follow.finds_jobs or is_observed:
         if follow.finds_jobs:
             follow.refuse_no_jobs(request)
@@ -257,7 +255,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     if not follow.finds_jobs:
         return {"source": places[0], "target_root": places[1]}
     root = follow.jobs_under
-    source = options.absolute(root) if root is not None else places[0]
+    source = absolute(root) if root is not None else places[0]
     return {"source": source, "target_root": places[0]}
 
 
@@ -268,38 +266,24 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
         "cpreplicate verify --content --runner spark hdfs://dcB/flink/replicas/55d1...",
     ),
     exit_codes={
-        **options.READ_CODES,
+        **exit_codes.READ,
         4: "the replica cannot be restored",
         6: "promote would refuse the replica: a job writes into it, or it is not cpreplicate's",
-        **options.STOPPED_CODES,
+        **exit_codes.STOPPED,
     },
+    options=(
+        options.VERIFIED,
+        options.ALL,
+        *options.CONTENT,
+        options.RECORD,
+        *options.READING_RUNNER,
+        options.TARGET_CONF,
+        *options.ACCESS,
+        *options.OUTPUT,
+        options.METRICS_FILE,
+    ),
 )
-@click.argument("replica", callback=options.location)
-@groups.basic(
-    "--checkpoint",
-    multiple=True,
-    metavar="chk-N",
-    help="The checkpoint to verify. Default: the newest committed one. Repeatable.",
-)
-@groups.basic(
-    "--all",
-    "every",
-    is_flag=True,
-    envvar="CPREPLICATE_VERIFY_ALL",
-    help="Verify every committed checkpoint.",
-)
-@options.content_options
-@groups.basic(
-    "--record",
-    is_flag=True,
-    help="Write the result to .cpreplicate/verified.json of the replica, where `status` reads it."
-    " Needs the right to write there. Without this option nothing is written.",
-)
-@options.runner_of_reads
-@storage_options.target_conf
-@storage_options.access
-@options.output_options
-@recording.option
+@click.argument("replica", callback=location)
 def verify(
     replica: str,
     checkpoint: tuple[str, ...],
@@ -318,8 +302,8 @@ def verify(
     from cpreplicate.output import show_verifications
 
     notify = start_narration(values)
-    sample = ContentOptions.from_mapping(values).as_sample()
-    side = storage_of(values).target_side()
+    sample = sample_of(values)
+    side = target_side(values)
     with recording.verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))
         verifications = operation.verify_each(

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cpreplicate.cli.storage_options import is_property_name
+from cpreplicate.cli.kinds import is_property_name
 from cpreplicate.cli.toml_file import TomlFile
-from cpreplicate.cli.toml_options import checked, converted, parameters_of, spelled
+from cpreplicate.cli.toml_options import checked, converted, options_of, parameters_of, spelled
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hadoop_conf import read
 from cpreplicate.storage.option_names import described, unknown_options
 from cpreplicate.storage.sides import SCHEMES, Options
 
+STORAGES = "cpreplicate.storages"  # the key of click's `meta` under which these tables are kept
 STORAGE = "storage"
+OPTIONS = "options"
 _CONF_DIR = "conf-dir"
 _PROPERTY = re.compile(r"([^\s=:]+)\s*[=:\s]\s*(.*)")
+
+
+def load_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """Make the tables of a TOML file the defaults of the commands.
+
+    Flags and environment variables override them.
+    """
+    if value is not None:
+        assert isinstance(context.command, click.Group)
+        context.default_map, context.meta[STORAGES] = load(value, context.command.commands)
 
 
 def load(
@@ -28,42 +40,69 @@ def load(
 ) -> tuple[dict[str, Any], dict[str, Options]]:
     """Return the tables of a TOML file: parameters by command, and options by filesystem.
 
+    A command's own table wins over `[options]`, which holds for each command that has the option.
     Keys are spelled as on the command line or with `_`. Raises `click.UsageError` with the line of
     a mistake.
     """
     file = TomlFile(path)
     for name, table in file.tables.items():
         _refuse_other_table(file, name, table, commands)
-    tables = {name: _options(file, name, commands[name]) for name in file.tables if name != STORAGE}
+    parameters = {name: parameters_of(command) for name, command in commands.items()}
+    options = {name: options_of(command) for name, command in commands.items()}
+    _refuse_unknown_keys(file, OPTIONS, {key for keys in options.values() for key in keys})
+    for name in commands:
+        _refuse_unknown_keys(file, name, parameters[name])
+    tables = {
+        name: {**_values(file, OPTIONS, options[name]), **_values(file, name, parameters[name])}
+        for name in commands
+    }
     return tables, storages_of(file)
 
 
 def _refuse_other_table(
-    file: TomlFile, name: str, table: object, commands: Mapping[str, click.Command]
+    file: TomlFile, name: str, table: object, commands: Collection[str]
 ) -> None:
-    if name in commands or name == STORAGE:
+    valid = {*commands, OPTIONS, STORAGE}
+    if name in valid:
         if not isinstance(table, dict):
             raise file.error(f"{name!r} must be a table: write [{name}]", name)
     elif isinstance(table, (dict, list)):
-        raise file.unknown("table", name, "", {*commands, STORAGE}, name)
+        raise file.unknown("table", name, "", valid, name)
     else:
         raise file.error(
-            f"{name!r} is in no table; write it below the table of a command, such as [sync]", name
+            f"{name!r} is in no table; write it below the table of a command, such as [sync], or"
+            f" below [{OPTIONS}]",
+            name,
         )
 
 
-def _options(file: TomlFile, name: str, command: click.Command) -> dict[str, Any]:
-    """Return the raw values of a command's table, by parameter: click converts defaults itself."""
-    parameters = parameters_of(command)
+def _refuse_unknown_keys(file: TomlFile, table: str, valid: Collection[str]) -> None:
+    for key in file.tables.get(table, {}):
+        if spelled(key) not in valid:
+            raise file.unknown("key", key, f" in [{table}]", valid, table, key)
+
+
+def _values(
+    file: TomlFile, table: str, parameters: Mapping[str, click.Parameter]
+) -> dict[str, Any]:
+    """Return the raw values of a table, by parameter: click converts defaults itself.
+
+    Keys of other commands are left out.
+    """
     values = {}
-    for key, value in file.tables[name].items():
+    for key, value in file.tables.get(table, {}).items():
         parameter = parameters.get(spelled(key))
-        if parameter is None:
-            raise file.unknown("key", key, f" in [{name}]", parameters, name, key)
-        raw = checked(file, f"[{name}]", parameter, value, name, key)
-        converted(file, f"[{name}]", parameter, raw, name, key)  # for its errors
-        values[parameter.name or ""] = raw
+        if parameter is not None:
+            raw = checked(file, f"[{table}]", parameter, value, table, key)
+            converted(file, f"[{table}]", parameter, raw, table, key)  # for its errors
+            values[parameter.name or ""] = raw
     return values
+
+
+def add_storages(file: TomlFile) -> None:
+    """Add the `[storage."…"]` tables of another file to those of the command."""
+    meta = click.get_current_context().meta
+    meta[STORAGES] = {**meta.get(STORAGES, {}), **storages_of(file)}
 
 
 def storages_of(file: TomlFile) -> dict[str, Options]:

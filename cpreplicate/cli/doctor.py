@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpreplicate.cli import options, storage_options
-from cpreplicate.cli.commands import cli
-from cpreplicate.cli.requests import start_narration, storage_of, sync_request
+from cpreplicate.cli import exit_codes, options
+from cpreplicate.cli.commands import cli, source_and_target
+from cpreplicate.cli.requests import configured_directories, planned_sync, start_narration
 from cpreplicate.cli.results import read_code
 
 _CODES = {
-    **options.REPLICATE_CODES,
+    **exit_codes.REPLICATE,
     0: "a sync could run",
     1: "a check failed: no permission, no Java",
 }
@@ -23,14 +23,17 @@ _CODES = {
         "cpreplicate doctor --runner spark --master yarn SOURCE TARGET_ROOT",
     ),
     exit_codes=_CODES,
+    options=(
+        *options.PLAN,
+        *options.CONF,
+        options.MAX_DELETE,
+        *options.RUNNER,
+        *options.WRITING,
+        *options.ACCESS_OF_DOCTOR,
+        *options.OUTPUT,
+    ),
 )
-@options.what_to_plan
-@options.max_delete
-@options.runner_options
-@storage_options.writing
-@storage_options.client_and_limits
-@storage_options.retry_for("5s")
-@options.output_options
+@source_and_target
 def doctor(output: Any, **values: Any) -> int:
     """Check whether a sync with these options could run, and print what to change if not.
 
@@ -42,10 +45,9 @@ def doctor(output: Any, **values: Any) -> int:
     from cpreplicate.output import show_diagnosis
 
     start_narration(values)
-    storage = storage_of(values)
     configured = operation.Configured(
-        storage.directories(values["source_conf"]), storage.directories(values["target_conf"])
+        configured_directories(values["source_conf"]), configured_directories(values["target_conf"])
     )
-    diagnosis = operation.diagnose(sync_request(values), configured)
+    diagnosis = operation.diagnose(planned_sync(values), configured)
     code = read_code(show_diagnosis(diagnosis, output))
     return diagnosis.exit_code or code

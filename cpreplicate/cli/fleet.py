@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cpreplicate.cli import config, groups, options, recording, services, signals, storage_options
-from cpreplicate.cli.commands import cli, sync
-from cpreplicate.cli.config import storages_of
+from cpreplicate.cli import (
+    config,
+    exit_codes,
+    options,
+    recording,
+    service_options,
+    services,
+    signals,
+)
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.config import add_storages, storages_of
+from cpreplicate.cli.option import Option, OptionParameter
 from cpreplicate.cli.requests import (
-    OptionValues,
-    SyncOptions,
-    add_storages,
+    build,
     execution_of,
+    sides_of,
     start_narration,
-    storage_of,
+    sync_request,
 )
 from cpreplicate.cli.results import change_code, read_code
 from cpreplicate.cli.toml_file import TomlFile
@@ -30,69 +38,32 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.service import Service
     from cpreplicate.storage import Sides
 
-_OWN = {  # the keys of each table beside the options of `sync`
-    "job": ("name", "source", "target", "priority"),
-    "root": ("source", "target", "priority", "exclude"),
-    "defaults": ("target", "priority", "exclude"),
-}
 _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
-_OPTIONS = (
-    "paths",
-    "keep",
-    "remap",
-    "source-root",
-    "max-delete",
-    "async-deletes",
-    "lock-wait",
-    "adopt",
-    "same-source",
-    "allow-older",
-    "pack",
-    "pack-below",
-)
-# keys that are arguments of `sync`, and the keys of these arguments
-_ARGUMENTS = {"source": "source", "target": "target-root"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _JobOptions(OptionValues):
-    """The keys of a job's table, or of a root's, that are not options of `sync`."""
-
-    name: str | None = None
-    priority: int = 0
-    exclude: Sequence[str] = ()
 
 
 @cli.command(
     short_help="Replicate many jobs in one run.",
-    examples=(
-        "cpreplicate fleet jobs.toml",
-        "cpreplicate fleet --dry-run --output json jobs.toml",
-    ),
+    examples=("cpreplicate fleet jobs.toml", "cpreplicate fleet --dry-run --output json jobs.toml"),
     exit_codes={
         0: "every job is replicated",
         2: "usage: nothing was done",
         3: "jobs failed for different reasons; else the exit code of `sync` for the reason",
-        **options.STOPPED_CODES,
+        **exit_codes.STOPPED,
     },
+    options=(
+        options.DRY_RUN,
+        options.EVERY,
+        *service_options.SERVICE,
+        options.ALLOW_OLDER_OF_EVERY_JOB,
+        *options.RUNNER,
+        *options.CONF,
+        *options.ACCESS,
+        *options.WRITING,
+        *options.OUTPUT,
+        options.METRICS_FILE,
+    ),
 )
 @click.argument("configuration", metavar="CONFIG")
-@options.dry_run
-@groups.basic(
-    "--every",
-    metavar="TIME",
-    callback=storage_options.parsed(storage_options.pause),
-    help="Run for ever, and try each job so often, such as 30s. SIGHUP: read CONFIG again.",
-)
-@services.service_options
-@groups.basic("--allow-older", is_flag=True, help="Set --allow-older of sync for every job.")
-@options.runner_options
-@storage_options.source_conf
-@storage_options.target_conf
-@storage_options.access
-@storage_options.writing
-@options.output_options
-@recording.option
 def fleet(
     configuration: str,
     dry_run: bool,
@@ -120,14 +91,14 @@ def fleet(
         if dry_run or metrics_file is not None:
             raise click.UsageError("--every does not go with --dry-run or --metrics-file")
         return _serve(configuration, every, defaults, forced, output, values)
-    if services.ServiceOptions.from_mapping(values).is_observed:
+    if build(services.ServiceOptions, values).is_observed:
         raise click.UsageError("--metrics and --heartbeat need --every TIME")
     with recording.fleet_metrics(None if dry_run else metrics_file, configuration) as record:
         file = TomlFile(configuration)
         _refuse_mistakes(file)
         add_storages(file)
         notify = start_narration(values)
-        sides = storage_of(values).sides()
+        sides = sides_of(values)
         every_member = _configured(file, sides, defaults, forced).members(
             _listing_of_many(sides, notify)
         )
@@ -153,7 +124,7 @@ def _serve(
     _refuse_mistakes(first)
     add_storages(first)
     notify = start_narration(values)
-    sides = storage_of(values).sides()
+    sides = sides_of(values)
     roots = KnownRoots(sides.source, notify)
 
     def read() -> Callable[[], list[Member]]:
@@ -235,7 +206,7 @@ def _listing_of_many(sides: Sides, notify: Callable[[str], None]) -> Callable[[s
 
 def _refuse_mistakes(file: TomlFile) -> None:
     """Raise for a misspelled table: it would leave jobs or limits out, and nobody would notice."""
-    valid = (*_OWN, config.STORAGE)
+    valid = (*_TITLES, config.STORAGE)
     for name in file.tables:
         if name not in valid:
             raise file.unknown("table", name, " in the configuration of a fleet", valid, name)
@@ -282,11 +253,7 @@ def _configured(
     return _Configured(
         tuple(_member(table, sides, is_discovered=False) for table in jobs),
         tuple(
-            (
-                _member(table, sides, is_discovered=True),
-                _JobOptions.from_mapping(table).exclude,
-            )
-            for table in roots
+            (_member(table, sides, is_discovered=True), table.get("exclude", ())) for table in roots
         ),
     )
 
@@ -295,9 +262,9 @@ def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[
     """Yield the values of each table of a kind, which must include source and target."""
     for index, table in enumerate(file.tables.get(kind, [])):
         values = {**defaults, **_table(file, kind, table, kind, index)}
-        for key in _ARGUMENTS:
-            if _field_of(key) not in values:
-                message = f'{_TITLES[kind]} has no {key!r}; write {key} = "…"'
+        for option in (options.SOURCE_OF_JOB, options.TARGET_OF_JOB):
+            if option.field not in values:
+                message = f'{_TITLES[kind]} has no {option.name!r}; write {option.name} = "…"'
                 raise file.error(message, kind, index)
         yield values
 
@@ -307,10 +274,9 @@ def _member(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Mem
     from cpreplicate.core.placement import job_root
     from cpreplicate.operations.jobs.fleet import Member
 
-    job = _JobOptions.from_mapping(values)
-    request = SyncOptions.from_mapping(values).request(sides)
-    name = job.name or uri.name(job_root(request.source))
-    return Member(name, request, job.priority, is_discovered)
+    request = sync_request(values, sides=sides)
+    name = values.get("name") or uri.name(job_root(request.source))
+    return build(Member, values, name=name, request=request, is_discovered=is_discovered)
 
 
 def _table(file: TomlFile, kind: str, table: object, *key: str | int) -> dict[str, Any]:
@@ -321,27 +287,21 @@ def _table(file: TomlFile, kind: str, table: object, *key: str | int) -> dict[st
     """
     if not isinstance(table, dict):
         raise file.error(f"{kind!r} must be a table: write {_TITLES[kind]}", *key)
-    return {
-        _field_of(spelled(name)): _value(file, kind, spelled(name), value, *key, name)
-        for name, value in table.items()
-    }
+    keys = _keys_of(kind)
+    values = {}
+    for name, value in table.items():
+        option = keys.get(spelled(name))
+        if option is None:
+            raise _unknown(file, kind, spelled(name), *key, name)
+        parameter = OptionParameter(option, "fleet")
+        raw = checked(file, _TITLES[kind], parameter, value, *key, name)
+        values[option.field] = converted(file, _TITLES[kind], parameter, raw, *key, name)
+    return values
 
 
-def _field_of(key: str) -> str:
-    return _ARGUMENTS.get(key, key).replace("-", "_")
-
-
-def _value(file: TomlFile, kind: str, name: str, value: object, *key: str | int) -> Any:
-    parameters = parameters_of(sync)
-    if name in _OWN[kind]:
-        own = _own_value(file, kind, value, *key)
-        if name not in _ARGUMENTS:
-            return own
-        return converted(file, _TITLES[kind], parameters[_ARGUMENTS[name]], own, *key)
-    if name in _OPTIONS:
-        raw = checked(file, _TITLES[kind], parameters[name], value, *key)
-        return converted(file, _TITLES[kind], parameters[name], raw, *key)
-    raise _unknown(file, kind, name, *key)
+def _keys_of(kind: str) -> dict[str, Option]:
+    """Return the options that a table of a kind may hold, by their keys."""
+    return {option.name: option for option in options.FLEET_TABLES[kind]}
 
 
 def _unknown(file: TomlFile, kind: str, name: str, *key: str | int) -> click.UsageError:
@@ -350,18 +310,4 @@ def _unknown(file: TomlFile, kind: str, name: str, *key: str | int) -> click.Usa
             f"unknown key {name!r} in {_TITLES[kind]}: give --{name} on the command line of fleet",
             *key,
         )
-    return file.unknown("key", name, f" in {_TITLES[kind]}", (*_OWN[kind], *_OPTIONS), *key)
-
-
-def _own_value(file: TomlFile, kind: str, value: object, *key: str | int) -> object:
-    name = spelled(str(key[-1]))
-    if name == "priority":
-        is_valid, expected = type(value) is int, "a whole number"
-    elif name == "exclude":
-        is_valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        expected = 'an array of job ids, such as ["7f0c…"]'
-    else:
-        is_valid, expected = isinstance(value, str) and value != "", "a string that is not empty"
-    if not is_valid:
-        raise file.error(f"{key[-1]!r} in {_TITLES[kind]} must be {expected}, not {value!r}", *key)
-    return value
+    return file.unknown("key", name, f" in {_TITLES[kind]}", _keys_of(kind), *key)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-GROUPS = ("Basics", "Service", "Paths", "Storage", "Spark", "Limits", "Output")
+from cpreplicate.cli.option import GROUPS, Option, OptionParameter
+
 _LAST_GROUP = GROUPS[-1]
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-class GroupedOption(click.Option):
-    """An option that the help shows under the heading `group`."""
-
-    def __init__(self, *arguments: Any, group: str, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.group = group
 
 
 class GroupedCommand(click.Command):
@@ -30,9 +20,11 @@ class GroupedCommand(click.Command):
         *arguments: Any,
         examples: Sequence[str] = (),
         exit_codes: Mapping[int, str] | None = None,
+        options: Sequence[Option] = (),
         **settings: Any,
     ) -> None:
         super().__init__(*arguments, **settings)
+        self.params += [OptionParameter(option, self.name or "") for option in options]
         self.examples = examples
         self.exit_codes = exit_codes or {}
 
@@ -62,9 +54,10 @@ class GroupedCommand(click.Command):
         rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
-            if row is not None and isinstance(parameter, click.Option):
-                # the --help option is click's own and has no group
-                rows[getattr(parameter, "group", _LAST_GROUP)].append(row)
+            if row is not None and isinstance(parameter, OptionParameter):
+                rows[parameter.option.group].append(row)
+            elif row is not None and isinstance(parameter, click.Option):  # --help: click's own
+                rows[_LAST_GROUP].append(row)
         for group in filter(rows.get, GROUPS):
             with formatter.section(group):
                 formatter.write_dl(rows[group])
@@ -100,28 +93,3 @@ class Commands(click.Group):
 
 def _has(command: click.Command, option: str) -> bool:
     return any(option in parameter.opts for parameter in command.params)
-
-
-def option(*names: str, group: str, **settings: Any) -> Decorator:
-    """Return the decorator that adds an option to a command, under a heading of its help."""
-    return click.option(*names, cls=GroupedOption, group=group, **settings)
-
-
-basic = partial(option, group="Basics")
-path = partial(option, group="Paths")
-storage = partial(option, group="Storage")
-spark = partial(option, group="Spark")
-limit = partial(option, group="Limits")
-service = partial(option, group="Service")
-output = partial(option, group="Output")
-
-
-def all_of(*decorators: Decorator) -> Decorator:
-    """Return the decorator that adds several options, in this order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import groups
 from cpreplicate.core import uri
 from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of
 
@@ -25,24 +24,6 @@ _INTERRUPTED = 130
 _DAMAGED = 4
 _UNREACHABLE = 7
 Apply = Callable[["Observation"], None]
-
-
-def _prom(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not value.endswith(".prom"):
-        raise click.BadParameter(
-            f"{value}: the textfile collector of node_exporter reads only files whose name ends in"
-            " .prom"
-        )
-    return value
-
-
-option = groups.output(
-    "--metrics-file",
-    metavar="PATH",
-    callback=_prom,
-    help="Write Prometheus metrics of the run to PATH, a file *.prom for the textfile collector of"
-    " node_exporter. Counters go on from those in the file; see docs/monitoring.md.",
-)
 
 
 @contextmanager

@@ -1,8 +1,13 @@
-"""Choose the exit code when a result could not be written to stdout."""
+"""What a command does with its result: choose the exit code, show a plan that was refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from errno import EPIPE
+from typing import Any
+
+from cpreplicate.errors import TooManyDeletes
 
 UNWRITTEN = 1
 
@@ -31,6 +36,16 @@ def change_code(unwritten: OSError | None) -> int:
     if unwritten is not None:
         write_warning(f"{_text(unwritten)}. The work is done, and the exit code is its own")
     return 0
+
+
+@contextmanager
+def showing_refused_plan(show: Callable[[Any], object]) -> Iterator[None]:
+    """Show the plan when it would delete more than `--max-delete` allows, then raise."""
+    try:
+        yield
+    except TooManyDeletes as error:
+        show(error.report)
+        raise
 
 
 def _text(unwritten: OSError) -> str:

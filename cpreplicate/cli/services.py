@@ -1,4 +1,4 @@
-"""Options and wiring of the commands that run for months: `watch` and `fleet --every`."""
+"""Wiring of the commands that run for months: `watch` and `fleet --every`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import groups, signals, storage_options
-from cpreplicate.cli.requests import OptionValues
+from cpreplicate.cli import signals
+from cpreplicate.cli.requests import build
 from cpreplicate.cli.results import change_code
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError
@@ -36,16 +36,6 @@ _MOST_OF_FILE = 1 << 20  # bytes
 _MOST_FILES = 65536
 _COMMENT = re.compile(r"(?:^|\s)#")  # `#` in a word may be part of a password
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
-_seconds = storage_options.parsed(storage_options.seconds)
-_SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
-
-
-def _shard(text: str) -> Shard:
-    """Return the shard of a text such as `2/3`. Raises `click.BadParameter`."""
-    match = _SHARD.fullmatch(text.strip())
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise click.BadParameter(f"{text}: expected NUMBER/COUNT, such as 1/3, 2/3 and 3/3")
-    return Shard(int(match[1]), int(match[2]))
 
 
 def _without_scheme(option: str) -> str:
@@ -53,162 +43,21 @@ def _without_scheme(option: str) -> str:
     return f"{option}: expected a URL that begins with http:// or https://, as http://HOST:8081"
 
 
-def _nonempty(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
-    """Return None for an empty text: a unit of systemd passes a variable that may not be set."""
-    return value or None
-
-
-class _Line(click.types.StringParamType):
-    """A text that may have blanks, also in an environment variable: there is one in each line."""
-
-    envvar_list_splitter = "\n"
-
-
-follow_options = groups.all_of(
-    groups.service(
-        "--flink",
-        multiple=True,
-        metavar="URL",
-        help="Follow jobs of this JobManager, by its REST API, instead of SOURCE. Repeatable.",
-    ),
-    groups.service(
-        "--flink-file",
-        metavar="FILE",
-        help="File with a URL of a JobManager per line. It is read again when it changes.",
-    ),
-    groups.service(
-        "--job-name",
-        multiple=True,
-        type=_Line(),
-        metavar="NAME",
-        help="Follow the job of this name, also when it restarts under another id. Repeatable.",
-    ),
-    groups.service("--all-jobs", is_flag=True, help="Follow every job of the JobManagers."),
-    groups.service(
-        "--include",
-        multiple=True,
-        type=_Line(),
-        metavar="PATTERN",
-        help="Follow the jobs whose names match, such as 'orders-*'. Repeatable.",
-    ),
-    groups.service(
-        "--exclude",
-        multiple=True,
-        type=_Line(),
-        metavar="PATTERN",
-        help="Follow no job whose name matches. Repeatable.",
-    ),
-    groups.service(
-        "--header",
-        multiple=True,
-        type=_Line(),
-        metavar="NAME:VALUE",
-        help="HTTP header for the REST API, such as 'Authorization: Bearer …'. Repeatable. Set"
-        " CPREPLICATE_WATCH_HEADER to keep it out of the list of processes.",
-    ),
-    groups.service(
-        "--client-certificate",
-        metavar="FILE",
-        help="PEM file with the certificate and the key for the REST API.",
-    ),
-    groups.service(
-        "--certificate-authority",
-        metavar="FILE",
-        help="PEM file with the certificates that the REST API's is checked with.",
-    ),
-    groups.service(
-        "--jobs-under",
-        metavar="ROOT",
-        help="Follow each job's directory below ROOT, also new ones, instead of SOURCE.",
-    ),
-    groups.service(
-        "--retire-after",
-        metavar="TIME",
-        callback=_seconds,
-        help="With --jobs-under: no longer show a job whose newest checkpoint is older.",
-    ),
-)
-
-service_options = groups.all_of(
-    groups.service(
-        "--slots",
-        type=click.IntRange(1),
-        default=20,
-        show_default=True,
-        metavar="N",
-        help="How many jobs of a priority are replicated at the same time.",
-    ),
-    groups.service(
-        "--shard",
-        metavar="NUMBER/COUNT",
-        default="1/1",
-        show_default=True,
-        callback=storage_options.parsed(_shard),
-        help="Follow one part of the jobs, and leave the others to services of the other shards.",
-    ),
-    groups.service(
-        "--max-backoff",
-        metavar="TIME",
-        default="10m",
-        show_default=True,
-        callback=storage_options.parsed(storage_options.pause),
-        help="The longest pause before a job is tried again that keeps failing.",
-    ),
-    groups.service(
-        "--grace",
-        metavar="TIME",
-        default="30s",
-        show_default=True,
-        callback=_seconds,
-        help="How long SIGTERM may take. What still runs after half of it is cancelled.",
-    ),
-    groups.service(
-        "--session-idle",
-        metavar="TIME",
-        default="10m",
-        show_default=True,
-        callback=_seconds,
-        help="End the Spark session when no job has used it for so long.",
-    ),
-    groups.service(
-        "--metrics",
-        metavar="[HOST:]PORT",
-        callback=_nonempty,
-        help="Serve /metrics, /healthz and /readyz there. Without HOST, on this machine only.",
-    ),
-    groups.service(
-        "--heartbeat",
-        metavar="URL",
-        help="Call URL every 30 s, while each job lags by at most --max-lag.",
-    ),
-    groups.service(
-        "--max-lag",
-        metavar="TIME",
-        default="15m",
-        show_default=True,
-        callback=_seconds,
-        help="The largest lag with which --heartbeat is called.",
-    ),
-)
-
-
 @dataclass(frozen=True, kw_only=True)
-class FollowOptions(OptionValues):
+class FollowOptions:
     """Which jobs `watch` follows; see the options of the same names."""
 
-    flink: Sequence[str] = ()
-    flink_file: str | None = None
-    job_name: Sequence[str] = ()
-    all_jobs: bool = False
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    header: Sequence[str] = ()
-    client_certificate: str | None = None
-    certificate_authority: str | None = None
-    jobs_under: str | None = None
-    retire_after: float | None = None
+    flink: Sequence[str]
+    flink_file: str | None
+    job_name: Sequence[str]
+    all_jobs: bool
+    include: Sequence[str]
+    exclude: Sequence[str]
+    header: Sequence[str]
+    client_certificate: str | None
+    certificate_authority: str | None
+    jobs_under: str | None
+    retire_after: float | None
 
     @property
     def asks_flink(self) -> bool:
@@ -304,16 +153,16 @@ class FollowOptions(OptionValues):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceOptions(OptionValues):
+class ServiceOptions:
     """How a service runs; see the options of the same names."""
 
-    slots: int = 20
-    max_backoff: float = 600.0
-    grace: float = 30.0
-    session_idle: float = 600.0
-    metrics: str | None = None
-    heartbeat: str | None = None
-    max_lag: float = 900.0
+    slots: int
+    max_backoff: float
+    grace: float
+    session_idle: float
+    metrics: str | None
+    heartbeat: str | None
+    max_lag: float
 
     @property
     def is_observed(self) -> bool:
@@ -359,7 +208,7 @@ def run_service(
     from cpreplicate.output import narrate, narrate_failure, show_replicated, write_warning
     from cpreplicate.runners import WarmRunners
 
-    options = ServiceOptions.from_mapping(values)
+    options = build(ServiceOptions, values)
     settings = ServiceSettings(
         interval,
         options.slots,

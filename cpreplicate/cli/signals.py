@@ -94,7 +94,7 @@ def least_to_stop() -> float:
     text = os.environ.get(_VARIABLE, "").strip()
     if not text:
         return 0.0
-    from cpreplicate.cli.storage_options import seconds
+    from cpreplicate.cli.kinds import seconds
 
     try:
         return seconds(text)

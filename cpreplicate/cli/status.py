@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import groups, options, storage_options
+from cpreplicate.cli import options
 from cpreplicate.cli.commands import cli
+from cpreplicate.cli.config import add_storages
 from cpreplicate.cli.fleet import members_of
-from cpreplicate.cli.requests import add_storages, start_narration, storage_of
+from cpreplicate.cli.kinds import absolute
+from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import read_code
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import NotThere
@@ -36,32 +38,9 @@ _LAGGING = 21
         10: "no replica below TARGET, or a --source is not there; what is there is shown",
         21: "--max-lag: a replica lags more, or its lag is not known and its checkpoint is older",
     },
+    options=(*options.STATUS, *options.CONF, *options.ACCESS, *options.OUTPUT),
 )
 @click.argument("target")
-@groups.basic(
-    "--source",
-    multiple=True,
-    metavar="ROOT_OR_JOB",
-    help="Where the jobs are: the directory of a job, or a root of such. Jobs there without a"
-    " replica are shown, too. Default: the source that each replica recorded. Repeatable.",
-)
-@groups.basic(
-    "--max-lag",
-    metavar="TIME",
-    callback=storage_options.parsed(storage_options.seconds),
-    help="Exit with 21 if a replica lags more, such as 15m, or if a job with a completed"
-    " checkpoint has no replica.",
-)
-@groups.basic(
-    "--orphans",
-    is_flag=True,
-    help="Count the orphans and their bytes. Lists every directory of each replica, and reads its"
-    " _metadata and its manifests.",
-)
-@storage_options.source_conf
-@storage_options.target_conf
-@storage_options.access
-@options.output_options
 def status(
     target: str,
     source: tuple[str, ...],
@@ -84,14 +63,14 @@ def status(
     file = TomlFile(target) if is_file else None
     if file is not None:
         add_storages(file)
-    sides = storage_of(values).sides()
+    sides = sides_of(values)
     missing = operation.MissingSources()
     if file is not None:
         watched = _configured(file, sides)
     else:
-        sources = [options.absolute(one) for one in source]
+        sources = [absolute(one) for one in source]
         missing = operation.missing_sources(sources, sides.source)
-        watched = operation.watched_below(options.absolute(target), sources, sides)
+        watched = operation.watched_below(absolute(target), sources, sides)
     report = operation.status(watched, sides, orphans, max_lag)
     code = read_code(show_status(report, output)) if report.replicas or file is not None else 0
     for source_root in missing.unmounted:
@@ -101,7 +80,7 @@ def status(
         return _LAGGING
     if file is None and not any(row.is_there for row in report.replicas):
         raise NotThere(
-            f"{options.absolute(target)} holds no replica. TARGET is the TARGET_ROOT of `sync`, a"
+            f"{absolute(target)} holds no replica. TARGET is the TARGET_ROOT of `sync`, a"
             " REPLICA in it, or the TOML file of `fleet`"
         )
     return code

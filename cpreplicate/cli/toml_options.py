@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from cpreplicate.cli.kinds import TEXT
+from cpreplicate.cli.option import OptionParameter
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import UsageError
-
-# the metavars of options that are parsed from text
-_NUMBER_OR_TEXT = ("TIME", "SIZE", "SIZE/s", "SHARE", "N|P%")
 
 
 def spelled(name: str) -> str:
@@ -20,13 +19,18 @@ def spelled(name: str) -> str:
 
 
 def parameters_of(command: click.Command) -> dict[str, click.Parameter]:
-    """Return the parameters of a command by their keys in a TOML file."""
+    """Return the parameters of a command, arguments included, by their keys in a TOML file."""
     return {_key_of(parameter): parameter for parameter in command.params}
 
 
+def options_of(command: click.Command) -> dict[str, OptionParameter]:
+    """Return the options of a command by their keys in a TOML file."""
+    return {each.option.name: each for each in command.params if isinstance(each, OptionParameter)}
+
+
 def _key_of(parameter: click.Parameter) -> str:
-    if isinstance(parameter, click.Option):
-        return max(parameter.opts, key=len).lstrip("-")
+    if isinstance(parameter, OptionParameter):
+        return parameter.option.name
     return spelled(parameter.name or "")
 
 
@@ -37,11 +41,12 @@ def checked(
 
     Raises `click.UsageError` with the line of a value of the wrong type.
     """
-    expected, types = _expected(parameter)
-    is_multiple = isinstance(parameter, click.Option) and parameter.multiple
+    option = parameter.option if isinstance(parameter, OptionParameter) else None
+    kind = TEXT if option is None else option.kind
+    is_multiple = option is not None and option.is_multiple
     values = value if is_multiple and isinstance(value, list) else [value]
-    if not all(type(item) in types for item in values):
-        expected = f"{expected}, or an array of them" if is_multiple else expected
+    if not all(map(kind.accepts, values)):
+        expected = f"{kind.expected}, or an array of them" if is_multiple else kind.expected
         raise file.error(
             f"{key[-1]!r} in {title} must be {expected}, not {_description(value)}", *key
         )
@@ -61,18 +66,6 @@ def converted(
     except (click.UsageError, UsageError) as error:
         message = error.message if isinstance(error, click.UsageError) else str(error)
         raise file.error(f"{key[-1]!r} in {title}: {message}", *key) from error
-
-
-def _expected(parameter: click.Parameter) -> tuple[str, Container[type]]:
-    if isinstance(parameter, click.Option) and parameter.is_flag:
-        return "true or false", (bool,)
-    if isinstance(parameter.type, click.types.IntParamType):
-        return "a whole number", (int,)
-    if isinstance(parameter.type, click.types.FloatParamType):
-        return "a number", (int, float)
-    if parameter.metavar in _NUMBER_OR_TEXT:
-        return "a string or a number", (str, int, float)
-    return "a string", (str,)
 
 
 def _description(value: object) -> str:

@@ -27,8 +27,8 @@ _LIVE_SHARE = 0.5  # of a pack's bytes: where less is referenced, its members mo
 class PackOptions(NamedTuple):
     """Whether to pack, and what: files of fewer than `below` bytes."""
 
-    mode: PackMode
-    below: int
+    mode: PackMode = "off"
+    below: int = 1 << 20
 
 
 def is_pack(path: str) -> bool:

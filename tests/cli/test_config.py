@@ -1,12 +1,19 @@
 """The TOML file of options: a mistake is reported with file, line and key, and nothing is done."""
 
+import json
 import subprocess
 import sys
 
+import click
 import pytest
 
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.config import load
+from cpreplicate.cli.option import options_of
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.killing import wait_until
 from tests.support.replicas import FILES, NEXT
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -48,6 +55,24 @@ def run(directory, text, *words):
             "[verify]\nzzz = 1\n",
             "c.toml:2: unknown key 'zzz' in [verify]; valid are all, bandwidth, checkpoint,",
         ),
+        (
+            "[options]\nkeep = 2\n\nrunnr = 'inline'\n",
+            "c.toml:4: unknown key 'runnr' in [options]; did you mean 'runner'?",
+        ),
+        (
+            "[options]\ntarget-root = '/b'\n",
+            "c.toml:2: unknown key 'target-root' in [options]; did you mean 'target-conf'?",
+        ),
+        (
+            "[options]\nremap = 3\n",
+            "c.toml:2: 'remap' in [options] must be a string, or an array of them, not 3",
+        ),
+        (
+            "[options]\ninterval = 'soon'\n",
+            "c.toml:2: 'interval' in [options]: soon: expected a time such as 30s or 5m",
+        ),
+        ("[[options]]\nkeep = 2\n", "c.toml:1: 'options' must be a table: write [options]"),
+        ("[option]\nkeep = 2\n", "c.toml:1: unknown table 'option'; did you mean 'options'?"),
         (
             "keep = 2\n[sync]\n",
             "c.toml:1: 'keep' is in no table; write it below the table of a command, such as",
@@ -224,3 +249,55 @@ def test_the_environment_calls_verify_all_as_the_command_line_does(directory, mo
         run(directory, "[sync]\nkeep = 2\n").check_returncode()
     monkeypatch.setenv("CPREPLICATE_VERIFY_ALL", "true")
     assert run(directory, "", "verify", f"dcB/{JOB}").stdout.count("restorable  yes") == 2
+
+
+def planned(directory, *words):
+    """The paths of a plan, for which a source is given."""
+    done = run(directory, (directory / "c.toml").read_text(), *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["paths"]
+
+
+def test_flag_environment_table_of_the_command_and_options_win_in_this_order(
+    directory, monkeypatch
+):
+    words = ("diff", f"dcA/{JOB}", "dcB")
+    (directory / "c.toml").write_text('[options]\noutput = "json"\npaths = "absolute"\nkeep = 2\n')
+    assert planned(directory, *words) == "absolute"
+    (directory / "c.toml").write_text(
+        '[options]\noutput = "json"\npaths = "absolute"\n[diff]\npaths = "relative"\n'
+    )
+    assert planned(directory, *words) == "relative"
+    monkeypatch.setenv("CPREPLICATE_DIFF_PATHS", "absolute")
+    assert planned(directory, *words) == "absolute"
+    assert planned(directory, *words, "--paths", "relative") == "relative"
+
+
+def test_an_option_of_all_commands_holds_for_each_that_has_it(directory):
+    text = '[options]\nremap = "/recorded=/mounted"\nsource_root = "/a"\n[sync]\nremap = []\n'
+    (directory / "c.toml").write_text(text)
+    with click.Context(cli):
+        tables, _ = load(str(directory / "c.toml"), cli.commands)
+    having = {name for name, command in cli.commands.items() if has_remap(command)}
+    assert having == {"diff", "doctor", "inspect", "sync", "watch"}
+    assert {name for name, table in tables.items() if "remaps" in table} == having
+    assert {name for name, table in tables.items() if table.get("remaps")} == having - {"sync"}
+
+
+def has_remap(command):
+    return any(option.name == "remap" for option in options_of(command))
+
+
+def test_a_remap_of_all_commands_is_used_by_diff_sync_and_watch(directory):
+    (directory / "dcA").rename(directory / "moved")
+    remap = f'[options]\nremap = "{directory}/dcA={directory}/moved"\n'
+    for command in ("diff", "sync"):
+        assert run(directory, "", command, f"moved/{JOB}", "dcB").returncode == 10
+        assert run(directory, remap, command, f"moved/{JOB}", "dcB").returncode == 0
+    watch = [sys.executable, "-m", "cpreplicate", "--config", "c.toml", "watch"]
+    process = subprocess.Popen([*watch, f"moved/{JOB}", "dcC"], cwd=directory)
+    try:
+        wait_until(lambda: (directory / "dcC" / JOB / "chk-1" / "_metadata").exists())
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)

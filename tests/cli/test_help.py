@@ -8,14 +8,7 @@ from click.testing import CliRunner
 
 from cpreplicate.cli import doctor, fleet, maintenance
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.groups import GROUPS
-from cpreplicate.cli.requests import (
-    ContentOptions,
-    ProgressOptions,
-    RunnerOptions,
-    StorageOptions,
-    SyncOptions,
-)
+from cpreplicate.cli.option import GROUPS
 
 COMMANDS = sorted(cli.commands)
 assert doctor.doctor in cli.commands.values()
@@ -92,15 +85,3 @@ def test_the_summary_of_a_command_is_not_cut_off(name):
 def test_hdfs3_is_not_offered():
     assert "--hdfs-client [native|hadoop] " in help_of("sync")
     assert "hdfs3" not in help_of("sync")
-
-
-def test_options_that_a_table_leaves_out_have_the_defaults_of_the_command_line():
-    context = cli.commands["sync"].make_context("sync", ["/a", "/b"], parent=click.Context(cli))
-    assert SyncOptions.from_mapping(context.params) == SyncOptions(
-        source="file:/a", target_root="file:/b"
-    )
-    assert RunnerOptions.from_mapping(context.params) == RunnerOptions()
-    assert StorageOptions.from_mapping(context.params) == StorageOptions()
-    assert ProgressOptions.from_mapping(context.params) == ProgressOptions()
-    context = cli.commands["verify"].make_context("verify", ["/a"], parent=click.Context(cli))
-    assert ContentOptions.from_mapping(context.params) == ContentOptions()

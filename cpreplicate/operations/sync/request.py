@@ -35,7 +35,7 @@ class SyncRequest:
     same_source: bool = False
     allow_older: bool = False
     check_content: bool = False
-    packing: PackOptions = field(default=PackOptions("off", 1 << 20))
+    packing: PackOptions = field(default=PackOptions())
     execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = 2.0
 

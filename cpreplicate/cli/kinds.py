@@ -1,0 +1,298 @@
+"""What the values of options are: how a text becomes a value, and what a TOML file may hold."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate.core import uri
+from cpreplicate.core.shard import Shard
+from cpreplicate.errors import UsageError
+from cpreplicate.storage import HDFS_CLIENTS
+from cpreplicate.storage.sides import SCHEMES
+
+if TYPE_CHECKING:
+    from cpreplicate.core.plan import Cap
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the values of an option are.
+
+    `convert` returns the value of a text. `convert_all` takes all the texts of an option that may
+    be given several times; by default each is converted. `toml_types` are what a TOML file may
+    hold, and `expected` names them in messages. `metavar` stands for a value in the help.
+    """
+
+    name: str
+    metavar: str | None = None
+    convert: Callable[[str], Any] | None = None
+    convert_all: Callable[[Sequence[str]], Any] | None = None
+    click_type: click.ParamType[Any] | None = None
+    toml_types: Collection[type] = (str,)
+    expected: str = "a string"
+    is_valid: Callable[[Any], bool] = lambda _value: True
+
+    def accepts(self, value: object) -> bool:
+        """Return whether a TOML file may hold this value."""
+        return type(value) in self.toml_types and self.is_valid(value)
+
+    def value(self, texts: Any) -> Any:
+        """Return the value of what click parsed: a text, several, or None, which stays None."""
+        if isinstance(texts, tuple):
+            return self._values(texts)
+        return texts if texts is None or self.convert is None else self.convert(texts)
+
+    def _values(self, texts: tuple[str, ...]) -> Any:
+        if self.convert_all is not None:
+            return self.convert_all(texts)
+        return texts if self.convert is None else tuple(map(self.convert, texts))
+
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_PROPERTY_NAME = re.compile(r"[^\s:=]+")
+_SHORTEST_PAUSE = 0.01  # seconds
+_MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
+_SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
+# of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
+_PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:(?!\d+/)[^@]*@")
+_SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_HDFS3 = (
+    "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it imports"
+    " collections.MutableMapping) and needs libhdfs3, which no package registry carries. Use"
+    " --hdfs-client native (hdfs-native, the default), see docs/storage.md"
+)
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size such as `500MB`, `64Mi` or `500MB/s`.
+
+    Raises `click.BadParameter`.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match or float(match[1]) <= 0:
+        raise click.BadParameter(f"{text}: expected a size such as 500MB or 128MiB")
+    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a time such as `90`, `90s`, `5m`. Raises `click.BadParameter`."""
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise click.BadParameter(f"{text}: expected a time such as 30s or 5m")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def pause(text: str) -> float:
+    """Return the seconds of a time for which a loop waits. Raises `click.BadParameter`.
+
+    Without a pause it would ask the storages as fast as they answer.
+    """
+    if (waited := seconds(text)) < _SHORTEST_PAUSE:
+        raise click.BadParameter(f"{text}: must be longer than 0 s, and at least 10ms")
+    return waited
+
+
+def share(text: str) -> float:
+    """Return the fraction that `5%` or `0.05` stands for. Raises `click.BadParameter`."""
+    try:
+        fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction <= 1:
+        raise click.BadParameter(f"{text}: expected a share such as 5%")
+    return fraction
+
+
+def is_property_name(text: str) -> bool:
+    """Return whether a text may name a property.
+
+    A secret may stand before an `=`, too, as Base64 ends in it: `secret.key:c2VjcmV0==`.
+    """
+    return _PROPERTY_NAME.fullmatch(text) is not None
+
+
+def is_directory(text: str) -> bool:
+    """Return whether a directory of that name is there."""
+    return os.path.isdir(text)  # noqa: PTH112  # `Path` raises, with the text, if it is too long
+
+
+def absolute(value: str) -> str:
+    """Return the URI that an argument or an option means, which is a URI or a local path.
+
+    Raises `click.BadParameter` for one with a password, and for one like `hdfs//dcB/replicas`, or
+    `file://data/replicas`, whose first directory is the name of a host: a replica would be written
+    to another place, unnoticed.
+    """
+    if _PASSWORD.match(value):
+        raise click.BadParameter(
+            "a URI with a password: it would be in messages, logs and records. Give what the"
+            " storage needs with --source-conf or --target-conf. The URI is not shown here"
+        )
+    scheme = value.partition("//")[0]
+    if scheme in SCHEMES and not Path(scheme).exists():
+        rest = value.removeprefix(scheme)
+        raise click.BadParameter(
+            f"{value} has no colon behind its scheme. Write {scheme}:{rest}, or ./{value} for a"
+            " local path"
+        )
+    if value.startswith("file://") and value[7:8] != "/":
+        host, _, path = value[7:].partition("/")
+        raise click.BadParameter(
+            f"{value} names the host {host} and the path /{path}. Write file:///{host}/{path}, with"
+            " three slashes, for a local path"
+        )
+    return uri.absolute(value, str(Path.cwd()))
+
+
+def _cap(text: str) -> Cap:
+    from cpreplicate.core.plan import Cap
+
+    if text.isdecimal():
+        return Cap(int(text))
+    if not text.endswith("%"):
+        raise click.BadParameter(f"{text}: expected a number of files or a share such as 20%")
+    return Cap(share(text), is_share=True)
+
+
+def _remaps(texts: Sequence[str]) -> tuple[uri.Remap, ...]:
+    return uri.parse_remaps(texts, str(Path.cwd()))
+
+
+def _conf_values(words: Sequence[str]) -> Sequence[str]:
+    """Return the values of a `--…-conf` option.
+
+    Raises `click.BadParameter` for one that is neither a directory nor a property. Its message does
+    not show the value, which may be a secret.
+    """
+    for number, word in enumerate(words, 1):
+        name, equals, _ = word.partition("=")
+        if not is_directory(word) and not (equals and is_property_name(name)):
+            raise click.BadParameter(
+                f"value {number} of {len(words)} is neither a directory that exists nor a property"
+                " such as KEY=VALUE. It is not shown here, because it may be a secret"
+            )
+    return words
+
+
+def _client(text: str) -> str:
+    if text == "hdfs3":
+        raise UsageError(_HDFS3)
+    if text not in HDFS_CLIENTS:
+        choices = ", ".join(map(repr, HDFS_CLIENTS))
+        raise click.BadParameter(f"{text!r} is not one of {choices}.")
+    return text
+
+
+def _spark_property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and is_property_name(name.strip())):
+        raise click.BadParameter(
+            "expected a property of Spark such as spark.executor.cores=4. The value is not shown"
+            " here, because it may be a secret"
+        )
+    return name.strip(), value.strip()
+
+
+def _master(text: str) -> str:
+    if not _MASTER.match(text):
+        raise click.BadParameter(
+            f"{text}: expected a master of Spark: yarn, spark://HOST:PORT, k8s://URL or local[N]"
+        )
+    return text
+
+
+def _shard(text: str) -> Shard:
+    match = _SHARD.fullmatch(text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise click.BadParameter(f"{text}: expected NUMBER/COUNT, such as 1/3, 2/3 and 3/3")
+    return Shard(int(match[1]), int(match[2]))
+
+
+def _prom_file(text: str) -> str:
+    if not text.endswith(".prom"):
+        raise click.BadParameter(
+            f"{text}: the textfile collector of node_exporter reads only files whose name ends in"
+            " .prom"
+        )
+    return text
+
+
+class _Line(click.types.StringParamType):
+    """A text that may have blanks, also in an environment variable: there is one in each line."""
+
+    envvar_list_splitter = "\n"
+
+
+def choice(*words: str) -> Kind:
+    """Return the kind of an option that takes one of some words."""
+    return Kind("choice", click_type=click.Choice(words))
+
+
+def _number(name: str, metavar: str, parse: Callable[[str], Any]) -> Kind:
+    """Return a kind that is written with a unit, or as a number."""
+    types = (str, int, float)
+    return Kind(name, metavar, parse, toml_types=types, expected="a string or a number")
+
+
+def _whole_number(click_type: click.ParamType[Any], metavar: str | None = None) -> Kind:
+    expected = "a whole number"
+    return Kind("integer", metavar, click_type=click_type, toml_types=(int,), expected=expected)
+
+
+FLAG = Kind("flag", toml_types=(bool,), expected="true or false")
+TEXT = Kind("text", click_type=click.STRING)
+# a unit of systemd passes a variable that may not be set
+TEXT_OR_NOTHING = Kind("text", convert=lambda text: text or None)
+LINE = Kind("text", click_type=_Line())
+NAME = Kind("text", is_valid=bool, expected="a string that is not empty")
+PLACE = replace(NAME, name="location", convert=absolute)
+JOB_IDS = Kind(
+    "job ids",
+    click_type=click.UNPROCESSED,
+    toml_types=(list,),
+    expected='an array of job ids, such as ["7f0c…"]',
+    is_valid=lambda ids: all(isinstance(each, str) for each in ids),
+)
+FILE = Kind("file", "FILE")
+PROM_FILE = Kind("file", "PATH", _prom_file)
+LOCATION = Kind("location", "URI", absolute)
+INTEGER = _whole_number(click.INT)
+COUNT = _whole_number(click.IntRange(1), "N")
+RATE = Kind(
+    "number",
+    "N",
+    click_type=click.FloatRange(min=0, min_open=True),
+    toml_types=(int, float),
+    expected="a number",
+)
+TIME = _number("time", "TIME", seconds)
+PAUSE = _number("time", "TIME", pause)
+SIZE = _number("size", "SIZE", size)
+SHARE = _number("share", "SHARE", share)
+CAP = _number("cap", "N|P%", _cap)
+REMAP = Kind("remap", "FROM=TO", convert_all=_remaps)
+STORAGE_CONF = Kind("configuration", "DIR|KEY=VALUE", convert_all=_conf_values)
+# not a choice: hdfs3 is answered with the reason why it cannot work
+HDFS_CLIENT = Kind("choice", f"[{'|'.join(HDFS_CLIENTS)}]", _client)
+SPARK_PROPERTY = Kind("property", "K=V", _spark_property)
+MASTER = Kind("master", "URL", _master)
+SHARD = Kind("shard", "NUMBER/COUNT", _shard)

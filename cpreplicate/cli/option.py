@@ -1,0 +1,92 @@
+"""One option: everything that its commands, the environment and TOML files derive from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import click
+
+from cpreplicate.cli.kinds import FLAG, LOCATION, Kind
+
+PREFIX = "CPREPLICATE"  # of environment variables
+GROUPS = ("Basics", "Service", "Paths", "Storage", "Spark", "Limits", "Output")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of one or several commands.
+
+    `name` is how the command line spells it, and its key in a TOML file. `default` is written as on
+    the command line. `fills` is the field of the request that takes the value, if it has another
+    name.
+    """
+
+    group: str
+    name: str
+    help: str
+    kind: Kind = FLAG
+    default: str | int | None = None
+    metavar: str | None = None
+    is_multiple: bool = False
+    short: str | None = None
+    fills: str | None = None
+
+    @property
+    def field(self) -> str:
+        """The field of the request that takes the value."""
+        return self.fills or self.name.replace("-", "_")
+
+    def variable(self, command: str) -> str:
+        """Return the environment variable that sets the option of a command."""
+        return f"{PREFIX}_{command}_{self.name}".upper().replace("-", "_")
+
+
+basic = partial(Option, "Basics")
+service = partial(Option, "Service")
+path = partial(Option, "Paths")
+storage = partial(Option, "Storage")
+spark = partial(Option, "Spark")
+limit = partial(Option, "Limits")
+output = partial(Option, "Output")
+
+
+class OptionParameter(click.Option):
+    """The parameter of a command that an option describes."""
+
+    def __init__(self, option: Option, command: str) -> None:
+        self.option = option
+        kind = option.kind
+        # click distinguishes a default of None from no default
+        default: Any = {} if option.default is None else {"default": option.default}
+        flags = [f"--{option.name}", *([option.short] if option.short else [])]
+        super().__init__(
+            [*flags, option.field],
+            type=kind.click_type,
+            is_flag=kind is FLAG,
+            multiple=option.is_multiple,
+            metavar=option.metavar or kind.metavar,
+            callback=_value,
+            help=option.help,
+            show_default=option.default is not None,
+            envvar=option.variable(command),
+            allow_from_autoenv=False,
+            **default,
+        )
+
+
+def _value(_context: click.Context, parameter: click.Parameter, texts: Any) -> Any:
+    assert isinstance(parameter, OptionParameter)
+    return parameter.option.kind.value(texts)
+
+
+def options_of(command: click.Command) -> Sequence[Option]:
+    """Return the options of a command, in the order of its help."""
+    return [each.option for each in command.params if isinstance(each, OptionParameter)]
+
+
+def location(_context: click.Context, _parameter: click.Parameter, texts: Any) -> Any:
+    """Convert an argument, or several, to URIs."""
+    return LOCATION.value(texts)

@@ -1,0 +1,120 @@
+"""The options of the commands that run for months: `watch` and `fleet --every`."""
+
+from __future__ import annotations
+
+from cpreplicate.cli import kinds
+from cpreplicate.cli.option import service
+
+FOLLOW = (
+    service(
+        "flink",
+        "Follow jobs of this JobManager, by its REST API, instead of SOURCE. Repeatable.",
+        kinds.TEXT,
+        metavar="URL",
+        is_multiple=True,
+    ),
+    service(
+        "flink-file",
+        "File with a URL of a JobManager per line. It is read again when it changes.",
+        kinds.FILE,
+    ),
+    service(
+        "job-name",
+        "Follow the job of this name, also when it restarts under another id. Repeatable.",
+        kinds.LINE,
+        metavar="NAME",
+        is_multiple=True,
+    ),
+    service("all-jobs", "Follow every job of the JobManagers."),
+    service(
+        "include",
+        "Follow the jobs whose names match, such as 'orders-*'. Repeatable.",
+        kinds.LINE,
+        metavar="PATTERN",
+        is_multiple=True,
+    ),
+    service(
+        "exclude",
+        "Follow no job whose name matches. Repeatable.",
+        kinds.LINE,
+        metavar="PATTERN",
+        is_multiple=True,
+    ),
+    service(
+        "header",
+        "HTTP header for the REST API, such as 'Authorization: Bearer …'. Repeatable. Set"
+        " CPREPLICATE_WATCH_HEADER to keep it out of the list of processes.",
+        kinds.LINE,
+        metavar="NAME:VALUE",
+        is_multiple=True,
+    ),
+    service(
+        "client-certificate",
+        "PEM file with the certificate and the key for the REST API.",
+        kinds.FILE,
+    ),
+    service(
+        "certificate-authority",
+        "PEM file with the certificates that the REST API's is checked with.",
+        kinds.FILE,
+    ),
+    service(
+        "jobs-under",
+        "Follow each job's directory below ROOT, also new ones, instead of SOURCE.",
+        kinds.TEXT,
+        metavar="ROOT",
+    ),
+    service(
+        "retire-after",
+        "With --jobs-under: no longer show a job whose newest checkpoint is older.",
+        kinds.TIME,
+    ),
+)
+
+SERVICE = (
+    service(
+        "slots",
+        "How many jobs of a priority are replicated at the same time.",
+        kinds.COUNT,
+        default=20,
+    ),
+    service(
+        "shard",
+        "Follow one part of the jobs, and leave the others to services of the other shards.",
+        kinds.SHARD,
+        default="1/1",
+    ),
+    service(
+        "max-backoff",
+        "The longest pause before a job is tried again that keeps failing.",
+        kinds.PAUSE,
+        default="10m",
+    ),
+    service(
+        "grace",
+        "How long SIGTERM may take. What still runs after half of it is cancelled.",
+        kinds.TIME,
+        default="30s",
+    ),
+    service(
+        "session-idle",
+        "End the Spark session when no job has used it for so long.",
+        kinds.TIME,
+        default="10m",
+    ),
+    service(
+        "metrics",
+        "Serve /metrics, /healthz and /readyz there. Without HOST, on this machine only.",
+        kinds.TEXT_OR_NOTHING,
+        metavar="[HOST:]PORT",
+    ),
+    service(
+        "heartbeat",
+        "Call URL every 30 s, while each job lags by at most --max-lag.",
+        kinds.TEXT,
+        metavar="URL",
+    ),
+    service(
+        "max-lag", "The largest lag with which --heartbeat is called.", kinds.TIME, default="15m"
+    ),
+)

@@ -1,0 +1,131 @@
+"""Options stand in one table: commands, environment, TOML keys and requests follow from it."""
+
+import click
+import pytest
+from click.core import ParameterSource
+
+from cpreplicate.cli import kinds, options
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.option import GROUPS, options_of
+from cpreplicate.cli.requests import build, execution_of, planned_sync, sample_of, sides_of
+from cpreplicate.core.packs import PackOptions
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.upkeep.promote import PromoteRequest
+from cpreplicate.operations.upkeep.relocate import RelocateRequest
+from cpreplicate.operations.upkeep.sweep import SweepRequest
+from cpreplicate.operations.verify import NOTHING
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import WriteSettings
+
+EACH = [(command, option) for command in cli.commands.values() for option in options_of(command)]
+VALUES = {  # a value of each kind, as the environment has it
+    kinds.FLAG: "true",
+    kinds.REMAP: "/a=/b",
+    kinds.STORAGE_CONF: "key=value",
+    kinds.SPARK_PROPERTY: "spark.executor.cores=4",
+    kinds.SHARD: "2/3",
+    kinds.MASTER: "yarn",
+    kinds.HDFS_CLIENT: "hadoop",
+    kinds.PROM_FILE: "/a.prom",
+    kinds.SHARE: "5%",
+    kinds.CAP: "5%",
+}
+
+
+def of(command, option):
+    return f"{command.name} --{option.name}"
+
+
+def parse(command, *words):
+    """The values of a command line, and the context that has them."""
+    context = cli.commands[command].make_context(command, list(words), parent=click.Context(cli))
+    return context.params, context
+
+
+@pytest.mark.parametrize(("command", "option"), EACH, ids=lambda each: each.name)
+def test_each_option_can_be_listed_with_all_that_a_reference_page_needs(command, option):
+    assert option.help.endswith(".")
+    assert option.group in GROUPS
+    assert option.kind.name
+    assert option.variable(command.name).startswith(f"CPREPLICATE_{command.name.upper()}_")
+
+
+@pytest.mark.parametrize(("command", "option"), EACH, ids=lambda each: each.name)
+def test_each_option_takes_its_environment_variable(command, option, monkeypatch):
+    value = VALUES.get(option.kind, "7")
+    if isinstance(option.kind.click_type, click.Choice):
+        value = option.kind.click_type.choices[-1]
+    monkeypatch.setenv(option.variable(command.name), value)
+    arguments = sum(isinstance(each, click.Argument) for each in command.params)
+    _, context = parse(command.name, *["/a"] * arguments)
+    assert context.get_parameter_source(option.field) is ParameterSource.ENVIRONMENT
+
+
+def test_a_value_of_the_environment_is_not_taken_for_the_field_that_it_fills(monkeypatch):
+    monkeypatch.setenv("CPREPLICATE_SYNC_REMAPS", "no remap")
+    monkeypatch.setenv("CPREPLICATE_SYNC_MODE", "no mode")
+    assert parse("sync", "/a", "/b")[0]["remaps"] == ()
+
+
+def test_a_command_line_without_options_is_a_request_with_its_defaults():
+    values, context = parse("sync", "/a", "/b")
+    with context:
+        sides = sides_of(values)
+        execution = execution_of(values)
+        request = planned_sync(values)
+    assert execution == ExecutionOptions()
+    assert request == SyncRequest("file:/a", "file:/b", sides=sides, execution=execution)
+    assert (sides.source.hdfs_client, sides.source.retry_for) == ("native", 60.0)
+    assert (sides.target.write, sides.preserve) == (WriteSettings(), False)
+    assert request.packing == PackOptions()
+
+
+@pytest.mark.parametrize(
+    ("command", "request_type", "others"),
+    [
+        ("relocate", RelocateRequest, {}),
+        ("sweep", SweepRequest, {}),
+        ("promote", PromoteRequest, {"content": NOTHING}),
+    ],
+)
+def test_a_request_about_a_replica_has_the_defaults_of_its_command(command, request_type, others):
+    values, _ = parse(command, "/a")
+    assert build(request_type, values, **others) == request_type("file:/a")
+
+
+@pytest.mark.parametrize(
+    ("words", "share"), [([], 0.0), (["--content"], 1.0), (["--content", "--sample", "5%"], 0.05)]
+)
+def test_content_and_sample_are_the_share_of_a_sample(words, share):
+    values, _ = parse("verify", "/a", *words, "--seed", "3")
+    assert sample_of(values) == (share, 3)
+
+
+@pytest.mark.parametrize(
+    ("request_type", "given", "command"),
+    [
+        (SyncRequest, {"sides", "packing", "execution", "subsumption_wait"}, "sync"),
+        (PackOptions, set(), "sync"),
+        (ExecutionOptions, {"show"}, "sync"),
+        (WriteSettings, set(), "sync"),
+        (RelocateRequest, {"side", "execution"}, "relocate"),
+        (SweepRequest, {"sides", "execution"}, "sweep"),
+        (PromoteRequest, {"content", "side"}, "promote"),
+    ],
+)
+def test_each_field_of_a_request_is_filled_by_a_parameter_of_its_command(
+    request_type, given, command
+):
+    fields = set(request_type.__annotations__) - given
+    assert fields <= {parameter.name for parameter in cli.commands[command].params}
+
+
+def test_a_job_of_a_fleet_has_the_options_of_sync_that_are_about_one_replica():
+    of_sync = {option.name: option for option in options_of(cli.commands["sync"])}
+    for table, keys in options.FLEET_TABLES.items():
+        shared = {option for option in keys if option.name in of_sync}
+        assert {option.name for option in shared} == {
+            *("keep", "allow-older", "same-source", "adopt", "paths", "remap", "source-root"),
+            *("pack", "pack-below", "lock-wait", "max-delete", "async-deletes"),
+        }
+        assert all(of_sync[option.name] is option for option in shared), table
