@@ -113,7 +113,7 @@ BUGS = (
     _bug(
         "unseal does not look at the job",
         "a seal stays while a checkpoint of the job references the replica",
-        (f"{_UPKEEP}.unseal", "_unseal", "if job is not None", "if False"),
+        (f"{_UPKEEP}.unseal", "unseal", "if request.job is not None", "if False"),
     ),
     _bug(
         "unseal accepts what nobody recorded",
@@ -151,9 +151,9 @@ BUGS = (
         "every check is repeated under the lease",
         (
             f"{_SYNC}.sync",
-            "sync",
-            "state = examined(source_state, replica, request, is_alone=True, former=state)",
-            "pass",
+            "_checked_again",
+            "return examined(source_state, replica, is_alone=True, former=former)",
+            "return former",
         ),
     ),
     _bug(
@@ -253,7 +253,7 @@ BUGS = (
         "step 2: every path is recorded before a file appears there",
         (
             f"{_SYNC}.commit",
-            "changed_paths",
+            "_changed_paths",
             "if action.target not in plan.packed",
             "if False",
         ),
@@ -277,7 +277,7 @@ BUGS = (
     _bug(
         "a copy that failed counts",
         "step 3: each file of the closure is there before the commit",
-        (f"{_SYNC}.copy", "refuse_lacking", "if missing or short", "if False"),
+        (f"{_SYNC}.copy", "refuse_lacking", "if not (missing or short)", "if True"),
         (
             f"{_SYNC}.copy",
             "_without_failures",
@@ -288,7 +288,7 @@ BUGS = (
     _bug(
         "a source that moved on is incomplete",
         "step 4: a checkpoint that was subsumed meanwhile ends the run with `SourceMovedOn`",
-        (f"{_SYNC}.copy", "_raise_incomplete", "if _is_subsumed(", "if False and _is_subsumed("),
+        (f"{_SYNC}.copy", "refuse_lacking", "if _is_subsumed(", "if False and _is_subsumed("),
     ),
     _bug(
         "the record follows the commit",
@@ -307,8 +307,8 @@ BUGS = (
         (
             f"{_SYNC}.sync",
             "_carry_out",
-            "written = copy_missing(plan, run)",
-            "run.delete([each.target for each in plan.deletes]); written = copy_missing(plan, run)",
+            "written = copy_missing(run)",
+            "run.delete([each.target for each in run.plan.deletes]); written = copy_missing(run)",
         ),
     ),
     _bug(
@@ -316,9 +316,9 @@ BUGS = (
         "step 6: a `_metadata` is withdrawn before any of its files is deleted",
         (
             f"{_SYNC}.clean_up",
-            "clean_up",
+            "_delete_old",
             "for name in plan.dropped:",
-            "for name in (_delete(plan, run, targets), plan.dropped)[1]:",
+            "for name in (_delete(run, targets), plan.dropped)[1]:",
         ),
     ),
     _bug(
