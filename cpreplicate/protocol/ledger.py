@@ -1,4 +1,4 @@
-"""What manifests and journals vouch for: the files that cpreplicate wrote, and their lengths."""
+"""What manifests and journals record: the files that cpreplicate wrote, and their lengths."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Ledger:
         return self.members.get(row.path) == Member(row.pack, row.offset, row.length, row.crc32c)
 
     def distrust(self, paths: Collection[str]) -> None:
-        """Vouch no longer for the content of these files, which are damaged.
+        """Forget the content of these files, which are damaged.
 
         They stay recorded as written.
         """

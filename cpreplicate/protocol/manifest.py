@@ -215,7 +215,10 @@ def _decoded(table: Any) -> Manifest:
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Return the manifest. Raise `Damaged` if it has a row that cpreplicate does not write."""
+    """Return the manifest.
+
+    Raises `DamagedParquet` if it has a row that cpreplicate does not write.
+    """
     entries, members = manifest.entries, manifest.members
     if not are_replica_paths(entries.paths).all():
         raise parquet_files.DamagedParquet("a path is not that of a file in a replica")
@@ -239,7 +242,10 @@ def _members(columns: Mapping[str, Any], packed: ManifestTable, rows: Numbers) -
 
 
 def _described(table: Any) -> tuple[int, Digest]:
-    """Return the ID of the checkpoint and the digest of its `_metadata`, or raise `Damaged`."""
+    """Return the ID of the checkpoint and the digest of its `_metadata`.
+
+    Raises `DamagedParquet` if one of them is not there.
+    """
     fields = table.schema.metadata or {}
     try:
         metadata = Digest(int(fields[b"metadata_length"]), int(fields[b"metadata_crc32c"]))

@@ -53,7 +53,10 @@ class Runner(Protocol):
         """Return sides with the limits of this run, for functions that are given to `map`."""
 
     def cancel(self) -> None:
-        """Cancel the runs under way, from another thread: they and later ones raise `Stopped`."""
+        """Cancel the runs under way, from another thread.
+
+        They and later ones raise `RunnerStopped`.
+        """
 
     def __enter__(self) -> Runner: ...
 

@@ -98,7 +98,7 @@ def test_a_table_is_a_mapping(lengths, asked):
 
 
 @given(st.lists(ENTRIES, max_size=3), TEXTS)
-def test_of_several_vouches_for_a_path_the_last_counts(tables, asked):
+def test_of_several_ledger_entries_for_a_path_the_last_counts(tables, asked):
     expected = {path: entry for table in tables for path, entry in table.items()}
     merged = LedgerTable.merged([LedgerTable.of(table) for table in tables])
     assert merged == expected

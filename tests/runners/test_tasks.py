@@ -1,4 +1,4 @@
-"""What performing a batch promises, with faults made at the storage."""
+"""What the execution of a batch promises, with faults made at the storage."""
 
 import errno
 import threading
