@@ -17,7 +17,7 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.target_root import refuse_no_replica
-from cpreplicate.operations.upkeep import orphans
+from cpreplicate.operations.upkeep import as_of, orphans
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal
@@ -30,13 +30,17 @@ from cpreplicate.storage import Side, Transient
 
 @dataclass(frozen=True)
 class PromoteRequest:
-    """What to promote: the newest committed checkpoint of a replica, or the one named."""
+    """What to promote: the newest committed checkpoint of a replica, or the one named.
+
+    `as_of`: the newest one that was completed at or before this time, in seconds since the epoch.
+    """
 
     replica: str
     checkpoint: str | None = None
     content: Sample = NOTHING
     lock_wait: float = 0.0
     side: Side = field(default=Side())
+    as_of: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,8 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         state = _refuse_foreign(replica, request)
         strays = _strays(replica, state) if state is not None else ()
-        verification = verify(
-            request.replica, request.checkpoint, request.content, notify, request.side
-        )
+        asked = as_of.asked(replica, request.checkpoint, request.as_of)
+        verification = verify(request.replica, asked, request.content, notify, request.side)
         name = f"chk-{verification.checkpoint_id}"
         if not verification.restorable:
             sealed = seal.describe(replica)
@@ -95,7 +98,8 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             )
     metadata = read_metadata(replica.uri_of(name), replica.side).metadata
     starting = _starting(metadata, replica.uri_of(name))
-    warnings = strays + _of_packs(replica, metadata)
+    newer = as_of.warnings_of_newer(replica, name)
+    warnings = (*strays, *_of_packs(replica, metadata), *newer)
     return Promotion(verification, name, starting, seal.describe(replica), warnings)
 
 
