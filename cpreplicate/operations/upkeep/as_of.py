@@ -22,7 +22,9 @@ def asked(replica: Replica, checkpoint: str | None, as_of: float | None) -> str 
     one.
     """
     if checkpoint is not None and as_of is not None:
-        raise UsageError("--checkpoint and --as-of both choose a checkpoint. Give one of them")
+        raise UsageError(
+            "a checkpoint and a time are given, which both choose one. Give one of them"
+        )
     name = checkpoint if as_of is None else _completed_by(as_of, replica)
     reason = seal.reason_against(replica, name)
     if reason is not None:

@@ -5,7 +5,7 @@ It is verified, rewritten to absolute paths, and sealed against further syncs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cpreplicate.core import restore
@@ -13,7 +13,8 @@ from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.restore import Restore
+from cpreplicate.core.start import Starting as Starting  # of what `promote` returns
+from cpreplicate.core.start import starting
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.target_root import refuse_no_replica
@@ -41,20 +42,6 @@ class PromoteRequest:
     lock_wait: float = 0.0
     side: Side = field(default=Side())
     as_of: float | None = None
-
-
-@dataclass(frozen=True)
-class Starting:
-    """How a job is started from a promoted checkpoint.
-
-    `restore` is for Flink's CLI, `rest` for its REST API, `configuration` for the Kubernetes
-    operator.
-    """
-
-    checkpoint: str
-    restore: Restore
-    rest: Mapping[str, str]
-    configuration: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -97,10 +84,13 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
                 f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
             )
     metadata = read_metadata(replica.uri_of(name), replica.side).metadata
-    starting = _starting(metadata, replica.uri_of(name))
+    made = seal.read(replica)
+    # the time of the seal: the same for the same promotion, another one after it was unsealed
+    nonce = int(made.modified) if made is not None else 0
     newer = as_of.warnings_of_newer(replica, name)
     warnings = (*strays, *_of_packs(replica, metadata), *newer)
-    return Promotion(verification, name, starting, seal.describe(replica), warnings)
+    start = starting(metadata, replica.uri_of(name), nonce)
+    return Promotion(verification, name, start, seal.describe(replica), warnings)
 
 
 def _strays(replica: Replica, state: State) -> tuple[str, ...]:
@@ -161,21 +151,3 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
     return state
-
-
-def _starting(metadata: Metadata, checkpoint: str) -> Starting:
-    """Return how a job is started from a checkpoint.
-
-    The REST field is of Flink's `JarRunRequestBody`, the option of `StateRecoveryOptions`. Before
-    1.20 they have other names.
-    """
-    safe = restore.restore(metadata, "absolute", checkpoint)
-    if not restore.knows_claim_modes(metadata) or safe.claim_mode is None:
-        return Starting(checkpoint, safe, {"savepointPath": checkpoint}, {})
-    field, option = restore.claim_mode_names(metadata)
-    return Starting(
-        checkpoint,
-        safe,
-        {"savepointPath": checkpoint, field: safe.claim_mode},
-        {option: safe.claim_mode},
-    )
