@@ -14,6 +14,7 @@ import numpy as np
 from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.ledger import NO_MEMBERS, LedgerEntry, LedgerTable, Member, MemberTable
 from cpreplicate.core.path_columns import Coded, Numbers, Texts, as_texts, rows_of, texts, without
+from cpreplicate.core.retention import Retention
 from cpreplicate.core.rows import new_row
 from cpreplicate.core.tables import Ints, Lengths, RowSequence, Table
 
@@ -22,12 +23,16 @@ Verb = Literal["copy", "keep", "repack", "delete"]
 
 
 class Committed(NamedTuple):
-    """A checkpoint that the replica holds; `files` maps the path in the replica to the extent."""
+    """A checkpoint that the replica holds; `files` maps the path in the replica to the extent.
+
+    `completed` is when it was completed at the source, None if that is not recorded.
+    """
 
     name: str
     checkpoint_id: int
     files: Mapping[str, int]
     members: Mapping[str, Member] = {}
+    completed: float | None = None
 
 
 class Action(NamedTuple):
@@ -233,17 +238,24 @@ def _holders(paths: Texts, committed: Sequence[Committed]) -> Numbers:
 
 
 def dropped(
-    committed: Sequence[Committed], name: str, checkpoint_id: int, keep: int
+    committed: Sequence[Committed],
+    name: str,
+    checkpoint_id: int,
+    keep: Retention | int,
+    completed: float | None = None,
 ) -> tuple[Committed, ...]:
     """Return the committed checkpoints that are no longer kept once `name` is committed.
+
+    It was `completed` at the source at this time.
 
     `committed` is in the order newest first, the result oldest first. Those with a higher number
     are among them: the job counts anew, and they are from before.
     """
     others = [checkpoint for checkpoint in committed if checkpoint.name != name]
     older = [checkpoint for checkpoint in others if checkpoint.checkpoint_id < checkpoint_id]
-    kept = older[: keep - 1]
-    return tuple(checkpoint for checkpoint in reversed(others) if checkpoint not in kept)
+    positions = Retention.of(keep).kept([completed, *(each.completed for each in older)])
+    kept = {older[position - 1].name for position in positions if position}
+    return tuple(checkpoint for checkpoint in reversed(others) if checkpoint.name not in kept)
 
 
 def deletes(

@@ -18,6 +18,7 @@ from cpreplicate.core.path_columns import Numbers, Texts, parts_of, rows_of
 from cpreplicate.core.placement import Layout, Placement, has_special_name
 
 PathsMode = Literal["auto", "relative", "absolute"]
+JAR = "JAR"  # stands for the user's job in a command
 _FIRST_WITH_NO_CLAIM = 4  # v2 and v3 may be of a Flink before 1.15, which has no NO_CLAIM
 # `-claimMode` came with 1.20; what wrote v4 may know `-restoreMode` only (CliFrontendParser)
 _FIRST_WITH_CLAIM_MODE_OPTION = 5
@@ -192,12 +193,18 @@ def _unless_same(handle: Handle, spelling: str) -> Relative | None:
 class Restore(NamedTuple):
     """How to start a job from a replica: the safe claim mode, the command, and the reason.
 
-    Mode and command are None where no mode is safe.
+    Mode and command are None where no mode is safe. The command is a list of arguments, of which
+    the last one, `JAR`, stands for the user's job.
     """
 
     claim_mode: str | None
-    command: str | None
+    arguments: tuple[str, ...] | None
     reason: str
+
+    @property
+    def command(self) -> str | None:
+        """The command for a shell."""
+        return None if self.arguments is None else shlex.join(self.arguments)
 
 
 def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
@@ -206,11 +213,11 @@ def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:
         reason = "no claim mode is safe for changelog state with relative paths"
         return Restore(None, None, f"{reason}: sync with --paths absolute")
     claim_mode, reason = _claim_mode(metadata, mode)
-    command = f"flink run -s {shlex.quote(checkpoint)}"
+    options = ["-s", checkpoint]
     if metadata.version >= _FIRST_WITH_NO_CLAIM or mode != "absolute":
         has_claim_mode = metadata.version >= _FIRST_WITH_CLAIM_MODE_OPTION
-        command += f" {'-claimMode' if has_claim_mode else '-restoreMode'} {claim_mode}"
-    return Restore(claim_mode, f"{command} …", reason)
+        options += ["-claimMode" if has_claim_mode else "-restoreMode", claim_mode]
+    return Restore(claim_mode, ("flink", "run", *options, JAR), reason)
 
 
 def knows_claim_modes(metadata: Metadata) -> bool:

@@ -102,10 +102,11 @@ def verify(
 ) -> Verification:
     """Return whether the newest committed checkpoint, or `checkpoint`, can be restored.
 
-    The files of the `content` sample are read by a runner and compared with the CRC32C recorded
-    when they were copied. Raises `NotThere`, `MetadataError`, `Refused` for what is no replica, and
-    where `promote` would be refused because a directory of the replica is a symbolic link, and
-    `OSError` if a file cannot be read.
+    Of a sealed replica, the one that was promoted is taken for the newest. The files of the
+    `content` sample are read by a runner and compared with the CRC32C recorded when they were
+    copied. Raises `NotThere`, `MetadataError`, `Refused` for what is no replica, and where
+    `promote` would be refused because a directory of the replica is a symbolic link, and `OSError`
+    if a file cannot be read.
     """
     return verify_each(replica_root, [checkpoint], content, notify, side, execution)[0]
 
@@ -133,7 +134,7 @@ def _verify(
     state = _state(replica)
     if checkpoint is None:
         _refuse_only_adopted(replica, state)
-    name = _asked(replica, _own_first(committed, state), checkpoint)
+    name = _asked(replica, _promoted_first(replica, committed, state), checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
     _refuse_links(replica, referenced)
@@ -172,7 +173,7 @@ def _verify(
         metadata=referenced.metadata,
         died=published is not None and compared.died,
     )
-    return _as_promote(verification, replica, state)
+    return _as_promote(verification, replica, state, checkpoint)
 
 
 def _state(replica: Replica) -> State | str:
@@ -185,20 +186,27 @@ def _state(replica: Replica) -> State | str:
         return str(error)
 
 
-def _own_first(committed: Sequence[str], state: State | str) -> list[str]:
-    """Return the names of all checkpoints, those that cpreplicate published first."""
+def _promoted_first(replica: Replica, committed: Sequence[str], state: State | str) -> list[str]:
+    """Return the names of all checkpoints in the order in which `promote` takes them.
+
+    The one that the replica is sealed for is first, then those that cpreplicate published.
+    """
     own = [] if isinstance(state, str) else [checkpoint.name for checkpoint in state.committed]
-    return [*own, *(name for name in committed if name not in own)]
+    promoted = seal.promoted(replica)
+    first = [promoted] if promoted is not None and promoted in committed else []
+    return list(dict.fromkeys([*first, *own, *committed]))
 
 
-def _as_promote(verification: Verification, replica: Replica, state: State | str) -> Verification:
+def _as_promote(
+    verification: Verification, replica: Replica, state: State | str, asked: str | None
+) -> Verification:
     """Return the result with why `promote` would refuse the replica, or how it is repaired.
 
     A sealed replica is promoted already: what a job writes there is no obstacle, and no sync
-    changes it.
+    changes it. But it is not promoted for another checkpoint than it was.
     """
     if seal.is_sealed(replica):
-        return verification
+        return replace(verification, refused=seal.reason_against(replica, asked))
     if isinstance(state, str):
         return replace(verification, refused=state)
     name = f"chk-{verification.checkpoint_id}"
@@ -249,15 +257,16 @@ def record(verification: Verification, share: float, side: Side) -> None:
 
 
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:
-    """Return the committed checkpoints of a replica, cpreplicate's own first, the newest first.
+    """Return the committed checkpoints of a replica, that which is promoted by default first.
 
+    Then follow cpreplicate's own, the newest first.
     Raises `NotThere` if there is none.
     """
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
     state = _state(replica)
     _refuse_only_adopted(replica, state)
-    names = _own_first(newest_first(replica), state)
+    names = _promoted_first(replica, newest_first(replica), state)
     _asked(replica, names, None)
     return tuple(names)
 

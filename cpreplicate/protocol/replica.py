@@ -74,9 +74,9 @@ class CommittedCheckpoint:
     members: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     listed: Manifest | None = None
 
-    def as_committed(self) -> Committed:
-        """Return what a plan needs of this checkpoint."""
-        return Committed(self.name, self.checkpoint_id, self.files, self.members)
+    def as_committed(self, completed: float | None = None) -> Committed:
+        """Return what a plan needs of this checkpoint, which was `completed` at the source."""
+        return Committed(self.name, self.checkpoint_id, self.files, self.members, completed)
 
     @property
     def packs(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Any, NamedTuple
 
-from cpreplicate.core.placement import OWN
+from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import Sealed
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
@@ -50,6 +50,27 @@ def read(replica: Replica) -> Seal | None:
     if status is None or fields is None:
         return None
     return Seal(json_files.word(fields, "checkpoint"), status.modified)
+
+
+def promoted(replica: Replica) -> str | None:
+    """Return the checkpoint that a replica is sealed for, None if it is not, or not known."""
+    name = str((_fields(replica) or {}).get("checkpoint"))
+    return name if CHECKPOINT_NAME.fullmatch(name) else None
+
+
+def reason_against(replica: Replica, checkpoint: str | None) -> str | None:
+    """Return why a checkpoint must not be promoted: the replica is sealed for another one.
+
+    `checkpoint` is None where none is asked for by name: that is the promoted one.
+    """
+    sealed = promoted(replica)
+    if None in (sealed, checkpoint) or sealed == checkpoint:
+        return None
+    return (
+        f"{replica.root} is sealed {describe(replica)}, not for {checkpoint}: a job may run from"
+        f" {sealed}. Nothing was done. If it does not, or was stopped, run `cpreplicate unseal"
+        f" {shlex.quote(replica.root)}`, and promote {checkpoint} then"
+    )
 
 
 def refuse_sealed(replica: Replica) -> None:

@@ -44,7 +44,7 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     _refuse_outside(state.committed, replica)
     places = _directories(source_state, state.committed, ledger)
     refuse_links(places, replica)
-    committed = [checkpoint.as_committed() for checkpoint in state.committed]
+    committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
     present = replica.present(places)
     members = ledger.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, ledger.files, members)
@@ -61,7 +61,8 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     publish = bool(split.copies or moving) or not _is_published(
         source_state, replica, state, paths.mode, kept_members
     )
-    to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep)
+    completed = source_state.source.completed
+    to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep, completed)
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
     gone = [*to_drop, *replaced]

@@ -9,6 +9,7 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.restore import PathsMode
+from cpreplicate.core.retention import Retention
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides
 
@@ -17,6 +18,7 @@ from cpreplicate.storage import Sides
 class SyncRequest:
     """What to replicate and how: the options of `diff` and `sync`.
 
+    `keep` is which checkpoints the replica holds: a number is that of the last ones.
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
     seconds, to distinguish a subsumed checkpoint from an incomplete one.
     """
@@ -24,7 +26,7 @@ class SyncRequest:
     source: str
     target_root: str
     paths: PathsMode = "auto"
-    keep: int = 1
+    keep: Retention | int = 1
     remaps: tuple[uri.Remap, ...] = ()
     source_roots: tuple[str, ...] = ()
     sides: Sides = field(default=Sides())

@@ -5,7 +5,7 @@ It is verified, rewritten to absolute paths, and sealed against further syncs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cpreplicate.core import restore
@@ -13,11 +13,12 @@ from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.restore import Restore
+from cpreplicate.core.start import Starting as Starting  # of what `promote` returns
+from cpreplicate.core.start import starting
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.target_root import refuse_no_replica
-from cpreplicate.operations.upkeep import orphans
+from cpreplicate.operations.upkeep import as_of, orphans
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal
@@ -31,7 +32,10 @@ from cpreplicate.storage import Side, Transient
 
 @dataclass(frozen=True)
 class PromoteRequest:
-    """What to promote: the newest committed checkpoint of a replica, or the one named."""
+    """What to promote: the newest committed checkpoint of a replica, or the one named.
+
+    `as_of`: the newest one that was completed at or before this time, in seconds since the epoch.
+    """
 
     replica: str
     checkpoint: str | None = None
@@ -39,20 +43,7 @@ class PromoteRequest:
     lock_wait: float = 0.0
     side: Side = field(default=Side())
     execution: ExecutionOptions = field(default=ExecutionOptions())
-
-
-@dataclass(frozen=True)
-class Starting:
-    """How a job is started from a promoted checkpoint.
-
-    `restore` is for Flink's CLI, `rest` for its REST API, `configuration` for the Kubernetes
-    operator.
-    """
-
-    checkpoint: str
-    restore: Restore
-    rest: Mapping[str, str]
-    configuration: Mapping[str, str]
+    as_of: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,13 +72,9 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
         state = _refuse_foreign(replica, request)
         strays = _strays(replica, state) if state is not None else ()
+        asked = as_of.asked(replica, request.checkpoint, request.as_of)
         verification = verify(
-            request.replica,
-            request.checkpoint,
-            request.content,
-            notify,
-            request.side,
-            request.execution,
+            request.replica, asked, request.content, notify, request.side, request.execution
         )
         name = f"chk-{verification.checkpoint_id}"
         if not verification.restorable:
@@ -101,9 +88,13 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
                 f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
             )
     metadata = read_metadata(replica.uri_of(name), replica.side).metadata
-    starting = _starting(metadata, replica.uri_of(name))
-    warnings = strays + _of_packs(replica, metadata)
-    return Promotion(verification, name, starting, seal.describe(replica), warnings)
+    made = seal.read(replica)
+    # the time of the seal: the same for the same promotion, another one after it was unsealed
+    nonce = int(made.modified) if made is not None else 0
+    newer = as_of.warnings_of_newer(replica, name)
+    warnings = (*strays, *_of_packs(replica, metadata), *newer)
+    start = starting(metadata, replica.uri_of(name), nonce)
+    return Promotion(verification, name, start, seal.describe(replica), warnings)
 
 
 def _strays(replica: Replica, state: State) -> tuple[str, ...]:
@@ -164,21 +155,3 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
     return state
-
-
-def _starting(metadata: Metadata, checkpoint: str) -> Starting:
-    """Return how a job is started from a checkpoint.
-
-    The REST field is of Flink's `JarRunRequestBody`, the option of `StateRecoveryOptions`. Before
-    1.20 they have other names.
-    """
-    safe = restore.restore(metadata, "absolute", checkpoint)
-    if not restore.knows_claim_modes(metadata) or safe.claim_mode is None:
-        return Starting(checkpoint, safe, {"savepointPath": checkpoint}, {})
-    field, option = restore.claim_mode_names(metadata)
-    return Starting(
-        checkpoint,
-        safe,
-        {"savepointPath": checkpoint, field: safe.claim_mode},
-        {option: safe.claim_mode},
-    )

@@ -50,7 +50,7 @@ def sync_next(tmp_path, verb=sync.sync):
 def test_a_promoted_replica_has_absolute_paths_and_the_ways_to_start(replica):
     done = run(replica)
     place = f"file:{replica}/chk-1"
-    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM …"
+    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM JAR"
     assert done.starting.rest == {"savepointPath": place, "claimMode": "NO_CLAIM"}
     assert done.starting.configuration == {"execution.state-recovery.claim-mode": "NO_CLAIM"}
     assert f"file:{replica}/shared/a".encode() in (replica / "chk-1" / "_metadata").read_bytes()
@@ -200,7 +200,7 @@ def test_a_packed_replica_is_promoted_and_its_content_is_still_recorded(packed):
     done = run(packed, content=ALL)
     assert done.starting.restore.claim_mode == "NO_CLAIM"
     place = f"file:{packed}/chk-2"
-    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM …"
+    assert done.starting.restore.command == f"flink run -s {place} -claimMode NO_CLAIM JAR"
     data = (packed / "chk-2" / "_metadata").read_bytes()
     assert f"file:{packed}/packed/".encode() in data
     assert f"file:{packed}/shared/h".encode() in data  # not packed
@@ -251,3 +251,15 @@ def test_a_packed_replica_is_unsealed_when_no_checkpoint_of_the_job_points_into_
     needing.unlink()
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert not (packed / ".cpreplicate" / "sealed").exists()
+
+
+def test_a_promotion_has_a_nonce_of_its_own_by_which_a_running_deployment_is_restored_anew(replica):
+    first = run(replica).starting.deployment["spec"]["job"]
+    place = f"file:{replica}/chk-1"
+    sealed = replica / ".cpreplicate" / "sealed"
+    assert first == {
+        "initialSavepointPath": place,
+        "savepointRedeployNonce": int(sealed.stat().st_mtime),
+    }
+    os.utime(sealed, (1e9,) * 2)
+    assert run(replica).starting.deployment["spec"]["job"]["savepointRedeployNonce"] == 10**9

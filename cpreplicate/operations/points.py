@@ -1,0 +1,235 @@
+"""`list`: the committed checkpoints of replicas as points in time, and what each of them costs.
+
+A point costs a read of its record and of its manifest. Its `_metadata`, which may have gigabytes,
+is read only where no manifest describes it. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cpreplicate.core import uri
+from cpreplicate.core.ledger import MemberTable
+from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
+from cpreplicate.core.tables import Lengths
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.operations.status import watched_below
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
+from cpreplicate.protocol.manifest import SUFFIX
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.verification_record import NAME as VERIFIED
+from cpreplicate.protocol.verification_record import Verified, last_verification
+from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.storage import Side, Sides
+
+_SHARED = -1
+_SLASH = pa.scalar("/", pa.large_string())
+
+
+@dataclass(frozen=True)
+class Point:
+    """A committed checkpoint of a replica.
+
+    `completed` is when it was completed at the source, in seconds since the epoch, None if that is
+    not recorded. `files` and `bytes` are what a restore reads: packed files count by themselves.
+    `added_bytes` are those that no other point of the replica references. `verified` is when
+    `verify --record` examined just this `_metadata` last, and `is_restorable` what it found. Both
+    are None if another checkpoint was examined since, or none.
+    """
+
+    checkpoint: str
+    checkpoint_id: int
+    completed: float | None
+    files: int
+    bytes: int
+    added_bytes: int
+    verified: float | None = None
+    is_restorable: bool | None = None
+
+
+@dataclass(frozen=True)
+class ReplicaPoints:
+    """The points of a replica, the newest first.
+
+    `job` is its id. `bytes` are those of all points together, what several share counted once.
+    `others` are the checkpoints in its directory that cpreplicate did not publish. `sealed` is by
+    whom, when and for which checkpoint it was promoted. `error` is why it could not be read.
+    """
+
+    job: str
+    replica: str
+    points: tuple[Point, ...] = ()
+    bytes: int = 0
+    others: tuple[str, ...] = ()
+    sealed: str | None = None
+    error: str | None = None
+
+
+def points_below(root: str, sides: Sides) -> tuple[ReplicaPoints, ...]:
+    """Return the points of each replica below a target root, or of the replica `root` itself.
+
+    Raises `NotThere` if there is neither.
+    """
+    return points([watched.replica for watched in watched_below(root, (), sides)], sides)
+
+
+def points(replicas: Sequence[str], sides: Sides) -> tuple[ReplicaPoints, ...]:
+    """Return the points of replicas, many of which are read at the same time.
+
+    What fails for one of them is in its row. A directory that is no replica has no row.
+    """
+    with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
+        rows = runner.map(_Reading(sides.target), replicas, replicas)
+    return tuple(row for row in rows if row is not None)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Reads the points of one replica, in a task of the runner."""
+
+    side: Side
+
+    def __call__(self, root: str) -> ReplicaPoints | None:
+        replica = Replica(root, self.side)
+        try:
+            own = replica.own_files()
+            return _points_of(replica, own) if own else None
+        except (CpreplicateError, OSError) as error:
+            return ReplicaPoints(uri.name(replica.root), replica.root, error=str(error))
+
+
+def _points_of(replica: Replica, own: Mapping[str, object]) -> ReplicaPoints:
+    names = replica.committed_names()
+    records = {name: read_record(replica, name) for name in names}
+    # without either, it is another program's
+    recorded = {
+        name: record
+        for name, record in records.items()
+        if record is not None or f"{name}{SUFFIX}" in own
+    }
+    verified = last_verification(replica) if VERIFIED in own else None
+    union, found = _Union(), []
+    for name in last_published_first(recorded):
+        pieces = _pieces_of(replica, name, records[name])
+        if pieces is not None:
+            union.add(pieces)
+            found.append((name, records[name], len(pieces), int(pieces.bytes.sum())))
+    listed = {name for name, *_ in found}
+    return ReplicaPoints(
+        uri.name(replica.root),
+        replica.root,
+        tuple(
+            _point(*each, added, verified)
+            for each, added in zip(found, union.added_bytes, strict=True)
+        ),
+        union.bytes,
+        tuple(
+            name
+            for name in names
+            if name not in listed and replica.metadata_status(name) is not None
+        ),
+        seal.describe(replica) if seal.NAME in own else None,
+    )
+
+
+def _point(
+    name: str,
+    record: Record | None,
+    files: int,
+    bytes_: int,
+    added_bytes: int,
+    verified: Verified | None,
+) -> Point:
+    digests = record.digests if record is not None else ()
+    is_about = verified is not None and verified.checkpoint == name and verified.metadata in digests
+    return Point(
+        checkpoint=name,
+        checkpoint_id=int(name.removeprefix("chk-")),
+        completed=record.completed if record is not None else None,
+        files=files,
+        bytes=bytes_,
+        added_bytes=added_bytes,
+        verified=verified.time if verified is not None and is_about else None,
+        is_restorable=verified.is_restorable if verified is not None and is_about else None,
+    )
+
+
+def _pieces_of(replica: Replica, name: str, record: Record | None) -> Lengths | None:
+    """Return what a checkpoint references, None if cpreplicate did not publish it, or withdrew it.
+
+    Without a record, a manifest that describes the `_metadata` shows that cpreplicate did.
+    """
+    length = replica.listed_metadata(name).length
+    manifest = replica.manifest(name)
+    digests = record.digests if record is not None else ()
+    if record is None and manifest is not None:
+        digests = (manifest.metadata,)
+    if (record is not None and record.adopted) or length not in (each.length for each in digests):
+        return None
+    if manifest is not None and manifest.metadata in digests:
+        files = Lengths(manifest.entries.paths, manifest.entries.ledger.bytes)
+        return _pieces(files, manifest.members)
+    data = replica.metadata_bytes(name)
+    if data is None or data.digest not in digests:
+        return None
+    checkpoint = replica.decoded_checkpoint(name, data)
+    return _pieces(checkpoint.files, checkpoint.members)
+
+
+def _pieces(files: Lengths, members: MemberTable) -> Lengths:
+    """Return the bytes of each file that is no pack, and of each member by its pack and path."""
+    is_plain = rows_of(files.paths, texts(members.used_packs)) < 0
+    packs = texts(members.packs.values).take(pa.array(members.packs.codes))
+    return Lengths(
+        pa.concat_arrays(
+            [
+                chosen(files.paths, is_plain),
+                pc.binary_join_element_wise(packs, members.paths, _SLASH),
+            ]
+        ),
+        np.concatenate([files.bytes[is_plain], members.bytes]),
+    )
+
+
+@dataclass
+class _Union:
+    """What several checkpoints reference, and which of it only one of them does.
+
+    Each distinct path is held once, however many checkpoints there are.
+    """
+
+    _paths: Texts = field(default_factory=lambda: texts(()))
+    _bytes: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    _owners: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    _count: int = 0
+
+    def add(self, pieces: Lengths) -> None:
+        """Add what one more checkpoint references."""
+        rows = rows_of(pieces.paths, self._paths)
+        self._owners[rows[rows >= 0]] = _SHARED
+        is_new = rows < 0
+        owners = np.full(np.count_nonzero(is_new), self._count)
+        self._paths = pa.concat_arrays([self._paths, chosen(pieces.paths, is_new)])
+        self._bytes = np.concatenate([self._bytes, pieces.bytes[is_new]])
+        self._owners = np.concatenate([self._owners, owners])
+        self._count += 1
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all checkpoints together."""
+        return int(self._bytes.sum())
+
+    @property
+    def added_bytes(self) -> list[int]:
+        """The bytes that no other checkpoint references, of each in the order of `add`."""
+        sums = np.zeros(self._count, np.int64)
+        is_owned = self._owners != _SHARED
+        np.add.at(sums, self._owners[is_owned], self._bytes[is_owned])
+        own: list[int] = sums.tolist()
+        return own

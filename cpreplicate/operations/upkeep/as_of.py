@@ -1,0 +1,81 @@
+"""Which checkpoint of a replica is promoted: one by its name, or the newest one as of a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from cpreplicate.errors import NotThere, Refused, UsageError
+from cpreplicate.operations.change import some
+from cpreplicate.protocol import json_files, seal
+from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
+from cpreplicate.protocol.replica import Replica
+
+_NEAREST = 3  # points that an error names
+
+
+def asked(replica: Replica, checkpoint: str | None, as_of: float | None) -> str | None:
+    """Return the name of the checkpoint to promote, None for the newest one.
+
+    `as_of` is a time in seconds since the epoch: the newest checkpoint that was completed by then
+    is taken. Raises `NotThere` if there is none, and `Refused` if the replica is sealed for another
+    one.
+    """
+    if checkpoint is not None and as_of is not None:
+        raise UsageError(
+            "a checkpoint and a time are given, which both choose one. Give one of them"
+        )
+    name = checkpoint if as_of is None else _completed_by(as_of, replica)
+    reason = seal.reason_against(replica, name)
+    if reason is not None:
+        raise Refused(reason)
+    return name
+
+
+def warnings_of_newer(replica: Replica, name: str) -> Iterator[str]:
+    """Yield what the operator should know if a checkpoint is promoted that is not the newest."""
+    ordered = last_published_first(_records(replica))
+    newer = ordered[: ordered.index(name)] if name in ordered else []
+    if newer:
+        yield (
+            f"{some(newer)} {'is' if len(newer) == 1 else 'are'} newer than {name}, and"
+            f" {'stays' if len(newer) == 1 else 'stay'} in {replica.root}. After a CLAIM restore"
+            f" the job deletes files of {name} that they may share: do not restore them then"
+        )
+
+
+def _completed_by(time: float, replica: Replica) -> str:
+    """Return the checkpoint that was completed last at or before a time, to the second."""
+    records = _records(replica)
+    completed = {
+        name: record.completed
+        for name, record in records.items()
+        if record is not None and record.completed is not None
+    }
+    reached = [name for name in completed if math.floor(completed[name]) <= time]
+    if not reached:
+        raise NotThere(_nothing_by(time, replica, completed, len(records) - len(completed)))
+    return max(reached, key=lambda name: completed[name])
+
+
+def _nothing_by(time: float, replica: Replica, completed: Mapping[str, float], undated: int) -> str:
+    nearest = sorted(completed, key=lambda name: completed[name])[:_NEAREST]
+    named = ", ".join(f"{name} ({_clock(completed[name])})" for name in nearest)
+    parts = [f"{replica.root} holds no checkpoint that was completed by {_clock(time)}"]
+    parts += [f"The nearest, which are later, are {named}"] if nearest else []
+    parts += [f"The time of {undated} checkpoints is not recorded"] if undated else []
+    return f"{'. '.join(parts)}. Give --checkpoint to promote one by its name"
+
+
+def _clock(seconds: float) -> str:
+    return json_files.clock({"time": seconds}, "time")
+
+
+def _records(replica: Replica) -> dict[str, Record | None]:
+    """Return the record of each committed checkpoint that cpreplicate published, by name."""
+    records = {name: read_record(replica, name) for name in replica.committed_names()}
+    return {
+        name: record
+        for name, record in records.items()
+        if record is not None and not record.adopted
+    }

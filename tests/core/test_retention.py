@@ -1,0 +1,172 @@
+"""Which points in time a retention keeps."""
+
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpreplicate.core.plan import Committed, dropped
+from cpreplicate.core.retention import Retention
+
+MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
+RETENTIONS = st.builds(
+    Retention,
+    last=st.integers(0, 4),
+    within=st.sampled_from([0, 5 * MINUTE, HOUR, 5 * HOUR, 2 * DAY]),
+    hourly=st.integers(0, 6),
+    daily=st.integers(0, 4),
+)
+GAPS = st.sampled_from([1, 10 * MINUTE, HOUR, 3 * HOUR, 20 * HOUR, 3 * DAY])
+TIMES = st.lists(GAPS, min_size=1, max_size=30).map(lambda gaps: [*accumulate(gaps)])
+UNDATED = st.lists(st.booleans(), min_size=30, max_size=30)
+
+
+def kept(retention, times):
+    """The times, given oldest first, of the points that are kept."""
+    newest_first = times[::-1]
+    return {newest_first[position] for position in retention.kept(newest_first)}
+
+
+def at(*clock):
+    """Times of one day, of hours and minutes."""
+    return [
+        int(hours) * HOUR + int(minutes) * MINUTE
+        for hours, minutes in (each.split(":") for each in clock)
+    ]
+
+
+def of_restic(retention, times):
+    """What the words of restic's page say: the newest of each of the last hours and days with a
+    point, the last ones, those within a time of the newest, and the oldest while counts are left.
+    """
+    chosen = {max(times), *sorted(times)[len(times) - min(retention.last, len(times)) :]}
+    chosen |= {time for time in times if time > max(times) - retention.within}
+    for length, count in ((HOUR, retention.hourly), (DAY, retention.daily)):
+        newest = {time // length: time for time in sorted(times)}
+        chosen |= {newest[period] for period in sorted(newest, reverse=True)[:count]}
+        if len(newest) < count:
+            chosen.add(min(times))
+    return chosen
+
+
+def test_of_each_of_the_last_hours_that_have_a_point_the_last_point_is_kept():
+    times = at("1:10", "1:50", "2:20", "7:05", "7:55")
+    assert kept(Retention(hourly=2), times) == {*at("2:20", "7:55")}
+    assert kept(Retention(hourly=3), times) == {*at("1:50", "2:20", "7:55")}
+
+
+def test_days_are_those_of_utc():
+    before, after = DAY - 1, DAY
+    assert kept(Retention(daily=9), [DAY // 2, before, after]) == {DAY // 2, before, after}
+    assert kept(Retention(daily=2), [DAY // 2, before, after]) == {before, after}
+
+
+def test_while_there_are_fewer_hours_than_asked_for_the_oldest_point_is_kept_too():
+    assert kept(Retention(hourly=3), at("1:10", "1:30", "1:50", "2:20")) == {
+        *at("1:10", "1:50", "2:20")
+    }
+
+
+def test_an_idle_job_keeps_its_points_since_time_is_counted_from_the_newest():
+    times = at("1:00", "2:00", "3:00")
+    assert kept(Retention(within=90 * MINUTE), times) == {*at("2:00", "3:00")}
+    assert kept(Retention(within=HOUR), times) == {*at("3:00")}
+
+
+def test_the_newest_point_is_kept_by_a_retention_that_asks_for_none():
+    assert kept(Retention(last=0), at("1:00", "2:00")) == {*at("2:00")}
+    assert Retention().kept([]) == frozenset()
+    assert Retention(last=0, within=HOUR, hourly=1).kept([None]) == {0}
+
+
+def test_a_point_of_an_unknown_time_is_not_dropped_for_one_that_may_be_of_another_day():
+    newest_first = [*at("9:30"), None, None, *at("9:10")]
+    assert Retention(daily=1).kept(newest_first) == {0}
+    assert Retention(daily=3).kept(newest_first) == {0, 1, 2}
+    assert Retention(within=HOUR).kept(newest_first) == {0, 1, 2, 3}
+    assert Retention(within=10 * MINUTE).kept(newest_first) == {0, 1, 2}
+
+
+@given(TIMES, RETENTIONS)
+def test_what_is_kept_is_what_restic_keeps(times, retention):
+    assert kept(retention, times) == of_restic(retention, times)
+
+
+@given(TIMES, RETENTIONS, UNDATED)
+def test_a_point_is_kept_if_any_of_the_rules_keeps_it(times, retention, undated):
+    points = [
+        None if is_undated else time for time, is_undated in zip(times[::-1], undated, strict=False)
+    ]
+    rules = [
+        Retention(last=retention.last),
+        Retention(within=retention.within),
+        Retention(hourly=retention.hourly),
+        Retention(daily=retention.daily),
+    ]
+    assert retention.kept(points) == frozenset().union(*(rule.kept(points) for rule in rules))
+
+
+@given(TIMES, RETENTIONS, RETENTIONS, UNDATED)
+def test_a_retention_that_asks_for_more_never_keeps_fewer(times, one, other, undated):
+    points = [
+        None if is_undated else time for time, is_undated in zip(times[::-1], undated, strict=False)
+    ]
+    more = Retention(
+        max(one.last, other.last),
+        max(one.within, other.within),
+        max(one.hourly, other.hourly),
+        max(one.daily, other.daily),
+    )
+    assert one.kept(points) <= more.kept(points)
+
+
+@given(TIMES, RETENTIONS)
+def test_applied_after_each_new_point_it_keeps_what_it_keeps_of_all_points_at_once(
+    times, retention
+):
+    """A point that was dropped early would not have been kept later. This holds while times grow
+    with the points, and the retention stays the same.
+    """
+    held: list[int] = []
+    for time in times:
+        held = sorted(kept(retention, [*held, time]))
+    assert held == sorted(kept(retention, times))
+
+
+@given(TIMES, RETENTIONS, UNDATED)
+def test_applied_a_second_time_it_drops_nothing(times, retention, undated):
+    points = [
+        None if is_undated else time for time, is_undated in zip(times[::-1], undated, strict=False)
+    ]
+    left = [points[position] for position in sorted(retention.kept(points))]
+    assert len(retention.kept(left)) == len(left)
+
+
+def test_checkpoints_are_dropped_by_the_times_that_are_recorded_of_them():
+    held = [
+        Committed(f"chk-{number}", number, {}, completed=time)
+        for number, time in zip((5, 4, 3, 2), at("9:40", "9:20", "8:50", "8:40"), strict=True)
+    ]
+    (now,) = at("10:00")
+    assert _dropped(held, Retention(hourly=3), now) == ["chk-2", "chk-4"]
+    assert _dropped(held, Retention(last=3), now) == ["chk-2", "chk-3"]
+    assert _dropped(held, 3, now) == ["chk-2", "chk-3"]
+    assert _dropped(held, Retention(within=HOUR), now) == ["chk-2", "chk-3"]
+
+
+def test_a_retention_keeps_no_checkpoint_of_a_higher_number():
+    held = [Committed(f"chk-{number}", number, {}, completed=0.0) for number in (7, 8, 9)]
+    assert _dropped(held, Retention(within=DAY, hourly=9), HOUR) == ["chk-9", "chk-8", "chk-7"]
+
+
+def test_the_checkpoint_that_is_published_again_is_counted_once():
+    held = [
+        Committed(f"chk-{number}", number, {}, completed=float(number * HOUR))
+        for number in (6, 5, 4)
+    ]
+    assert _dropped(held, Retention(hourly=3), 6.0 * HOUR) == []
+    assert _dropped(held, Retention(hourly=2), 6.0 * HOUR) == ["chk-4"]
+
+
+def _dropped(held, keep, now):
+    return [each.name for each in dropped(held, "chk-6", 6, keep, now)]

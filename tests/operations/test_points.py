@@ -1,0 +1,133 @@
+"""`list`: the points in time that replicas hold, and what each of them costs."""
+
+import json
+from dataclasses import asdict
+
+import google_crc32c
+import pytest
+
+from cpreplicate.core.packs import PackOptions
+from cpreplicate.errors import NotThere
+from cpreplicate.operations.points import points, points_below
+from cpreplicate.operations.upkeep import promote
+from cpreplicate.operations.upkeep.promote import PromoteRequest
+from cpreplicate.operations.verify import NOTHING, record, verify
+from cpreplicate.storage import Side, Sides
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT, paths, synced
+
+THIRD = {"shared/h": 800, "shared/y": 60, "shared/z": 5, "chk-3/x": 50}
+EVERY = {**FILES, **NEXT, **THIRD}
+ADDED = [55, 40, 100 + 200 + 300 + 30]  # of chk-3, chk-2 and chk-1
+
+
+@pytest.fixture(params=["off", "on"])
+def replica(tmp_path, request):
+    packing = PackOptions(request.param, 700)
+    return synced(tmp_path, {1: FILES, 2: NEXT, 3: THIRD}, keep=3, packing=packing)
+
+
+def of(replica):
+    (row,) = points([f"file:{replica}"], Sides())
+    return row
+
+
+def test_each_point_has_its_size_and_what_it_adds_to_the_others(replica):
+    row = of(replica)
+    assert [each.checkpoint for each in row.points] == ["chk-3", "chk-2", "chk-1"]
+    assert [each.checkpoint_id for each in row.points] == [3, 2, 1]
+    assert [each.files for each in row.points] == [len(each) for each in (THIRD, NEXT, FILES)]
+    assert [each.bytes for each in row.points] == [
+        sum(each.values()) for each in (THIRD, NEXT, FILES)
+    ]
+    assert row.bytes == sum(EVERY.values())
+    assert [each.added_bytes for each in row.points] == ADDED
+    assert (row.job, row.sealed, row.error) == (JOB, None, None)
+
+
+def test_the_manifests_are_enough_and_so_are_the_metadata_files(replica):
+    before = of(replica)
+    for number in (1, 2, 3):
+        manifest = replica / ".cpreplicate" / f"chk-{number}.parquet"
+        hidden = manifest.with_suffix(".hidden")
+        manifest.rename(hidden)
+        assert of(replica) == before
+        hidden.rename(manifest)
+        metadata = replica / f"chk-{number}" / "_metadata"
+        content = metadata.read_bytes()
+        metadata.write_bytes(b"\xff" * len(content))  # it is listed, and not read
+        assert of(replica) == before
+        metadata.write_bytes(content)
+
+
+def test_a_point_has_the_time_at_which_it_was_completed_at_the_source(tmp_path):
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    jobs = tmp_path / "dcA" / JOB
+    times = [(jobs / f"chk-{number}" / "_metadata").stat().st_mtime for number in (2, 1)]
+    assert [each.completed for each in of(replica).points] == times
+
+
+def test_a_point_is_verified_if_the_last_recorded_verification_is_about_it(replica):
+    assert {each.is_restorable for each in of(replica).points} == {None}
+    verification = verify(f"file:{replica}", "chk-2", NOTHING, lambda _line: None, Side())
+    record(verification, 0.0, Side())
+    found = {each.checkpoint: each for each in of(replica).points}
+    assert [found[f"chk-{number}"].is_restorable for number in (1, 2, 3)] == [None, True, None]
+    assert [each.verified is None for each in found.values()] == [True, False, True]
+
+
+def test_checkpoints_of_other_programs_are_named_and_are_no_points(replica):
+    write_checkpoint(replica.parent, 9, NEXT)
+    row = of(replica)
+    assert row.others == ("chk-9",)
+    assert [each.added_bytes for each in row.points] == ADDED
+
+
+def test_points_are_in_the_order_of_their_publication_also_beside_others(tmp_path):
+    synced(tmp_path, {7: FILES})
+    replica = synced(tmp_path, {2: NEXT, 3: THIRD}, keep=3, allow_older=True)
+    write_checkpoint(replica.parent, 9, NEXT)
+    assert [each.checkpoint for each in of(replica).points] == ["chk-3", "chk-2"]
+
+
+def test_a_point_whose_record_was_lost_is_listed_by_its_manifest(replica):
+    (replica / ".cpreplicate" / "chk-2.json").unlink()
+    row = of(replica)
+    assert [each.added_bytes for each in row.points] == ADDED
+    assert row.points[1].completed is None
+
+
+def test_a_replica_that_was_promoted_keeps_its_points(replica):
+    before = [each.bytes for each in of(replica).points]
+    promote.promote(PromoteRequest(f"file:{replica}", "chk-2"), lambda _line: None)
+    row = of(replica)
+    assert "for chk-2" in str(row.sealed)
+    assert [each.bytes for each in row.points] == before
+
+
+def test_every_replica_below_a_root_is_listed_and_what_is_none_is_not(replica):
+    (replica.parent / "other").mkdir()
+    before = paths(replica)
+    (row,) = points_below(f"file:{replica.parent}", Sides())
+    assert row == of(replica)
+    assert points_below(f"file:{replica}", Sides()) == (row,)
+    assert paths(replica) == before
+    with pytest.raises(NotThere):
+        points_below(f"file:{replica.parent}/nothing", Sides())
+
+
+def test_what_cannot_be_read_is_in_the_row_of_its_replica(replica):
+    (replica / ".cpreplicate" / "chk-3.parquet").unlink()
+    record = replica / ".cpreplicate" / "chk-3.json"
+    damaged = b"not a checkpoint"
+    (replica / "chk-3" / "_metadata").write_bytes(damaged)
+    fields = json.loads(record.read_text())
+    fields["digests"] = [[len(damaged), google_crc32c.value(damaged)]]
+    record.write_text(json.dumps(fields))
+    row = of(replica)
+    assert "chk-3" in str(row.error)
+    assert row.points == ()
+
+
+def test_a_row_is_fit_for_json(replica):
+    assert json.dumps(asdict(of(replica)))
