@@ -21,8 +21,9 @@ from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.operations.upkeep import orphans
-from cpreplicate.protocol import journal, lease, seal
+from cpreplicate.protocol import job_record, journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
+from cpreplicate.protocol.job_record import JobRecord, read_job_record
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
 from cpreplicate.protocol.marker import Marker, is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
@@ -66,10 +67,11 @@ class ReplicaStatus:
     configuration. `checkpoint` is None without a committed one. `source_error` is why the source
     has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
     the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
-    `warnings` name links and checkpoints of others in the replica: `sync` and `promote` refuse it
-    because of them. `has_links`: of links first. `unfinished` is when a run left its journal that
-    did not complete, or is at work, in seconds since the epoch. `is_there`: there is a replica.
-    What was not looked for, or is not there, is None.
+    `recorded` has the name that a sync recorded. `warnings` name links and checkpoints of others in
+    the replica: `sync` and `promote` refuse it because of them. `has_links`: of links first.
+    `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
+    since the epoch. `is_there`: there is a replica. What was not looked for, or is not there, is
+    None.
     """
 
     job: str
@@ -88,6 +90,7 @@ class ReplicaStatus:
     is_there: bool = True
     warnings: tuple[str, ...] = ()
     has_links: bool = False
+    recorded: JobRecord | None = None
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed."""
@@ -333,6 +336,7 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         # a job may write its checkpoints into a replica that was promoted for it
         warnings=() if observed.is_sealed else tuple(_obstacles(replica, foreign, links)),
         has_links=bool(links),
+        recorded=read_job_record(replica.side, replica.root) if job_record.NAME in own else None,
     )
     if newest is None:
         if replaced:

@@ -13,6 +13,7 @@ from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.path_tables import Lengths, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan
+from cpreplicate.core.reuse import ids_of_earlier_jobs
 from cpreplicate.operations.sync.copy import (
     SyncChange,
     Written,
@@ -21,8 +22,9 @@ from cpreplicate.operations.sync.plan import (
     is_adopted,
     rewritten,
 )
-from cpreplicate.protocol import manifest, publication
+from cpreplicate.protocol import json_files, manifest, publication
 from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.job_record import JobRecord, record_job
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.publication import Publication
@@ -45,7 +47,18 @@ def claim(run: SyncChange) -> State:
         marker = state.marker
     for checkpoint in state.unrecorded:
         publication.adopt(run.replica, checkpoint)
+    _record_job(run)
     return replace(state, marker=marker, adopted=state.adopted + state.unrecorded, unrecorded=())
+
+
+def _record_job(run: SyncChange) -> None:
+    """Record the name of the job, if it is known, and the earlier jobs that it follows."""
+    name, source = run.request.name, run.source_state.source
+    if name is None:
+        return
+    since = json_files.now() if source.completed is None else source.completed
+    follows = ids_of_earlier_jobs(run.source_state.needed, source.job)
+    record_job(run.replica, run.state.own, JobRecord(name, since, follows))
 
 
 def claim_and_plan(run: SyncChange, paths: Sequence[str]) -> State:

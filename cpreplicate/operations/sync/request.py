@@ -18,7 +18,8 @@ class SyncRequest:
     """What to replicate and how: the options of `diff` and `sync`.
 
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
-    seconds, to distinguish a subsumed checkpoint from an incomplete one.
+    seconds, to distinguish a subsumed checkpoint from an incomplete one. `name` is that of the job,
+    None if it is not known.
     """
 
     source: str
@@ -38,6 +39,7 @@ class SyncRequest:
     packing: PackOptions = field(default=PackOptions("off", 1 << 20))
     execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = 2.0
+    name: str | None = None
 
 
 def replica_root(source: str, target_root: str) -> str:
