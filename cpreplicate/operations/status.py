@@ -18,6 +18,7 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.readiness import why_not_ready
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.operations.upkeep import orphans
@@ -70,8 +71,9 @@ class ReplicaStatus:
     `recorded` has the name that a sync recorded. `warnings` name links and checkpoints of others in
     the replica: `sync` and `promote` refuse it because of them. `has_links`: of links first.
     `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
-    since the epoch. `is_there`: there is a replica. What was not looked for, or is not there, is
-    None.
+    since the epoch. `is_there`: there is a replica. `is_marked`: it has its marker. `is_damaged`:
+    `verified` is about the newest checkpoint, found it damaged, and no sync has repaired it since.
+    What was not looked for, or is not there, is None.
     """
 
     job: str
@@ -91,6 +93,13 @@ class ReplicaStatus:
     warnings: tuple[str, ...] = ()
     has_links: bool = False
     recorded: JobRecord | None = None
+    is_marked: bool = False
+    is_damaged: bool = False
+
+    @property
+    def unready(self) -> str | None:
+        """Why `promote` would not succeed, None if nothing is known that is in its way."""
+        return why_not_ready(self)
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed."""
@@ -336,6 +345,7 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         # a job may write its checkpoints into a replica that was promoted for it
         warnings=() if observed.is_sealed else tuple(_obstacles(replica, foreign, links)),
         has_links=bool(links),
+        is_marked=marker is not None,
         recorded=read_job_record(replica.side, replica.root) if job_record.NAME in own else None,
     )
     if newest is None:
@@ -367,15 +377,22 @@ def _with_checkpoint(
         number, published.modified if completed is None else completed
     )
     verified = row.verified
+    is_newest = verified is not None and verified.checkpoint == name
+    is_restorable = verified is not None and verified.is_restorable
+    is_same = verified is not None and verified.metadata in digests
     return replace(
         row,
         checkpoint=name,
         totals=totals,
-        is_verified=verified is not None
-        and verified.is_restorable
-        and verified.checkpoint == name
-        and verified.metadata in digests,
+        is_verified=is_newest and is_same and is_restorable,
+        # a sync that repairs files writes the manifest again
+        is_damaged=is_newest and not is_restorable and not _is_later(manifest, own.get(NAME)),
     )
+
+
+def _is_later(file: FileStatus | None, other: FileStatus | None) -> bool:
+    """Return whether a file was written after another one."""
+    return file is not None and other is not None and file.modified > other.modified
 
 
 def _obstacles(replica: Replica, foreign: Sequence[str], links: Sequence[str]) -> Iterator[str]:
