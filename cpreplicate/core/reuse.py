@@ -65,6 +65,12 @@ def of_earlier_jobs(files: FileTable, job_root: str | None) -> dict[str, OfAJob]
     return found
 
 
+def ids_of_earlier_jobs(files: FileTable, job: str) -> tuple[str, ...]:
+    """Return the ids of the other jobs in whose directories files are."""
+    matches = map(_OF_A_JOB.fullmatch, files.sources.prefixes)
+    return tuple(sorted({uri.name(match[1]) for match in matches if match} - {job}))
+
+
 def _relative(uris: Texts, root: str) -> Texts:
     return texts(path[len(root) + 1 :] for path in uris.to_pylist())
 

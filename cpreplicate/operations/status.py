@@ -18,11 +18,13 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.readiness import why_not_ready
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.operations.upkeep import orphans
-from cpreplicate.protocol import journal, lease, seal
+from cpreplicate.protocol import job_record, journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
+from cpreplicate.protocol.job_record import JobRecord, read_job_record
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
 from cpreplicate.protocol.marker import Marker, is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
@@ -66,9 +68,11 @@ class ReplicaStatus:
     configuration. `checkpoint` is None without a committed one. `source_error` is why the source
     has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
     the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
-    `warnings` name links and checkpoints of others in the replica: `sync` and `promote` refuse it
-    because of them. `has_links`: of links first. `unfinished` is when a run left its journal that
-    did not complete, or is at work, in seconds since the epoch. `is_there`: there is a replica.
+    `recorded` has the name that a sync recorded. `warnings` name links and checkpoints of others in
+    the replica: `sync` and `promote` refuse it because of them. `has_links`: of links first.
+    `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
+    since the epoch. `is_there`: there is a replica. `is_marked`: it has its marker. `is_damaged`:
+    `verified` is about the newest checkpoint, found it damaged, and no sync has repaired it since.
     What was not looked for, or is not there, is None.
     """
 
@@ -88,6 +92,14 @@ class ReplicaStatus:
     is_there: bool = True
     warnings: tuple[str, ...] = ()
     has_links: bool = False
+    recorded: JobRecord | None = None
+    is_marked: bool = False
+    is_damaged: bool = False
+
+    @property
+    def unready(self) -> str | None:
+        """Why `promote` would not succeed, None if nothing is known that is in its way."""
+        return why_not_ready(self)
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed."""
@@ -333,6 +345,8 @@ def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus
         # a job may write its checkpoints into a replica that was promoted for it
         warnings=() if observed.is_sealed else tuple(_obstacles(replica, foreign, links)),
         has_links=bool(links),
+        is_marked=marker is not None,
+        recorded=read_job_record(replica.side, replica.root) if job_record.NAME in own else None,
     )
     if newest is None:
         if replaced:
@@ -363,15 +377,22 @@ def _with_checkpoint(
         number, published.modified if completed is None else completed
     )
     verified = row.verified
+    is_newest = verified is not None and verified.checkpoint == name
+    is_restorable = verified is not None and verified.is_restorable
+    is_same = verified is not None and verified.metadata in digests
     return replace(
         row,
         checkpoint=name,
         totals=totals,
-        is_verified=verified is not None
-        and verified.is_restorable
-        and verified.checkpoint == name
-        and verified.metadata in digests,
+        is_verified=is_newest and is_same and is_restorable,
+        # a sync that repairs files writes the manifest again
+        is_damaged=is_newest and not is_restorable and not _is_later(manifest, own.get(NAME)),
     )
+
+
+def _is_later(file: FileStatus | None, other: FileStatus | None) -> bool:
+    """Return whether a file was written after another one."""
+    return file is not None and other is not None and file.modified > other.modified
 
 
 def _obstacles(replica: Replica, foreign: Sequence[str], links: Sequence[str]) -> Iterator[str]:

@@ -7,9 +7,8 @@ written by cpreplicate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.protocol import json_files
@@ -51,16 +50,7 @@ def read_record(replica: Replica, name: str) -> Record | None:
         sequence, adopted = int(fields["sequence"]), bool(fields["adopted"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return Record(sequence, digests, adopted, _time(fields.get("completed")))
-
-
-def _time(value: Any) -> float | None:
-    """Return a time of a record, None if it is absent or malformed: it proves nothing."""
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return seconds if math.isfinite(seconds) else None
+    return Record(sequence, digests, adopted, json_files.seconds(fields, "completed"))
 
 
 def encoded_record(record: Record) -> bytes:

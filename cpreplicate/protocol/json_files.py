@@ -6,6 +6,7 @@ They are read without trust in who wrote them. What is read is one JSON object, 
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from datetime import datetime, timezone
@@ -55,6 +56,15 @@ def word(fields: dict[str, Any], name: str) -> str:
     """Return a field as one short word that is safe to print on a terminal."""
     text = str(fields.get(name, "unknown"))[:64]
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def seconds(fields: dict[str, Any], name: str) -> float | None:
+    """Return a field of seconds since the epoch, None if it is absent or malformed."""
+    try:
+        value = float(fields.get(name))  # type: ignore[arg-type]  # anything may be in the file
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def clock(fields: dict[str, Any], name: str) -> str:

@@ -224,6 +224,19 @@ def of_an_earlier_job_packed(draw: Random) -> Scenario:
     return restored(draw, packing=PACKING).sync_scenario()
 
 
+def named(draw: Random) -> Scenario:
+    """The first sync knows the name of the job."""
+    return Stage(draw).complete().sync_scenario(name="orders")
+
+
+def renamed(draw: Random) -> Scenario:
+    """The job has another name by now, and has completed a checkpoint since in half of all."""
+    stage = Stage(draw).complete().sync(name="orders")
+    if draw.random() < 0.5:
+        stage.complete()
+    return stage.sync_scenario(name="orders-v2")
+
+
 KINDS = [
     first,
     incremental,
@@ -252,13 +265,14 @@ PACKED_KINDS = [
     of_an_earlier_job_packed,
     of_an_earlier_job_damaged,
 ]
+NAMED_KINDS = [named, renamed]
 
 
 @pytest.mark.parametrize(
     ("seed", "least"),
     [pytest.param(0, 1, id="once"), parts.rest(1, POINTS / len(KINDS), id="often")],
 )
-@pytest.mark.parametrize("kind", [*KINDS, *PACKED_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, *PACKED_KINDS, *NAMED_KINDS])
 def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_running_again_completes(
     kind, seed, least
 ):

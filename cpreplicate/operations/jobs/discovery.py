@@ -268,7 +268,7 @@ class FlinkJobs:
             self._sparing(f"{name}: {refusal}")
             # its own replica, and not that of the job whose directory it may be
             root = uri.join(uri.parent(root), job.job_id)
-        request = replace(self._template, source=root)
+        request = replace(self._template, source=root, name=job.name)
         newest = Checkpoint(path, Newest(checkpoint.checkpoint_id, checkpoint.completed))
         # the checkpoints of a job that ended may be deleted: its directory has those that are left
         reported = None if job.has_ended or refusal else newest

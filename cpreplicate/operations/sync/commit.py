@@ -13,11 +13,13 @@ from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.path_columns import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan
+from cpreplicate.core.reuse import ids_of_earlier_jobs
 from cpreplicate.core.tables import Lengths
 from cpreplicate.operations.sync.copy import SyncChange, Written
 from cpreplicate.operations.sync.plan import is_adopted, rewritten
-from cpreplicate.protocol import manifest, publication
+from cpreplicate.protocol import json_files, manifest, publication
 from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.job_record import JobRecord, record_job
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.storage.base import Content
@@ -95,8 +97,19 @@ def claim(run: SyncChange) -> None:
         marker = add_source(run.replica, marker, name)
     for checkpoint in state.unrecorded:
         publication.adopt(run.replica, checkpoint)
+    _record_job(run)
     adopted_too = state.adopted + state.unrecorded
     run.state = replace(state, marker=marker, adopted=adopted_too, unrecorded=())
+
+
+def _record_job(run: SyncChange) -> None:
+    """Record the name of the job, if it is known, and the earlier jobs that it follows."""
+    name, source = run.request.name, run.source_state.source
+    if name is None:
+        return
+    since = json_files.now() if source.completed is None else source.completed
+    follows = ids_of_earlier_jobs(run.source_state.needed, source.job)
+    record_job(run.replica, run.state.own, JobRecord(name, since, follows))
 
 
 def _is_known_before_copies(plan: Plan) -> bool:

@@ -22,7 +22,7 @@ from cpreplicate.operations.change import refuse_links, some
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.operations.target_root import refuse_replica_as_root
-from cpreplicate.protocol import needed, ownership, replica_state, seal
+from cpreplicate.protocol import job_record, needed, ownership, replica_state, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.protocol.ledger import Ledger
@@ -301,7 +301,9 @@ def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState)
         return False
     if state.marker is None or not state.marker.names(source_state.name):
         return False
-    return is_recorded(plan, state, ledger)
+    request = source_state.request
+    is_named = job_record.is_recorded(request.sides.target, plan.replica, state.own, request.name)
+    return is_named and is_recorded(plan, state, ledger)
 
 
 def is_recorded(plan: Plan, state: State, ledger: Ledger) -> bool:

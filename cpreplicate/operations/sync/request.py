@@ -20,7 +20,8 @@ class SyncRequest:
 
     `keep` is which checkpoints the replica holds: a number is that of the last ones.
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
-    seconds, to distinguish a subsumed checkpoint from an incomplete one.
+    seconds, to distinguish a subsumed checkpoint from an incomplete one. `name` is that of the job,
+    None if it is not known.
     """
 
     source: str
@@ -40,6 +41,7 @@ class SyncRequest:
     packing: PackOptions = field(default=PackOptions())
     execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = 2.0
+    name: str | None = None
 
 
 def replica_root(source: str, target_root: str) -> str:

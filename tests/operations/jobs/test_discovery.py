@@ -484,3 +484,15 @@ def test_a_root_that_does_not_answer_or_fails_unexpectedly_holds_up_no_other(tmp
         wait_until(lambda: any("unexpected RecursionError" in line for line in lines))
         released.set()
         wait_until(lambda: jobs_below() == [1, 0, 1])
+
+
+def test_a_sync_is_asked_to_record_the_name_that_the_jobmanager_reports():
+    name = "x" * 1000
+    jobs = [{"jid": ONE, "name": name, "start-time": 0, "state": "RUNNING"}]
+    answers = {
+        "/jobs/overview": {"jobs": jobs},
+        f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 1),
+    }
+    with answering(answers) as (place, _seen):
+        (job,) = following(f"http://{place}", []).jobs()
+    assert job.member.request.name == name

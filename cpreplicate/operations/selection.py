@@ -1,0 +1,256 @@
+"""Select a replica below a TARGET_ROOT by the name of its job, or by the beginning of its id."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from cpreplicate.core import uri
+from cpreplicate.core.placement import OWN
+from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
+from cpreplicate.operations.change import some
+from cpreplicate.protocol.checkpoint_record import last_published_first, read_record
+from cpreplicate.protocol.job_record import JobRecord, read_job_record
+from cpreplicate.protocol.marker import is_replica, read_marker
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.storage import Side, Sides, Transient
+
+_SHOWN = 5  # names in a message
+
+
+@dataclass(frozen=True)
+class Named:
+    """A directory below a TARGET_ROOT, and the name that is recorded there, None without one.
+
+    `problem` is why that could not be read.
+    """
+
+    replica: str
+    record: JobRecord | None = None
+    problem: str | None = None
+
+    @property
+    def job(self) -> str:
+        """The id of the job."""
+        return uri.name(self.replica)
+
+
+class Selected(NamedTuple):
+    """The replica that was selected, and why this one.
+
+    `others` are the replicas of the same name that were not. `warnings` name what could not be
+    read: it may have the same name.
+    """
+
+    replica: str
+    why: str
+    others: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _Life(NamedTuple):
+    """When a job completed the checkpoints that were replicated under its name.
+
+    Both times are by the clock of the source. Without a checkpoint, `end` is minus infinity.
+    `roots` are the directories of its source, as the source's storage knows them, with its id.
+    """
+
+    named: Named
+    begin: float
+    end: float
+    checkpoint: str | None
+    roots: frozenset[str]
+
+    def __str__(self) -> str:
+        if self.checkpoint is None:
+            return f"{self.named.job} (no checkpoint)"
+        return f"{self.named.job} ({self.checkpoint} of {_clock(self.end)})"
+
+
+def select(target_root: str, side: Side, job: str) -> Selected:
+    """Return the replica of the job of this name, or whose id is `job` or begins with it.
+
+    Of several replicas of a name, whose job restarted, the one with the newest checkpoint is
+    selected. Costs one listing, and a small read for each replica. Raises `NotThere` if there is
+    none, `UsageError` if `job` may be several ids, or an id and a name, and `Refused` if jobs of
+    one name are not one after the other.
+    """
+    places = _places(target_root, side)
+    exact = uri.join(target_root, job)
+    if exact in places and is_replica(Replica(exact, side)):
+        return Selected(exact, f"the id is {job}")
+    known = read_names(places, side)
+    of_name = [each for each in known if each.record is not None and each.record.name == job]
+    of_id = [each for each in known if job and each.job.startswith(job)]
+    of_id = [each for each in of_id if is_replica(Replica(each.replica, side))]
+    warnings = tuple(f"{each.replica}: {each.problem}" for each in known if each.problem)
+    if of_id and {each.replica for each in of_id} != {each.replica for each in of_name}:
+        return _of_prefix(job, of_id, of_name)._replace(warnings=warnings)
+    if not of_name:
+        raise _none(target_root, job, known)
+    return newest_of_name(of_name, side)._replace(warnings=warnings)
+
+
+def read_names(places: Sequence[str], side: Side) -> list[Named]:
+    """Return the names that are recorded in replicas, many of which are read at the same time."""
+
+    def read(place: str) -> Named:
+        try:
+            return Named(place, read_job_record(side, place))
+        except (CpreplicateError, OSError) as error:
+            return Named(place, problem=str(error))
+
+    sides = Sides(target=side)
+    with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
+        return runner.map(read, places, places)
+
+
+def newest_of_name(candidates: Sequence[Named], side: Side) -> Selected:
+    """Return the replica with the newest checkpoint, of those of jobs of one name.
+
+    Raises `Refused` if they are not of one job that restarted: their sources have different roots,
+    or two of them completed checkpoints at the same time. Costs nothing if there is one only.
+    """
+    name = _name(candidates[0])
+    if len(candidates) == 1:
+        return Selected(candidates[0].replica, f"the job {name} has the id {candidates[0].job}")
+    lives = sorted((_life(each, side) for each in candidates), key=lambda life: life.end)
+    _refuse_other_jobs(name, lives)
+    *earlier, newest = lives
+    others = [str(life) for life in reversed(earlier)]
+    return Selected(
+        newest.named.replica,
+        f"of {len(lives)} replicas of the job {name}, {newest} has the newest checkpoint. The"
+        f" others are {some(others)}",
+        tuple(life.named.replica for life in reversed(earlier)),
+    )
+
+
+def _refuse_other_jobs(name: str, lives: Sequence[_Life]) -> None:
+    """Raise unless the jobs of one name, the one with the newest checkpoint last, are one job."""
+    newest = lives[-1]
+    advice = f"Nothing was done. Give the id of one: {some([str(life) for life in lives[::-1]])}"
+    if newest.checkpoint is None:
+        raise NotThere(f"no replica of the job {name} holds a committed checkpoint. {advice}")
+    if any(not life.roots & newest.roots for life in lives):
+        raise Refused(f"{name} is the name of jobs of different sources. {advice}")
+    began = [life for life in lives if life.checkpoint is not None]
+    for one, other in itertools.pairwise(began):
+        if other.begin <= one.end:
+            raise Refused(
+                f"{name} is the name of jobs that ran at the same time, {one.named.job} and"
+                f" {other.named.job}. {advice}"
+            )
+
+
+def _places(target_root: str, side: Side) -> list[str]:
+    """Return the directories that may be replicas. Raise if TARGET_ROOT is none, or a replica."""
+    try:
+        children = side.storage(target_root).list(target_root)
+    except NotADirectoryError as error:
+        raise NotThere(f"{target_root} is a file. Give the TARGET_ROOT with --job") from error
+    if any(child.name == OWN for child in children):
+        raise UsageError(
+            f"{target_root} is a replica, and --job selects one below a TARGET_ROOT. Give the"
+            " replica without --job, or the directory above it"
+        )
+    names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
+    if not names:
+        raise NotThere(
+            f"{target_root} is not there or holds no replica. TARGET_ROOT is the directory that"
+            " `sync` was given"
+        )
+    return [uri.join(target_root, name) for name in sorted(names)]
+
+
+def _of_prefix(job: str, of_id: Sequence[Named], of_name: Sequence[Named]) -> Selected:
+    """Return the only replica whose id begins so. Raise `UsageError` if `job` may mean others."""
+    candidates = {each.replica: each for each in (*of_id, *of_name)}
+    if of_name:
+        raise UsageError(
+            f"--job {job} is the name of a job, and an id begins so, too. Nothing was done. Give"
+            f" the whole id of one of them: {_titles(list(candidates.values()))}"
+        )
+    if len(of_id) > 1:
+        raise UsageError(
+            f"--job {job}: {len(of_id)} ids begin so. Nothing was done. Give more of one of them:"
+            f" {_titles(of_id)}"
+        )
+    return Selected(of_id[0].replica, f"the id {_title(of_id[0])} begins with {job}")
+
+
+def _none(target_root: str, job: str, known: Sequence[Named]) -> NotThere:
+    """Return the error for a name that no replica has, with those that are most like it."""
+    names = {each.record.name for each in known if each.record is not None}
+    words = sorted(names | {each.job for each in known if each.record is None})
+    similar = difflib.get_close_matches(job, words, _SHOWN, cutoff=0.0)
+    more = f" and {len(words) - len(similar)} more" if len(words) > len(similar) else ""
+    unnamed = "" if names else ". No name is recorded there: give the id of a job"
+    return NotThere(
+        f"no replica below {target_root} is of a job {job!r}. There are"
+        f" {', '.join(map(repr, similar))}{more}{unnamed}"
+    )
+
+
+def _life(named: Named, side: Side) -> _Life:
+    """Return when the job of a replica completed checkpoints. Costs some listings and reads.
+
+    Raises `Refused` if that cannot be read: without it, no replica of the name is the newest.
+    """
+    try:
+        return _examined(named, side)
+    except Transient:
+        raise
+    except (CpreplicateError, OSError) as error:
+        raise Refused(
+            f"{named.replica} is of the job {_name(named)} and cannot be read. Nothing was done."
+            f" Give an id instead of the name. {error}"
+        ) from error
+
+
+def _examined(named: Named, side: Side) -> _Life:
+    """Return the life of a job; what has no recorded completion has the time of its `_metadata`."""
+    replica, roots = Replica(named.replica, side), _roots(named, side)
+    names = replica.committed_names()
+    records = {name: read_record(replica, name) for name in names}
+    own = {name: each for name, each in records.items() if each is None or not each.adopted}
+    if not own:
+        return _Life(named, math.inf, -math.inf, None, roots)
+    times = {
+        name: replica.listed_metadata(name).modified
+        if record is None or record.completed is None
+        else record.completed
+        for name, record in own.items()
+    }
+    newest = last_published_first(own)[0]
+    since = [named.record.since] if named.record is not None else []
+    return _Life(named, min([*since, *times.values()]), times[newest], newest, roots)
+
+
+def _roots(named: Named, side: Side) -> frozenset[str]:
+    """Return the directories of the source, without the id, as its storage knows them."""
+    marker = read_marker(side, named.replica)
+    sources = marker.sources if marker is not None else ()
+    return frozenset(uri.parent(source.resolved) for source in sources)
+
+
+def _titles(candidates: Sequence[Named]) -> str:
+    return some([_title(each) for each in candidates])
+
+
+def _name(named: Named) -> str:
+    return named.job if named.record is None else named.record.name
+
+
+def _title(named: Named) -> str:
+    return named.job if named.record is None else f"{named.job} ({named.record.name})"
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
