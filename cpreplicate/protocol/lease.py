@@ -288,8 +288,8 @@ def _refusal(
     if latest is None:
         return f"{held}. Wait for that run to end, or let this one wait with --lock-wait"
     process = (
-        f"that process {json_files.word(holder, 'pid')} on {json_files.word(holder, 'host')} has"
-        " ended, and "
+        f"process {json_files.word(holder, 'pid')} on {json_files.word(holder, 'host')} has ended,"
+        " and that "
     )
     return (
         f"{held}. It does not expire by itself before {json_files.clock(latest, 'expires')}: a"

@@ -351,7 +351,10 @@ def test_a_lease_that_does_not_expire_shows_how_it_is_removed_safely(replica, fa
         pass
     advice = str(refused.value)
     assert "It does not expire by itself before" in advice
-    assert "that process 4711 on elsewhere has ended, and no run of cpreplicate works on" in advice
+    assert (
+        "that process 4711 on elsewhere has ended, and that no run of cpreplicate works on"
+        in advice
+    )
     assert f"delete the file file:{path} and nothing else" in advice
     assert "--lock-wait" not in advice
     path.unlink()  # as advised

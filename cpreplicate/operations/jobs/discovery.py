@@ -33,6 +33,7 @@ _SHOWN = 5  # names of jobs in a message
 _PATIENCE = 5.0  # seconds for which the others wait for a JobManager, or for a root
 # Seconds after which a JobManager that does not answer for a job is asked for no more jobs: the
 # others are followed by their directories until it is asked again.
+_UNREAD = 100  # jobs of a JobManager that are named because nobody can follow them
 _ROUND = 20.0
 _MOST_NAME = 300  # characters of a job's name that are shown
 
@@ -85,14 +86,16 @@ class _JobManager:
     """A JobManager, and its jobs. `problem` is why it could not be asked the last time.
 
     `names` are those of all jobs that it reported then, also of those that are not followed.
-    `failed`: when it did not answer the question for a job's checkpoint. `is_left`: it is asked no
-    more.
+    `failed`: when it did not answer the question for a job's checkpoint. `unread`: why jobs that it
+    reports cannot be followed at all, by the names under which `sight` knows them. `is_left`: it is
+    asked no more.
     """
 
     rest: FlinkRest
     seen: dict[str, _Seen] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     failed: dict[str, float] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
     problem: str | None = None
     is_left: bool = False
 
@@ -173,7 +176,8 @@ class FlinkJobs:
         numbered = enumerate(self._urls_read, 1)
         broken = [_number(number) for number, url in numbered if url not in self._managers]
         managers = [self._managers[url] for url in self._urls_read if url in self._managers]
-        self.sight.expect([*(manager.rest.url for manager in managers), *broken])
+        unread = [name for manager in managers for name in tuple(manager.unread)]
+        self.sight.expect([*(manager.rest.url for manager in managers), *unread, *broken])
         for name in broken:
             self.sight.failed(name, f"{name} is none of a JobManager")
 
@@ -211,8 +215,8 @@ class FlinkJobs:
         began, overview = self._clock(), manager.rest.jobs()
         self.sight.answered(manager.rest.url)
         manager.names = frozenset(_shown(job.name) for job in overview.jobs)
-        for problem in (*overview.problems, *overview.unclear.values()):
-            self._sparing(problem)
+        for text in (*overview.problems, *overview.unclear.values()):
+            self._sparing(text)
         reported = [job for job in overview.jobs if self._chosen.has(job.name)]
         ids = {job.job_id for job in reported}
         self._drop_gone(manager, ids | overview.unclear.keys(), began)
@@ -220,14 +224,27 @@ class FlinkJobs:
         manager.failed = {job: at for job, at in manager.failed.items() if job in ids}
         # those that failed last: they may take all the time that there is
         reported.sort(key=lambda job: manager.failed.get(job.job_id, -math.inf))
+        unread = {_unread(manager, "jobs without a valid id"): text for text in overview.problems}
         for index, job in enumerate(reported):
-            if not self._ask_of(manager, job) and self._clock() - began > _ROUND:
+            problem = self._ask_of(manager, job)
+            if problem is not None and job.job_id not in manager.seen and len(unread) < _UNREAD:
+                unread[_unread(manager, f"the job {_shown(job.name)}, {job.job_id}")] = problem
+            if problem is not None and self._clock() - began > _ROUND:
                 left = {each.job_id for each in reported[index + 1 :]}
                 self._follow_by_directory(manager, left, self._clock())
-                return
+                unread = {**manager.unread, **unread}  # the rest was not asked
+                break
+        self._set_unread(manager, unread)
 
-    def _ask_of(self, manager: _JobManager, job: RunningJob) -> bool:
-        """Ask for the newest checkpoint of a job; return whether that could be answered."""
+    def _set_unread(self, manager: _JobManager, unread: dict[str, str]) -> None:
+        """Record which jobs are reported and followed by nobody: they have no lag that shows it."""
+        manager.unread = unread
+        self.sight.expect_also(unread)
+        for name, problem in unread.items():
+            self.sight.failed(name, problem)
+
+    def _ask_of(self, manager: _JobManager, job: RunningJob) -> str | None:
+        """Ask for the newest checkpoint of a job; return why that could not be answered, if so."""
         now, looked = self._clock(), time.time()
         try:
             checkpoint = manager.rest.newest_checkpoint(job.job_id)
@@ -237,13 +254,14 @@ class FlinkJobs:
                 # recovered, and without a checkpoint since: its directory has the newest one
                 self._follow_by_directory(manager, {job.job_id}, now)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
-            self._sparing(f"{_shown(job.name)}: {described(error)}")
+            problem = described(error)
+            self._sparing(f"{_shown(job.name)}: {problem}")
             self._follow_by_directory(manager, {job.job_id}, now)
             manager.failed[job.job_id] = now
-            return False
+            return problem
         self.sight.answered(manager.rest.url)  # it may have too many jobs for an interval
         manager.failed.pop(job.job_id, None)
-        return True
+        return None
 
     def _follow_by_directory(
         self, manager: _JobManager, job_ids: Iterable[str], now: float
@@ -359,6 +377,11 @@ class FlinkJobs:
 
 def _pattern(pattern: str) -> str:
     return f"--include {pattern}"
+
+
+def _unread(manager: _JobManager, what: str) -> str:
+    """Return the name of what a JobManager reports and nobody can follow."""
+    return f"{manager.rest.url} ({what})"
 
 
 def _number(number: int) -> str:

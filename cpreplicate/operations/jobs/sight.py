@@ -48,6 +48,13 @@ class Sight:
         with self._lock:
             self._places = {name: self._places.get(name) or Place(name, now) for name in names}
 
+    def expect_also(self, names: Iterable[str]) -> None:
+        """Take over further places, until the next `expect`."""
+        now = self._clock()
+        with self._lock:
+            for name in names:
+                self._places.setdefault(name, Place(name, now))
+
     def answered(self, name: str) -> None:
         """Record that somebody could look at a place."""
         self._set(name, Place(name, self._clock(), was_asked=True))

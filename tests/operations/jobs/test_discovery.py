@@ -364,10 +364,34 @@ def test_a_job_behind_one_whose_answer_is_a_failure_is_followed(bad):
         found = asking([server.url], lines)
         assert newest(found).get("2") == 7
         assert [line for line in lines if line.startswith("1: ")]
+        if "1" not in newest(found):  # it is followed by nobody, and has no lag that shows it
+            assert unread(found) == [f"{server.url} (the job 1, {ONE})"]
         answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 3)
         assert newest(found) == {"1": 3, "2": 7}
+        assert newest(found) == {"1": 3, "2": 7}
+        assert unread(found) == []
         answers[f"/jobs/{ONE}/checkpoints"] = hostile.answer(b"", "503 Unavailable")
         assert newest(found) == {"1": None, "2": 7}  # its directory has the newest one
+        assert unread(found) == []
+
+
+def unread(found):
+    """Return the places of a discovery that have a problem: they count as unseen in time."""
+    places = [place for place in found.sight.places() if place.problem]
+    assert all(found.sight.discovered(-1.0).unseen[place.name] for place in places)
+    return [place.name for place in places]
+
+
+def test_many_jobs_that_cannot_be_read_are_named_up_to_a_number():
+    ids = [f"{number:032x}" for number in range(1, 151)]
+    answers = {
+        "/jobs/overview": overview(*ids),
+        **{f"/jobs/{each}/checkpoints": hostile.answer(b"", "500 No") for each in ids},
+    }
+    with jobmanager(answers) as server:
+        found = asking([server.url], [])
+        assert newest(found) == {}
+        assert len(unread(found)) == 100
 
 
 def test_an_entry_that_is_no_job_and_an_id_of_400_digits_hide_no_other_job():
@@ -376,7 +400,9 @@ def test_an_entry_that_is_no_job_and_an_id_of_400_digits_hide_no_other_job():
     jobs["jobs"][0]["name"] = 7
     answers = {"/jobs/overview": jobs, f"/jobs/{TWO}/checkpoints": checkpoints(TWO, 7)}
     with jobmanager(answers) as server:
-        assert newest(asking([server.url], lines)) == {"2": 7}
+        found = asking([server.url], lines)
+        assert newest(found) == {"2": 7}
+        assert unread(found) == [f"{server.url} (jobs without a valid id)"]
     assert len([line for line in lines if "does not answer as Flink's REST API does" in line]) == 2
 
 
