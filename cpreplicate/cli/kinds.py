@@ -277,6 +277,7 @@ PROM_FILE = Kind("file", "PATH", _prom_file)
 LOCATION = Kind("location", "URI", absolute)
 INTEGER = _whole_number(click.INT)
 COUNT = _whole_number(click.IntRange(1), "N")
+COUNT_OR_NONE = _whole_number(click.IntRange(0), "N")
 RATE = Kind(
     "number",
     "N",
