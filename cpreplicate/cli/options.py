@@ -134,8 +134,7 @@ ALLOW_OLDER_OF_EVERY_JOB = replace(ALLOW_OLDER, help="Set --allow-older of sync 
 KEEP = (
     basic(
         "keep",
-        "Keep the last N checkpoints in the replica. With several of --keep, --keep-within,"
-        " --keep-hourly and --keep-daily, a checkpoint stays if one of them keeps it.",
+        "Keep the last N checkpoints, and those that another option of these four keeps.",
         kinds.COUNT,
         default=1,
         fills="last",
@@ -291,6 +290,11 @@ PROMOTED = basic(
     "The checkpoint to promote. Default: the newest committed one.",
     kinds.TEXT,
     metavar="chk-N",
+)
+AS_OF = basic(
+    "as-of",
+    "Promote the newest checkpoint completed by TIME: 2026-11-24T03:00Z, UTC without a zone.",
+    kinds.INSTANT,
 )
 VERIFIED = replace(
     PROMOTED,

@@ -30,6 +30,7 @@ VALUES = {  # a value of each kind, as the environment has it
     kinds.PROM_FILE: "/a.prom",
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
+    kinds.INSTANT: "2026-11-24T03:00Z",
 }
 
 

@@ -1,5 +1,6 @@
 """Points in time on the command line: what is kept, listed and promoted."""
 
+import json
 import os
 import subprocess
 import sys
@@ -66,3 +67,40 @@ def test_a_wrong_value_of_retention_is_a_mistake_of_usage(tmp_path, words):
     done = run("sync", tmp_path / "a", tmp_path / "b", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert words[0] in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("time", "name"),
+    [
+        ("2024-10-04T01:30Z", "chk-3"),
+        ("2024-10-04 01:59:59", "chk-3"),
+        ("2024-10-04T04:30+02:00", "chk-5"),
+    ],
+)
+def test_the_newest_checkpoint_as_of_a_time_is_promoted(replicate, tmp_path, time, name):
+    replicate(HALF_HOURS, "--keep", "9")
+    done = run("promote", tmp_path / "dcB" / JOB, "--as-of", time, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["checkpoint"] == name
+
+
+def test_no_checkpoint_by_a_time_is_not_there(replicate, tmp_path):
+    replicate(HALF_HOURS[:1])
+    done = run("promote", tmp_path / "dcB" / JOB, "--as-of", "2024-10-03T00:00Z")
+    assert (done.returncode, done.stdout) == (10, "")
+    assert "chk-1 (2024-10-04T00:30:00" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--as-of", "yesterday"),
+        ("--as-of", "2024-10-04"),
+        ("--as-of", "2024-13-04T00:00Z"),
+        ("--as-of", "2024-10-04T00:00Z", "--checkpoint", "chk-1"),
+    ],
+)
+def test_a_time_that_is_none_and_a_second_choice_are_mistakes_of_usage(tmp_path, words):
+    done = run("promote", tmp_path / "replica", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--as-of" in done.stderr
