@@ -104,3 +104,16 @@ def test_a_time_that_is_none_and_a_second_choice_are_mistakes_of_usage(tmp_path,
     done = run("promote", tmp_path / "replica", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--as-of" in done.stderr
+
+
+def test_what_promote_returns_starts_a_job_in_each_way(replicate, tmp_path):
+    replicate(HALF_HOURS[:1])
+    words = ("promote", tmp_path / "dcB" / JOB)
+    restore = json.loads(run(*words, "--output", "json").stdout)["restore"]
+    checkpoint = f"file:{tmp_path}/dcB/{JOB}/chk-1"
+    assert restore["arguments"][0:4] == ["flink", "run", "-s", checkpoint]
+    assert restore["arguments"][-1] == "JAR"
+    job = restore["deployment"]["spec"]["job"]
+    assert job["initialSavepointPath"] == checkpoint
+    assert restore["snapshot"]["spec"]["savepoint"]["disposeOnDelete"] is False
+    assert f"savepointRedeployNonce: {job['savepointRedeployNonce']}" in run(*words).stdout
