@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _PROPERTY_NAME = re.compile(r"[^\s:=]+")
 _SHORTEST_PAUSE = 0.01  # seconds
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?")
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
 # of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
@@ -99,6 +101,23 @@ def seconds(text: str) -> float:
     if not match:
         raise click.BadParameter(f"{text}: expected a time such as 30s or 5m")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def instant(text: str) -> float:
+    """Return the seconds since the epoch of a time in ISO 8601, in UTC unless a zone is given.
+
+    Raises `click.BadParameter`.
+    """
+    try:
+        if not _INSTANT.fullmatch(text.strip()):
+            raise ValueError(text)
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise click.BadParameter(
+            f"{text}: expected a time in ISO 8601 such as 2026-11-24T03:00Z or '2026-11-24 03:00',"
+            " which is in UTC unless a zone is given"
+        ) from None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def pause(text: str) -> float:
@@ -277,6 +296,7 @@ PROM_FILE = Kind("file", "PATH", _prom_file)
 LOCATION = Kind("location", "URI", absolute)
 INTEGER = _whole_number(click.INT)
 COUNT = _whole_number(click.IntRange(1), "N")
+COUNT_OR_NONE = _whole_number(click.IntRange(0), "N")
 RATE = Kind(
     "number",
     "N",
@@ -286,6 +306,7 @@ RATE = Kind(
 )
 TIME = _number("time", "TIME", seconds)
 PAUSE = _number("time", "TIME", pause)
+INSTANT = Kind("time", "TIME", instant)
 SIZE = _number("size", "SIZE", size)
 SHARE = _number("share", "SHARE", share)
 CAP = _number("cap", "N|P%", _cap)

@@ -95,6 +95,7 @@ def relocate(output: Any, **values: Any) -> int:
     short_help="Seal a replica and print how to start the job from it.",
     examples=(
         "cpreplicate promote hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate promote --as-of 2026-11-24T03:00Z hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate promote --content --output json hdfs://dcB/flink/replicas/55d1...",
     ),
     exit_codes={
@@ -104,6 +105,7 @@ def relocate(output: Any, **values: Any) -> int:
     },
     options=(
         options.PROMOTED,
+        options.AS_OF,
         *options.CONTENT,
         *options.RUNNER,
         options.TARGET_CONF,
@@ -121,6 +123,8 @@ def promote(output: Any, **values: Any) -> int:
     from cpreplicate.operations.upkeep import promote as operation
     from cpreplicate.output import show_promotion
 
+    if values["checkpoint"] is not None and values["as_of"] is not None:
+        raise click.UsageError("--checkpoint and --as-of both choose a checkpoint: give one")
     notify = start_narration(values)
     request = build(
         operation.PromoteRequest,

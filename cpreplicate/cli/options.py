@@ -131,8 +131,38 @@ ALLOW_OLDER = basic(
     " checkpoint that was completed last, and withdraw those with higher numbers.",
 )
 ALLOW_OLDER_OF_EVERY_JOB = replace(ALLOW_OLDER, help="Set --allow-older of sync for every job.")
+KEEP = (
+    basic(
+        "keep",
+        "Keep the last N checkpoints, and those that another option of these four keeps.",
+        kinds.COUNT,
+        default=1,
+        fills="last",
+    ),
+    basic(
+        "keep-within",
+        "Keep all checkpoints completed within TIME of the newest one (not of now), such as 24h.",
+        kinds.TIME,
+        default="0s",
+        fills="within",
+    ),
+    basic(
+        "keep-hourly",
+        "For the last N hours that have a checkpoint, keep the last one of each. Hours are of UTC.",
+        kinds.COUNT_OR_NONE,
+        default=0,
+        fills="hourly",
+    ),
+    basic(
+        "keep-daily",
+        "For the last N days that have a checkpoint, keep the last one of each. Days are of UTC.",
+        kinds.COUNT_OR_NONE,
+        default=0,
+        fills="daily",
+    ),
+)
 PLAN = (
-    basic("keep", "Number of checkpoints that the replica holds.", kinds.COUNT, default=1),
+    *KEEP,
     ALLOW_OLDER,
     basic(
         "same-source",
@@ -260,6 +290,11 @@ PROMOTED = basic(
     "The checkpoint to promote. Default: the newest committed one.",
     kinds.TEXT,
     metavar="chk-N",
+)
+AS_OF = basic(
+    "as-of",
+    "Promote the newest checkpoint completed by TIME: 2026-11-24T03:00Z, UTC without a zone.",
+    kinds.INSTANT,
 )
 VERIFIED = replace(
     PROMOTED,

@@ -176,9 +176,11 @@ def execution_of(values: Mapping[str, Any]) -> ExecutionOptions:
 def sync_request(values: Mapping[str, Any], **others: Any) -> SyncRequest:
     """Return the request of a sync; `others` are the fields that no option fills."""
     from cpreplicate.core.packs import PackOptions
+    from cpreplicate.core.retention import Retention
     from cpreplicate.operations.sync.request import SyncRequest
 
-    return build(SyncRequest, values, packing=build(PackOptions, values), **others)
+    keep, packing = build(Retention, values), build(PackOptions, values)
+    return build(SyncRequest, values, keep=keep, packing=packing, **others)
 
 
 def planned_sync(values: Mapping[str, Any]) -> SyncRequest:

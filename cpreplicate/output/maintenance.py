@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any
 
 from cpreplicate.core.plan import total
-from cpreplicate.operations.upkeep.promote import Promotion, Starting
+from cpreplicate.core.start import yaml
+from cpreplicate.operations.upkeep.promote import Promotion
 from cpreplicate.operations.upkeep.relocate import Relocation
 from cpreplicate.operations.upkeep.sweep import Sweep
 from cpreplicate.operations.upkeep.unpack import Unpacked
@@ -136,18 +137,10 @@ def promotion_text(promotion: Promotion) -> str:
             f"    {start.restore.command}",
             f"    POST /jars/<jar>/run {json.dumps(start.rest)}",
             "    FlinkDeployment (Kubernetes operator):",
-            *(f"        {line}" for line in _deployment(start)),
+            *(f"        {line}" for line in yaml(start.deployment).splitlines()),
         ]
     )
     return "\n\n".join([verification, *warnings, how])
-
-
-def _deployment(start: Starting) -> list[str]:
-    lines = ["spec:", "  job:", f"    initialSavepointPath: {json.dumps(start.checkpoint)}"]
-    if start.configuration:
-        lines.append("  flinkConfiguration:")
-        lines += [f"    {key}: {value}" for key, value in start.configuration.items()]
-    return lines
 
 
 def promotion_json(promotion: Promotion) -> str:
@@ -157,9 +150,12 @@ def promotion_json(promotion: Promotion) -> str:
     if start is not None:
         restore = {
             "claim_mode": start.restore.claim_mode,
+            "arguments": start.restore.arguments,
             "command": start.restore.command,
             "rest": start.rest,
             "configuration": start.configuration,
+            "deployment": start.deployment,
+            "snapshot": start.snapshot,
         }
     return document(
         {

@@ -6,9 +6,11 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
+from cpreplicate.core.retention import Retention
 from cpreplicate.core.uri import Remap
 from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.sync.request import SyncRequest
+from tests.support.replicas import DAY
 
 
 @pytest.fixture
@@ -48,6 +50,9 @@ name = "orders"
 priority = 7
 paths = "absolute"
 keep = 2
+keep-within = "2d"
+keep-hourly = 24
+keep_daily = 7
 remap = "s3a=s3"
 source-root = ["/a", "/c"]
 max_delete = "20%"
@@ -62,7 +67,7 @@ same-source = false
         "file:/a/job",
         "file:/b",
         paths="absolute",
-        keep=2,
+        keep=Retention(2, within=2 * DAY, hourly=24, daily=7),
         remaps=(Remap("s3a:", "s3:"),),
         source_roots=("file:/a", "file:/c"),
         sides=member.request.sides,
@@ -74,11 +79,12 @@ same-source = false
 
 
 def test_a_job_overrides_the_defaults_and_these_the_command_line(members_of):
-    text = '[defaults]\nlock-wait = "2s"\nkeep = 3\ntarget = "/d"\n[[job]]\nsource = "/a/1"\n'
-    text += f'{JOB}keep = 1\nlock-wait = "1s"\n'
+    text = '[defaults]\nlock-wait = "2s"\nkeep = 3\nkeep-daily = 7\ntarget = "/d"\n'
+    text += '[[job]]\nsource = "/a/1"\n'
+    text += f'{JOB}keep = 1\nkeep-daily = 0\nlock-wait = "1s"\n'
     first, second = members_of(text, "--lock-wait", "9s")
-    assert (first.request.lock_wait, first.request.keep) == (2.0, 3)
-    assert (second.request.lock_wait, second.request.keep) == (1.0, 1)
+    assert (first.request.lock_wait, first.request.keep) == (2.0, Retention(3, daily=7))
+    assert (second.request.lock_wait, second.request.keep) == (1.0, Retention(1))
     assert (first.request.target_root, second.request.target_root) == ("file:/d", "file:/b")
 
 

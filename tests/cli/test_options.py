@@ -9,6 +9,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.option import GROUPS, options_of
 from cpreplicate.cli.requests import build, execution_of, planned_sync, sample_of, sides_of
 from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.retention import Retention
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
@@ -29,6 +30,7 @@ VALUES = {  # a value of each kind, as the environment has it
     kinds.PROM_FILE: "/a.prom",
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
+    kinds.INSTANT: "2026-11-24T03:00Z",
 }
 
 
@@ -104,13 +106,14 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
 @pytest.mark.parametrize(
     ("request_type", "given", "command"),
     [
-        (SyncRequest, {"sides", "packing", "execution", "subsumption_wait"}, "sync"),
+        (SyncRequest, {"sides", "keep", "packing", "execution", "subsumption_wait"}, "sync"),
+        (Retention, set(), "sync"),
         (PackOptions, set(), "sync"),
         (ExecutionOptions, {"show"}, "sync"),
         (WriteSettings, set(), "sync"),
         (RelocateRequest, {"side", "execution"}, "relocate"),
         (SweepRequest, {"sides", "execution"}, "sweep"),
-        (PromoteRequest, {"content", "side"}, "promote"),
+        (PromoteRequest, {"content", "side", "execution"}, "promote"),
     ],
 )
 def test_each_field_of_a_request_is_filled_by_a_parameter_of_its_command(
@@ -125,7 +128,8 @@ def test_a_job_of_a_fleet_has_the_options_of_sync_that_are_about_one_replica():
     for table, keys in options.FLEET_TABLES.items():
         shared = {option for option in keys if option.name in of_sync}
         assert {option.name for option in shared} == {
-            *("keep", "allow-older", "same-source", "adopt", "paths", "remap", "source-root"),
+            *("keep", "keep-within", "keep-hourly", "keep-daily"),
+            *("allow-older", "same-source", "adopt", "paths", "remap", "source-root"),
             *("pack", "pack-below", "lock-wait", "max-delete", "async-deletes"),
         }
         assert all(of_sync[option.name] is option for option in shared), table

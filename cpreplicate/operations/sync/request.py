@@ -27,7 +27,7 @@ class SyncRequest:
     source: str
     target_root: str
     paths: PathsMode = "auto"
-    keep: Retention | int = 1
+    keep: Retention | int = field(default=Retention())
     remaps: tuple[uri.Remap, ...] = ()
     source_roots: tuple[str, ...] = ()
     sides: Sides = field(default=Sides())

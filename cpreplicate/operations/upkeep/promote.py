@@ -13,8 +13,7 @@ from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.start import Starting as Starting  # of what `promote` returns
-from cpreplicate.core.start import starting
+from cpreplicate.core.start import Starting, starting
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.target_root import refuse_no_replica

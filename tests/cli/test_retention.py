@@ -1,0 +1,119 @@
+"""Points in time on the command line: what is kept, listed and promoted."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import DAY
+from tests.support.waiting import PATIENCE
+
+HOUR = 3600
+MIDNIGHT = 20_000 * DAY  # of 2024-10-04
+
+
+def run(*words, **environment):
+    command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env)
+
+
+@pytest.fixture
+def replicate(tmp_path):
+    """Sync a checkpoint for each time, with options of retention; the names that are then held."""
+
+    def all_of(times, *words, **environment):
+        for number, time in enumerate(times, 1):
+            directory = write_checkpoint(tmp_path / "dcA", number, {f"chk-{number}/x": 10})
+            os.utime(directory / "_metadata", (time,) * 2)
+            places = (tmp_path / "dcA" / JOB, tmp_path / "dcB")
+            run("sync", *places, "--runner", "inline", *words, **environment).check_returncode()
+        return sorted(each.name for each in (tmp_path / "dcB" / JOB).glob("chk-*"))
+
+    return all_of
+
+
+HALF_HOURS = [MIDNIGHT + HOUR * number / 2 for number in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        ((), [6]),
+        (("--keep", "2"), [5, 6]),
+        (("--keep-within", "61m"), [4, 5, 6]),
+        (("--keep-hourly", "2"), [5, 6]),
+        (("--keep-hourly", "3"), [3, 5, 6]),
+        (("--keep-daily", "1"), [6]),
+        (("--keep", "2", "--keep-hourly", "3"), [3, 5, 6]),
+    ],
+)
+def test_the_options_of_retention_keep_points_counted_from_the_newest(replicate, words, numbers):
+    assert replicate(HALF_HOURS, *words) == [f"chk-{number}" for number in numbers]
+
+
+def test_retention_may_be_set_by_the_environment(replicate):
+    held = replicate(HALF_HOURS[-3:], CPREPLICATE_SYNC_KEEP_WITHIN="31m")
+    assert held == ["chk-2", "chk-3"]
+
+
+@pytest.mark.parametrize(
+    "words", [("--keep-within", "long"), ("--keep-hourly", "-1"), ("--keep-daily", "x")]
+)
+def test_a_wrong_value_of_retention_is_a_mistake_of_usage(tmp_path, words):
+    done = run("sync", tmp_path / "a", tmp_path / "b", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words[0] in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("time", "name"),
+    [
+        ("2024-10-04T01:30Z", "chk-3"),
+        ("2024-10-04 01:59:59", "chk-3"),
+        ("2024-10-04T04:30+02:00", "chk-5"),
+    ],
+)
+def test_the_newest_checkpoint_as_of_a_time_is_promoted(replicate, tmp_path, time, name):
+    replicate(HALF_HOURS, "--keep", "9")
+    done = run("promote", tmp_path / "dcB" / JOB, "--as-of", time, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["checkpoint"] == name
+
+
+def test_no_checkpoint_by_a_time_is_not_there(replicate, tmp_path):
+    replicate(HALF_HOURS[:1])
+    done = run("promote", tmp_path / "dcB" / JOB, "--as-of", "2024-10-03T00:00Z")
+    assert (done.returncode, done.stdout) == (10, "")
+    assert "chk-1 (2024-10-04T00:30:00" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--as-of", "yesterday"),
+        ("--as-of", "2024-10-04"),
+        ("--as-of", "2024-13-04T00:00Z"),
+        ("--as-of", "2024-10-04T00:00Z", "--checkpoint", "chk-1"),
+    ],
+)
+def test_a_time_that_is_none_and_a_second_choice_are_mistakes_of_usage(tmp_path, words):
+    done = run("promote", tmp_path / "replica", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--as-of" in done.stderr
+
+
+def test_what_promote_returns_starts_a_job_in_each_way(replicate, tmp_path):
+    replicate(HALF_HOURS[:1])
+    words = ("promote", tmp_path / "dcB" / JOB)
+    restore = json.loads(run(*words, "--output", "json").stdout)["restore"]
+    checkpoint = f"file:{tmp_path}/dcB/{JOB}/chk-1"
+    assert restore["arguments"][0:4] == ["flink", "run", "-s", checkpoint]
+    assert restore["arguments"][-1] == "JAR"
+    job = restore["deployment"]["spec"]["job"]
+    assert job["initialSavepointPath"] == checkpoint
+    assert restore["snapshot"]["spec"]["savepoint"]["disposeOnDelete"] is False
+    assert f"savepointRedeployNonce: {job['savepointRedeployNonce']}" in run(*words).stdout
