@@ -126,6 +126,7 @@ def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
         *options.DELETES,
         *options.WRITING,
         options.CHECK_CONTENT,
+        service_options.JOB_NAME,
         options.METRICS_FILE,
     ),
 )
@@ -179,6 +180,7 @@ def _shown_plan(report: Report, output: Any, actions: bool) -> int:
         *options.WRITING,
         options.INTERVAL,
         options.WAIT_FOR_SOURCE,
+        service_options.JOB_NAME,
         *service_options.FOLLOW,
         *service_options.SERVICE,
     ),
@@ -209,6 +211,8 @@ def watch(
     follow.refuse_mistakes()
     notify = start_narration(values)
     request = planned_sync({**values, **_source_and_target(places, follow)})
+    if follow.finds_jobs and values["name"] is not None:
+        raise click.UsageError("--name is of one job: it needs a SOURCE")
     if not follow.finds_jobs and values["shard"] != WHOLE:
         raise click.UsageError("--shard divides many jobs: it needs --flink or --jobs-under")
     is_observed = build(services.ServiceOptions, values).is_observed

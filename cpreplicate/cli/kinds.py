@@ -246,6 +246,17 @@ def _shard(text: str) -> Shard:
     return Shard(int(match[1]), int(match[2]))
 
 
+def _job_name(text: str) -> str:
+    from cpreplicate.protocol.job_record import bounded
+
+    if not text or bounded(text) != text:
+        raise click.BadParameter(
+            "expected the name of a job: 1 to 300 characters that can be printed, without blanks"
+            " around them"
+        )
+    return text
+
+
 def _prom_file(text: str) -> str:
     if not text.endswith(".prom"):
         raise click.BadParameter(
@@ -306,6 +317,7 @@ RATE = Kind(
 )
 TIME = _number("time", "TIME", seconds)
 PAUSE = _number("time", "TIME", pause)
+JOB_NAME = Kind("name", "NAME", _job_name)
 INSTANT = Kind("time", "TIME", instant)
 SIZE = _number("size", "SIZE", size)
 SHARE = _number("share", "SHARE", share)

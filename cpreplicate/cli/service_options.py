@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from cpreplicate.cli import kinds
-from cpreplicate.cli.option import service
+from cpreplicate.cli.option import basic, service
 
+JOB_NAME = basic(
+    "name",
+    "The name of the job, which is recorded in the replica. Jobs that Flink's REST API reports have"
+    " theirs recorded without this option.",
+    kinds.JOB_NAME,
+)
 FOLLOW = (
     service(
         "flink",

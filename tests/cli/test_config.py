@@ -53,7 +53,7 @@ def run(directory, text, *words):
         ),
         (
             "[verify]\nzzz = 1\n",
-            "c.toml:2: unknown key 'zzz' in [verify]; valid are all, bandwidth, checkpoint,",
+            "c.toml:2: unknown key 'zzz' in [verify]; valid are all, bandwidth, batch-bytes,",
         ),
         (
             "[options]\nkeep = 2\n\nrunnr = 'inline'\n",

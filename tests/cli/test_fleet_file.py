@@ -75,6 +75,7 @@ same-source = false
         max_delete=Cap(0.2, is_share=True),
         async_deletes=True,
         adopt=True,
+        name="orders",
     )
 
 

@@ -126,7 +126,7 @@ def test_each_field_of_a_request_is_filled_by_a_parameter_of_its_command(
 def test_a_job_of_a_fleet_has_the_options_of_sync_that_are_about_one_replica():
     of_sync = {option.name: option for option in options_of(cli.commands["sync"])}
     for table, keys in options.FLEET_TABLES.items():
-        shared = {option for option in keys if option.name in of_sync}
+        shared = {option for option in keys if option.name in of_sync and option.name != "name"}
         assert {option.name for option in shared} == {
             *("keep", "keep-within", "keep-hourly", "keep-daily"),
             *("allow-older", "same-source", "adopt", "paths", "remap", "source-root"),

@@ -117,3 +117,22 @@ def test_what_promote_returns_starts_a_job_in_each_way(replicate, tmp_path):
     assert job["initialSavepointPath"] == checkpoint
     assert restore["snapshot"]["spec"]["savepoint"]["disposeOnDelete"] is False
     assert f"savepointRedeployNonce: {job['savepointRedeployNonce']}" in run(*words).stdout
+
+
+def test_the_name_of_a_job_is_recorded_by_sync(replicate, tmp_path):
+    replicate(HALF_HOURS[:1], "--name", "orders")
+    record = json.loads((tmp_path / "dcB" / JOB / ".cpreplicate" / "job.json").read_text())
+    assert record["name"] == "orders"
+
+
+@pytest.mark.parametrize("name", ["", " orders", "a\nb", "x" * 301])
+def test_what_is_no_name_of_a_job_is_a_usage_error(tmp_path, name):
+    done = run("sync", tmp_path / "dcA", tmp_path / "dcB", "--name", name)
+    assert done.returncode == 2
+    assert "expected the name of a job" in done.stderr
+
+
+def test_the_name_of_one_job_is_not_given_to_many(tmp_path):
+    done = run("watch", "--jobs-under", tmp_path, tmp_path / "dcB", "--name", "orders")
+    assert done.returncode == 2
+    assert "--name is of one job" in done.stderr

@@ -192,9 +192,10 @@ def test_a_watch_goes_on_when_its_results_cannot_be_written(directory):
 
 
 def test_text_that_the_encoding_of_the_stream_lacks_is_escaped(directory):
-    done = sync(directory, "", **ASCII)
+    write_checkpoint(directory / "dcA", 2, {**FILES, "shared/\u2026": 300, "chk-2/x": 10})
+    done = sync(directory, "", "--actions", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
-    assert "NO_CLAIM \\u2026" in done.stdout
+    assert "shared/\\u2026" in done.stdout
     assert done.stdout.isascii()
 
 
