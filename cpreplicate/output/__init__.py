@@ -29,6 +29,7 @@ from cpreplicate.runners import ShowProgress
 if TYPE_CHECKING:
     from cpreplicate.operations.doctor import Diagnosis
     from cpreplicate.operations.jobs.fleet import FleetReport
+    from cpreplicate.operations.points import ReplicaPoints
     from cpreplicate.operations.status import FleetStatus
     from cpreplicate.operations.upkeep.promote import Promotion
     from cpreplicate.operations.upkeep.relocate import Relocation
@@ -45,6 +46,7 @@ __all__ = [
     "show_diagnosis",
     "show_fleet",
     "show_inspection",
+    "show_points",
     "show_progress",
     "show_promotion",
     "show_references",
@@ -151,6 +153,17 @@ def show_fleet(report: FleetReport, form: Form) -> OSError | None:
     if form == "ndjson":
         return _print(fleet.fleet_ndjson(report))
     return _print(fleet.fleet_json(report))
+
+
+def show_points(replicas: Sequence[ReplicaPoints], form: Form) -> OSError | None:
+    """Print the result of `list`; as ndjson, an object per replica."""
+    from cpreplicate.output import points
+
+    if form == "text":
+        return _print(points.points_text(replicas))
+    if form == "ndjson":
+        return _print(points.points_ndjson(replicas))
+    return _print(points.points_json(replicas))
 
 
 def show_status(status: FleetStatus, form: Form) -> OSError | None:

@@ -136,3 +136,32 @@ def test_the_name_of_one_job_is_not_given_to_many(tmp_path):
     done = run("watch", "--jobs-under", tmp_path, tmp_path / "dcB", "--name", "orders")
     assert done.returncode == 2
     assert "--name is of one job" in done.stderr
+
+
+def test_list_shows_the_points_of_a_job_by_its_name(replicate, tmp_path):
+    replicate(HALF_HOURS[:2], "--keep", "2", "--name", "orders")
+    done = run("list", tmp_path / "dcB", "--job", "orders", "--output", "json")
+    assert done.returncode == 0
+    assert "the job orders has the id" in done.stderr
+    (replica,) = json.loads(done.stdout)["replicas"]
+    assert replica["job"] == JOB
+    points = [
+        (point["checkpoint"], point["completed"], point["added_bytes"])
+        for point in replica["points"]
+    ]
+    assert points == [
+        ("chk-2", "2024-10-04T01:00:00.000Z", 10),
+        ("chk-1", "2024-10-04T00:30:00.000Z", 10),
+    ]
+    rows = run("list", tmp_path / "dcB").stdout.splitlines()
+    assert rows[0] == f"{JOB}: 2 checkpoints, 20 B together"
+    assert [row.split()[0] for row in rows[2:4]] == ["chk-2", "chk-1"]
+
+
+def test_list_ends_with_10_where_no_replica_is_and_names_similar_jobs(replicate, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert run("list", tmp_path / "empty").returncode == 10
+    replicate(HALF_HOURS[:1], "--name", "orders")
+    done = run("list", tmp_path / "dcB", "--job", "ordres")
+    assert done.returncode == 10
+    assert "'orders'" in done.stderr

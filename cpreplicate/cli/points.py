@@ -1,0 +1,53 @@
+"""The `list` command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cpreplicate.cli import exit_codes, options, service_options
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.option import location
+from cpreplicate.cli.requests import sides_of, start_narration
+from cpreplicate.cli.results import read_code
+from cpreplicate.errors import NotThere
+
+
+@cli.command(
+    "list",
+    short_help="Show the checkpoints of replicas as points in time.",
+    examples=(
+        "cpreplicate list hdfs://dcB/flink/replicas",
+        "cpreplicate list hdfs://dcB/flink/replicas --job orders",
+    ),
+    exit_codes={**exit_codes.READ, 6: "--job is the name of several jobs"},
+    options=(service_options.SELECTED_JOB, *options.CONF, *options.ACCESS, *options.OUTPUT),
+)
+@click.argument("target_root", callback=location)
+def list_(target_root: str, job: str | None, output: Any, **values: Any) -> int:
+    """Show the checkpoints of replicas: when each was completed, its size, and what it adds.
+
+    TARGET_ROOT is that of `sync`, or a REPLICA in it. A checkpoint adds the bytes that no other one
+    of its replica references. Change nothing.
+    """
+    from cpreplicate.operations import points as operation
+    from cpreplicate.operations.selection import select
+    from cpreplicate.output import show_points, write_warning
+
+    notify = start_narration(values)
+    sides = sides_of(values)
+    if job is None:
+        replicas = operation.points_below(target_root, sides)
+    else:
+        selected = select(target_root, sides.target, job)
+        for warning in selected.warnings:
+            write_warning(warning)
+        notify(f"{selected.replica}: {selected.why}")
+        replicas = operation.points([selected.replica, *selected.others], sides)
+    if not replicas:
+        raise NotThere(
+            f"{target_root} holds no replica. TARGET_ROOT is the directory that `sync` was given"
+        )
+    code = read_code(show_points(replicas, output))
+    return code if any(replica.error is None for replica in replicas) else 1

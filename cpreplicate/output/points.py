@@ -1,0 +1,72 @@
+"""The result of `list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cpreplicate.core.sizes import size
+from cpreplicate.operations.points import Point, ReplicaPoints
+from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.text import lines, table
+
+_HEAD = ("checkpoint", "completed", "files", "size", "adds", "verified")
+
+
+def points_text(replicas: Sequence[ReplicaPoints]) -> str:
+    """Return a table of points for each replica, the newest first."""
+    return "\n\n".join(map(_replica, replicas))
+
+
+def _replica(replica: ReplicaPoints) -> str:
+    rows = [_cells(point) for point in replica.points]
+    total = f", {size(replica.bytes)} together" if len(rows) > 1 else ""
+    noun = "checkpoint" if len(rows) == 1 else "checkpoints"
+    title = lines([f"{replica.job}: {len(rows)} {noun}{total}"])
+    parts = [title, table(_HEAD, rows) if rows else "", lines(_remarks(replica))]
+    return "\n".join(filter(None, parts))
+
+
+def _cells(point: Point) -> tuple[str, ...]:
+    completed = timestamp(point.completed)
+    found = "" if point.is_restorable else ": damaged"
+    return (
+        point.checkpoint,
+        "unknown" if completed is None else completed,
+        str(point.files),
+        size(point.bytes),
+        size(point.added_bytes),
+        "" if point.verified is None else f"{timestamp(point.verified)}{found}",
+    )
+
+
+def _remarks(replica: ReplicaPoints) -> Iterator[str]:
+    if replica.sealed is not None:
+        yield f"sealed {replica.sealed}"
+    if replica.others:
+        yield f"warning: not written by cpreplicate: {', '.join(replica.others)}"
+    if replica.error is not None:
+        yield f"warning: cannot be read: {replica.error}"
+
+
+def points_json(replicas: Sequence[ReplicaPoints]) -> str:
+    """Return the result of `list --output json`."""
+    return document({"replicas": [_object(replica) for replica in replicas]})
+
+
+def points_ndjson(replicas: Sequence[ReplicaPoints]) -> str:
+    """Return the result of `list --output ndjson`: an object per replica."""
+    return "\n".join(document(_object(replica)) for replica in replicas)
+
+
+def _object(replica: ReplicaPoints) -> dict[str, Any]:
+    points = [
+        {
+            **asdict(point),
+            "completed": timestamp(point.completed),
+            "verified": timestamp(point.verified),
+        }
+        for point in replica.points
+    ]
+    return {**asdict(replica), "points": points, "others": list(replica.others)}
