@@ -9,7 +9,10 @@ from cpreplicate.operations.status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.text import duration, lines, size, table
 
-_HEAD = ("job", "checkpoint", "age", "source", "lag", "files", "size", "packs", "verified", "state")
+_HEAD = (
+    *("job", "checkpoint", "age", "source", "lag", "ready", "files", "size", "packs"),
+    *("verified", "state"),
+)
 _UNKNOWN = "?"
 
 
@@ -50,6 +53,7 @@ def _cells(row: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]:
         _age(row.age(status.now)),
         _source(row),
         _lag(row, status),
+        "yes" if row.unready is None else "no",
         "" if totals is None else str(totals.files),
         "" if totals is None else size(totals.bytes),
         "" if totals is None else str(totals.packs),
@@ -59,7 +63,9 @@ def _cells(row: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]:
 
 
 def _title(row: ReplicaStatus) -> str:
-    return row.name or row.job
+    """Return the name of a job with its id: several replicas of a restarted job have one name."""
+    recorded = row.recorded.name if row.recorded is not None else None
+    return row.name or (row.job if recorded is None else f"{recorded} ({row.job})")
 
 
 def _age(seconds: float | None) -> str:
@@ -111,8 +117,11 @@ def _orphans(row: ReplicaStatus) -> str:
 
 def _problems(row: ReplicaStatus) -> list[str]:
     problems = [row.observed.last_error, row.source_error]
+    known = [*(problem for problem in problems if problem is not None), *row.warnings]
+    unready = row.unready
+    more = [f"promote would not succeed: {unready}"] if unready not in (None, *known) else []
     warnings = [f"warning: {warning}" for warning in row.warnings]
-    return [*(problem for problem in problems if problem is not None), *warnings]
+    return [*(problem for problem in problems if problem is not None), *warnings, *more]
 
 
 def _summary(status: FleetStatus) -> str:
@@ -131,7 +140,9 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
     age = row.age(now)
     return {
         "job": row.job,
-        "name": row.name,
+        "name": row.name or (None if row.recorded is None else row.recorded.name),
+        "ready": row.unready is None,
+        "not_ready_because": row.unready,
         "replica": observed.replica,
         "source": observed.source or None,
         "checkpoint": row.checkpoint,
