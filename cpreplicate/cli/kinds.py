@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,13 +111,13 @@ def instant(text: str) -> float:
     try:
         if not _INSTANT.fullmatch(text.strip()):
             raise ValueError(text)
-        time = datetime.fromisoformat(text.strip())
+        time = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))  # 3.10 reads no `Z`
     except ValueError:
         raise click.BadParameter(
             f"{text}: expected a time in ISO 8601 such as 2026-11-24T03:00Z or '2026-11-24 03:00',"
             " which is in UTC unless a zone is given"
         ) from None
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def pause(text: str) -> float:
