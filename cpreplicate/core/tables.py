@@ -57,8 +57,8 @@ class _Kind(NamedTuple):
     joined: Callable[[Sequence[Any]], Any]
 
 
-def _numbers(type_: pa.DataType) -> _Kind:
-    none = np.zeros(0, type_.to_pandas_dtype())
+def _numbers(type_: type[np.generic]) -> _Kind:
+    none = np.zeros(0, type_)
     return _Kind(
         lambda values: np.fromiter(values, none.dtype, len(values)),
         np.ndarray.tolist,
@@ -75,9 +75,9 @@ def _crc_values(crcs: Numbers) -> list[int | None]:
     return [None if value == UNKNOWN else value for value in crcs.tolist()]
 
 
-_INTS = _numbers(pa.int64())
+_INTS = _numbers(np.int64)
 Ints: TypeAlias = Annotated[Numbers, _INTS]
-Flags: TypeAlias = Annotated[Numbers, _numbers(pa.bool_())]
+Flags: TypeAlias = Annotated[Numbers, _numbers(np.bool_)]
 Crcs: TypeAlias = Annotated[Numbers, _INTS._replace(of=_crcs, tolist=_crc_values)]
 """CRC32Cs. One of -1 is not known."""
 Paths: TypeAlias = Annotated[Texts, _Kind(texts, pa.Array.to_pylist, chosen, concatenated)]
