@@ -21,7 +21,11 @@ from cpreplicate.errors import NotThere
         "cpreplicate list hdfs://dcB/flink/replicas",
         "cpreplicate list hdfs://dcB/flink/replicas --job orders",
     ),
-    exit_codes={**exit_codes.READ, 6: "--job is the name of several jobs"},
+    exit_codes={
+        **exit_codes.READ,
+        1: "none of the replicas can be read",
+        6: "--job is the name of several jobs",
+    },
     options=(service_options.SELECTED_JOB, *options.CONF, *options.ACCESS, *options.OUTPUT),
 )
 @click.argument("target_root", callback=location)

@@ -5,6 +5,7 @@ Pure. A plan is made once, and shown or executed as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -243,17 +244,18 @@ def dropped(
     checkpoint_id: int,
     keep: Retention | int,
     completed: float | None = None,
+    now: float = math.inf,
 ) -> tuple[Committed, ...]:
     """Return the committed checkpoints that are no longer kept once `name` is committed.
 
-    It was `completed` at the source at this time.
+    It was `completed` at the source at this time. `now` is as of `Retention.kept`.
 
     `committed` is in the order newest first, the result oldest first. Those with a higher number
     are among them: the job counts anew, and they are from before.
     """
     others = [checkpoint for checkpoint in committed if checkpoint.name != name]
     older = [checkpoint for checkpoint in others if checkpoint.checkpoint_id < checkpoint_id]
-    positions = Retention.of(keep).kept([completed, *(each.completed for each in older)])
+    positions = Retention.of(keep).kept([completed, *(each.completed for each in older)], now)
     kept = {older[position - 1].name for position in positions if position}
     return tuple(checkpoint for checkpoint in reversed(others) if checkpoint.name not in kept)
 

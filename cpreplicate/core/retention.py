@@ -8,6 +8,7 @@ UTC. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,28 +35,30 @@ class Retention:
         """Return a number of points to keep as a retention, which it may be already."""
         return keep if isinstance(keep, Retention) else cls(keep)
 
-    def kept(self, completed: Sequence[float | None]) -> frozenset[int]:
+    def kept(self, completed: Sequence[float | None], now: float = math.inf) -> frozenset[int]:
         """Return the positions of the points that are kept.
 
         `completed` are their times in seconds since the epoch, in the order newest first. It is
         None for a point of version 0.2.0 or one whose record was lost. Such a point counts as an
         hour and a day of its own, and is as recent as the next newer one. So it is never dropped
         in favour of a point that may be of another day, and it goes when enough others are newer.
+        `within` is not counted from a time later than `now`: one wrong clock would drop all others.
         """
         last = range(min(max(self.last, 1), len(completed)))
         return frozenset(last).union(
-            _within(self.within, completed),
+            _within(self.within, completed, now),
             _last_of_each(_HOUR, self.hourly, completed),
             _last_of_each(_DAY, self.daily, completed),
         )
 
 
-def _within(seconds: float, completed: Sequence[float | None]) -> Iterator[int]:
+def _within(seconds: float, completed: Sequence[float | None], now: float) -> Iterator[int]:
     """Yield the positions of the points that are less than so many seconds older than the newest.
 
     A time that is not known is taken to be that of the next newer point: it is not later.
     """
-    newest = next((time for time in completed if time is not None), 0.0)
+    past = (time for time in completed if time is not None and time <= now)
+    newest = next(past, now)  # all are later, or unknown
     latest = newest
     for position, time in enumerate(completed):
         latest = latest if time is None else time

@@ -73,6 +73,14 @@ def test_an_idle_job_keeps_its_points_since_time_is_counted_from_the_newest():
     assert kept(Retention(within=HOUR), times) == {*at("3:00")}
 
 
+def test_a_newest_point_of_a_clock_that_is_ahead_drops_no_other():
+    newest_first = at("8:00", "3:00", "2:30", "1:00")
+    (now,) = at("3:10")
+    assert Retention(within=HOUR).kept(newest_first, now) == {0, 1, 2}
+    assert Retention(within=HOUR).kept(newest_first[:1], now) == {0}
+    assert Retention(within=HOUR).kept([None, None], now) == {0, 1}  # as recent
+
+
 def test_the_newest_point_is_kept_by_a_retention_that_asks_for_none():
     assert kept(Retention(last=0), at("1:00", "2:00")) == {*at("2:00")}
     assert Retention().kept([]) == frozenset()

@@ -72,6 +72,11 @@ def test_a_name_selects_the_replica_of_the_job(roots):
     assert found.others == ()
 
 
+def test_a_name_that_cannot_be_recorded_as_it_is_selects_the_replica_too(roots):
+    roots.add(FIRST, " a\nb")
+    assert roots.job(" a\nb") == roots.job("a?b") == FIRST
+
+
 def test_an_id_and_its_beginning_select_a_replica_with_or_without_a_name(roots):
     roots.add(FIRST, "orders")
     roots.add(THIRD)

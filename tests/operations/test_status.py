@@ -171,6 +171,25 @@ def test_a_directory_that_is_a_link_is_named_as_verify_and_promote_would(root):
     assert "symbolic links" in run("status", root / "dcB").out
 
 
+def test_a_replica_is_ready_or_why_it_is_not_is_printed(root):
+    assert (rows(root)[ORDERS]["ready"], rows(root)[ORDERS]["not_ready_because"]) == (True, None)
+    (root / "dcB" / ORDERS / ".cpreplicate" / "replica.json").unlink()
+    row = rows(root)[ORDERS]
+    assert row["ready"] is False
+    assert "replica.json is lost" in row["not_ready_because"]
+    assert rows(root)[CLICKS]["ready"] is True
+    printed = run("status", root / "dcB").out
+    assert f"{ORDERS}: promote would not succeed: {row['not_ready_because']}" in printed
+    assert run("promote", root / "dcB" / ORDERS).code != 0
+
+
+def test_the_name_that_a_sync_recorded_is_shown_with_the_id(root):
+    words = ["--name", "orders", "--runner", "inline", "--adopt", "--keep", "9"]
+    assert run("sync", root / "dcA" / ORDERS, root / "dcB", *words).code == 0
+    assert rows(root)[ORDERS]["name"] == "orders"
+    assert f"orders ({ORDERS})" in run("status", root / "dcB").out
+
+
 @pytest.mark.parametrize("inner", ["chk-1", "chk-1/_metadata", ".cpreplicate"])
 def test_a_path_in_a_replica_is_none_and_the_replica_is_named(root, inner):
     done = run("status", root / "dcB" / ORDERS / inner)

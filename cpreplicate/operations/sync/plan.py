@@ -6,6 +6,7 @@ Nothing is changed here.
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -62,7 +63,7 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
         source_state, replica, state, paths.mode, kept_members
     )
     completed = source_state.source.completed
-    to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep, completed)
+    to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep, completed, time.time())
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
     gone = [*to_drop, *replaced]

@@ -130,6 +130,11 @@ def test_a_job_that_is_named_has_its_own_options_and_is_not_taken_from_the_root_
         "chk-2",
     ]
     assert not (place / "dcB" / IDS[4]).exists()
+    names = {
+        record.parent.parent.name: json.loads(record.read_text())["name"]
+        for record in (place / "dcB").glob("*/.cpreplicate/job.json")
+    }
+    assert names == {IDS[1]: "orders"}  # an id is no name
 
 
 def test_a_job_under_a_root_without_a_checkpoint_is_no_failure_and_a_named_one_is(place):

@@ -1,9 +1,13 @@
 """A point in time is promoted: nothing is deleted, and later syncs go on as before."""
 
 import os
+import re
+import shlex
 
 import pytest
+from click.testing import CliRunner
 
+from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.sync import sync
@@ -100,7 +104,10 @@ def test_another_point_is_promoted_only_after_the_replica_was_unsealed(replica):
         with pytest.raises(Refused, match=r"for chk-2, not for chk-1: a job may run from chk-2"):
             run(replica, **options)
     assert "not for chk-1" in verify(f"file:{replica}", "chk-1", NOTHING, print, Side()).refused
-    unseal(UnsealRequest(f"file:{replica}", None))
+    with pytest.raises(Refused) as refused:
+        run(replica, checkpoint="chk-1")
+    (advice,) = re.findall("`cpreplicate (.*)`", str(refused.value))
+    assert CliRunner().invoke(cli, shlex.split(advice)).exit_code == 0
     assert run(replica, checkpoint="chk-1").checkpoint == "chk-1"
     assert checker.faults(replica) == []
 
