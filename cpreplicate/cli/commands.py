@@ -202,10 +202,10 @@ def watch(
     TARGET_ROOT is a directory that only cpreplicate writes, such as hdfs://dcB/flink/replicas.
 
     With --flink or --jobs-under instead of SOURCE, many jobs are followed, and none of their
-    failures ends the command. With --metrics or --heartbeat, the same holds for one SOURCE.
+    failures ends the command. One SOURCE ends it with 2 or 6, if the next checkpoint would be
+    refused, too, and at the first try with 5 or 10, if SOURCE is no job or needs --remap.
     """
-    from cpreplicate.operations.jobs import watch as operation
-    from cpreplicate.output import narrate_failure, show_report, write_warning
+    from cpreplicate.operations.jobs.policy import OneJob
 
     follow = build(services.FollowOptions, values)
     follow.refuse_mistakes()
@@ -215,36 +215,20 @@ def watch(
         raise click.UsageError("--name is of one job: it needs a SOURCE")
     if not follow.finds_jobs and values["shard"] != WHOLE:
         raise click.UsageError("--shard divides many jobs: it needs --flink or --jobs-under")
-    is_observed = build(services.ServiceOptions, values).is_observed
-    if follow.finds_jobs or is_observed:
-        if follow.finds_jobs:
-            follow.refuse_no_jobs(request)
-        else:
-            operation.refuse_no_job(request)
-        discovery = (
-            follow.discovery(request, notify, values["shard"])
-            if follow.finds_jobs
-            else services.OneJob(request, wait_for_source)
-        )
-        services.run_service(
-            discovery,
-            values,
-            request.execution,
-            request.sides,
-            interval,
-            output,
-            follow.retire_after,
-            sight=discovery.sight,
-        )
-        return
-    operation.watch(
-        request,
+    one = None if follow.finds_jobs else OneJob(request, wait_for_source, notify)
+    if one is None:
+        follow.refuse_no_jobs(request)
+    discovery = one or follow.discovery(request, notify, values["shard"])
+    services.run_service(
+        discovery,
+        values,
+        request.execution,
+        request.sides,
         interval,
-        notify,
-        lambda report: change_code(show_report(report, output, actions)),
-        wait_for_source,
-        # a failure does not end the command: without narration it would pass unnoticed
-        warn=write_warning if values["quiet"] else narrate_failure,
+        services.showing_jobs(output) if one is None else services.showing_one(output, actions),
+        follow.retire_after,
+        sight=discovery.sight,
+        one=one,
     )
 
 

@@ -34,7 +34,7 @@ from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.jobs.fleet import Member
+    from cpreplicate.operations.jobs.job import Job
     from cpreplicate.operations.jobs.service import Service
     from cpreplicate.storage import Sides
 
@@ -81,7 +81,6 @@ def fleet(
     writes, such as hdfs://dcB/flink/replicas.
     """
     from cpreplicate.operations.jobs.fleet import replicate_fleet
-    from cpreplicate.operations.jobs.job import ServedJob
     from cpreplicate.output import show_fleet
 
     # what the command line gives for all jobs: a default, and a value that wins
@@ -99,11 +98,9 @@ def fleet(
         add_storages(file)
         notify = start_narration(values)
         sides = sides_of(values)
-        every_member = _configured(file, sides, defaults, forced).members(
-            _listing_of_many(sides, notify)
-        )
-        members = [each for each in every_member if ServedJob(each).is_in(values["shard"])]
-        report = replicate_fleet(members, execution_of(values), sides, notify, dry_run)
+        every_job = _configured(file, sides, defaults, forced).jobs(_listing_of_many(sides, notify))
+        jobs = [job for job in every_job if job.is_in(values["shard"])]
+        report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run)
         record(report)
     unwritten = show_fleet(report, output)
     return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
@@ -127,22 +124,22 @@ def _serve(
     sides = sides_of(values)
     roots = KnownRoots(sides.source, notify)
 
-    def read() -> Callable[[], list[Member]]:
+    def read() -> Callable[[], list[Job]]:
         file = TomlFile(configuration)
         _refuse_mistakes(file)
         if storages_of(file) != storages_of(first):
             raise file.error("the [storage] tables are read at the start only: restart the service")
         configured = _configured(file, sides, defaults, forced)
 
-        def members() -> list[Member]:
+        def jobs() -> list[Job]:
             roots.look(template.request.source for template, _ in configured.roots)
-            return list(configured.members(roots.jobs_under))
+            return list(configured.jobs(roots.jobs_under))
 
-        return members
+        return jobs
 
     context = click.get_current_context()
 
-    def read_again() -> Callable[[], list[Member]]:
+    def read_again() -> Callable[[], list[Job]]:
         try:
             with context.scope(cleanup=False):  # converters ask for it, and this is another thread
                 return read()
@@ -165,20 +162,20 @@ def _serve(
         execution_of(values),
         sides,
         every,
-        output,
+        services.showing_jobs(output),
         notify_service=reload_on_hangup,
         sight=roots.sight,
     )
     return 0
 
 
-def members_of(file: TomlFile, sides: Sides) -> list[Member]:
+def jobs_of(file: TomlFile, sides: Sides) -> list[Job]:
     """Return the jobs of a fleet's file, for a command that does not replicate them.
 
     Raises `click.UsageError` with the line of a mistake, and `NotThere` for a root without jobs.
     """
     _refuse_mistakes(file)
-    return list(_configured(file, sides, {}, {}).members(_listing(sides)))
+    return list(_configured(file, sides, {}, {}).jobs(_listing(sides)))
 
 
 def _listing(sides: Sides) -> Callable[[str], Sequence[str]]:
@@ -220,16 +217,16 @@ def _refuse_mistakes(file: TomlFile) -> None:
 class _Configured(NamedTuple):
     """The jobs that a configuration names, and its roots: a template, and ids to be left out."""
 
-    named: tuple[Member, ...]
-    roots: tuple[tuple[Member, Sequence[str]], ...]
+    named: tuple[Job, ...]
+    roots: tuple[tuple[Job, Sequence[str]], ...]
 
-    def members(self, under: Callable[[str], Sequence[str]]) -> Iterator[Member]:
+    def jobs(self, under: Callable[[str], Sequence[str]]) -> Iterator[Job]:
         """Yield the jobs that are named, then those below the roots that are not named.
 
         `under` returns the directories of the jobs below a root.
         """
         yield from self.named
-        sources = {member.request.source for member in self.named}
+        sources = {job.request.source for job in self.named}
         for template, excluded in self.roots:
             root = template.request.source
             for source in under(root):
@@ -251,9 +248,9 @@ def _configured(
     jobs = [{**table, **forced} for table in _tables(file, "job", all_defaults)]
     roots = [{**table, **forced} for table in _tables(file, "root", all_defaults)]
     return _Configured(
-        tuple(_member(table, sides, is_discovered=False) for table in jobs),
+        tuple(_job(table, sides, is_discovered=False) for table in jobs),
         tuple(
-            (_member(table, sides, is_discovered=True), table.get("exclude", ())) for table in roots
+            (_job(table, sides, is_discovered=True), table.get("exclude", ())) for table in roots
         ),
     )
 
@@ -269,14 +266,14 @@ def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[
         yield values
 
 
-def _member(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Member:
+def _job(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Job:
     """Return a job, or for a root the template of the jobs below it."""
     from cpreplicate.core.placement import job_root
-    from cpreplicate.operations.jobs.fleet import Member
+    from cpreplicate.operations.jobs.job import Job
 
     request = sync_request(values, sides=sides)
     name = values.get("name") or uri.name(job_root(request.source))
-    return build(Member, values, name=name, request=request, is_discovered=is_discovered)
+    return build(Job, values, name=name, request=request, is_discovered=is_discovered)
 
 
 def _table(file: TomlFile, kind: str, table: object, *key: str | int) -> dict[str, Any]:

@@ -99,9 +99,9 @@ SERVICE = (
     ),
     service(
         "max-backoff",
-        "The longest pause before a job is tried again that keeps failing.",
+        "The longest pause before a job is tried again that keeps failing; by default 10m, and of"
+        " one SOURCE the interval.",
         kinds.PAUSE,
-        default="10m",
     ),
     service(
         "grace",

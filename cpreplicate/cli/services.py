@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +21,21 @@ from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
-    from cpreplicate.operations.jobs.discovery import FlinkJobs, JobsUnder
-    from cpreplicate.operations.jobs.job import Discovery, ServedJob
-    from cpreplicate.operations.jobs.service import Service
+    from cpreplicate.operations.jobs.attempt import Show
+    from cpreplicate.operations.jobs.discovery import JobsUnder
+    from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
+    from cpreplicate.operations.jobs.job import Discovery
+    from cpreplicate.operations.jobs.policy import OneJob
+    from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.operations.jobs.sight import Sight
     from cpreplicate.operations.observation import Observation
+    from cpreplicate.operations.sync.report import Report
     from cpreplicate.operations.sync.request import SyncRequest
+    from cpreplicate.output import Form
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
 
+_MAX_BACKOFF = 600.0  # seconds: one of many jobs leaves the others their turn
 _MORE_THAN_GRACE = 1.25  # what a service takes at most to end
 _HEARTBEAT_PAUSE = 5.0  # seconds between two looks at the lag of all jobs
 _MOST_OF_FILE = 1 << 20  # bytes
@@ -140,7 +146,9 @@ class FollowOptions:
     ) -> FlinkJobs | JobsUnder:
         """Return what finds the jobs; `template` is the request of each but for its source."""
         from cpreplicate.flink import address
-        from cpreplicate.operations.jobs.discovery import Chosen, FlinkJobs, JobsUnder
+        from cpreplicate.operations.jobs.chosen import Chosen
+        from cpreplicate.operations.jobs.discovery import JobsUnder
+        from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
 
         if self.jobs_under is not None:
             return JobsUnder(template.source, template, notify, shard)
@@ -157,36 +165,26 @@ class ServiceOptions:
     """How a service runs; see the options of the same names."""
 
     slots: int
-    max_backoff: float
+    max_backoff: float | None
     grace: float
     session_idle: float
     metrics: str | None
     heartbeat: str | None
     max_lag: float
 
+    def settings(
+        self, interval: float, retire_after: float | None, is_for_one: bool
+    ) -> ServiceSettings:
+        """Return how a service of many jobs, or of one, works."""
+        from cpreplicate.operations.jobs.service import ServiceSettings
+
+        backoff = self.max_backoff or (interval if is_for_one else _MAX_BACKOFF)
+        return ServiceSettings(interval, self.slots, backoff, self.grace, retire_after)
+
     @property
     def is_observed(self) -> bool:
         """Whether somebody wants to see the lag."""
         return self.metrics is not None or self.heartbeat is not None
-
-
-class OneJob:
-    """The discovery of a `watch` of one directory."""
-
-    sight = None  # it looks nowhere
-
-    def __init__(self, request: SyncRequest, may_come: bool) -> None:
-        self._request, self._may_come = request, may_come
-
-    def jobs(self) -> list[ServedJob]:
-        """See `Discovery`."""
-        from cpreplicate.core import uri
-        from cpreplicate.core.placement import job_root
-        from cpreplicate.operations.jobs.fleet import Member
-        from cpreplicate.operations.jobs.job import ServedJob
-
-        name = uri.name(job_root(self._request.source))
-        return [ServedJob(Member(name, self._request, is_discovered=self._may_come))]
 
 
 def run_service(
@@ -195,42 +193,31 @@ def run_service(
     execution: ExecutionOptions,
     sides: Sides,
     interval: float,
-    form: Any,
+    show: Show,
     retire_after: float | None = None,
     notify_service: Callable[[Service], None] = lambda _service: None,
     sight: Sight | None = None,
+    one: OneJob | None = None,
 ) -> None:
-    """Run a service until this process is stopped. Raises `UsageError` for wrong options.
+    """Run a service until this process is stopped, or until the policy of `one` job ends it.
 
-    SIGTERM and SIGHUP are no failure: they end it with the exit code of the signal.
+    Raises `UsageError` for wrong options, and the failure with which the policy ends it. SIGTERM
+    and SIGHUP are no failure: they end it with the exit code of the signal.
     """
-    from cpreplicate.operations.jobs.service import Service, ServiceSettings
-    from cpreplicate.output import narrate, narrate_failure, show_replicated, write_warning
+    from cpreplicate.operations.jobs.service import Service
+    from cpreplicate.output import narrate, narrate_failure, write_warning
     from cpreplicate.runners import WarmRunners
 
     options = build(ServiceOptions, values)
-    settings = ServiceSettings(
-        interval,
-        options.slots,
-        options.max_backoff,
-        options.grace,
-        retire_after,
-    )
     # a failure does not end the service: without narration it would pass unnoticed
     warn = write_warning if values["quiet"] else narrate_failure
     _allow_many_connections()
     with ExitStack() as stack:
-        silent = replace(execution, show=None)  # the progress of many jobs says nothing
-        runners = stack.enter_context(WarmRunners(sides, silent, options.session_idle))
-        service = Service(
-            discovery,
-            runners,
-            settings,
-            narrate,
-            warn,
-            lambda name, report: change_code(show_replicated(name, report, form)),
-            sight,
+        runners = stack.enter_context(
+            WarmRunners(sides, execution, options.session_idle, is_for_one=one is not None)
         )
+        settings = options.settings(interval, retire_after, is_for_one=one is not None)
+        service = Service(discovery, runners, settings, narrate, warn, show, sight, one)
         notify_service(service)
         each_turn = _observed(service, options, stack)
         # the service ends by itself when its grace is over
@@ -240,6 +227,32 @@ def run_service(
         except signals.Stopped as stopped:
             narrate(f"stopped. {_outcome(service.observations())}")
             raise click.exceptions.Exit(stopped.code) from None
+
+
+def showing_jobs(form: Form) -> Show:
+    """Return what prints each checkpoint of many jobs that was replicated, with the job's name."""
+    from cpreplicate.output import show_replicated
+
+    def show(name: str, report: Report) -> None:
+        if report.runner is not None:
+            change_code(show_replicated(name, report, form))
+
+    return show
+
+
+def showing_one(form: Form, actions: bool) -> Show:
+    """Return what prints the first report of one job, then each checkpoint that was replicated."""
+    from cpreplicate.output import show_report
+
+    is_first = True
+
+    def show(_name: str, report: Report) -> None:
+        nonlocal is_first
+        if is_first or report.runner is not None:
+            change_code(show_report(report, form, actions))
+        is_first = False
+
+    return show
 
 
 def _allow_many_connections() -> None:
@@ -313,4 +326,4 @@ def _every(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
 
 def _leave() -> None:
     """End the process without waiting for threads that wait for a storage."""
-    os._exit(signals.TERMINATED)
+    os._exit(signals.exit_code())

@@ -22,8 +22,6 @@ from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines
 
 _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
-TERMINATED = _SIGNALLED + signal.SIGTERM
-"""The exit code after SIGTERM."""
 _PAUSE = 0.5  # seconds between two interruptions of the main thread after a signal
 _within = 5.0  # seconds from the first signal to the end of the process
 _VARIABLE = "CPREPLICATE_STOP_WITHIN"
@@ -50,12 +48,12 @@ class _Request:
 
     def __init__(self) -> None:
         self._raised: weakref.ref[BaseException] | None = None
-        self._number = 0
+        self.number = 0
         self.is_over = threading.Event()
 
     def raise_for(self, number: int) -> NoReturn:
         """Raise the exception for a signal, and keep no reference that would keep it alive."""
-        self._number = number
+        self.number = number
         error = Interrupted() if number == signal.SIGINT else Stopped(number)
         self._raised = weakref.ref(error)
         try:
@@ -67,7 +65,7 @@ class _Request:
         """Raise once more if the exception is gone, and the command is not at its end."""
         is_lost = self._raised is not None and self._raised() is None
         if is_lost and not self.is_over.is_set():
-            self.raise_for(self._number)
+            self.raise_for(self.number)
 
 
 _request = _Request()
@@ -100,6 +98,11 @@ def least_to_stop() -> float:
         return seconds(text)
     except click.BadParameter as error:
         raise UsageError(f"{_VARIABLE}={error.message}") from None
+
+
+def exit_code() -> int:
+    """Return the exit code of a process that a signal ends, as 143 after SIGTERM."""
+    return _SIGNALLED + _request.number
 
 
 def stopped() -> None:

@@ -11,7 +11,7 @@ import click
 from cpreplicate.cli import options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages
-from cpreplicate.cli.fleet import members_of
+from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import read_code
@@ -108,6 +108,6 @@ def _configured(file: TomlFile, sides: Sides) -> list[Watched]:
     from cpreplicate.operations.status import watched_of
 
     return [
-        watched_of(member.request, member.name, member.priority, member.is_discovered)
-        for member in members_of(file, sides)
+        watched_of(job.request, job.name, job.priority, job.is_discovered)
+        for job in jobs_of(file, sides)
     ]

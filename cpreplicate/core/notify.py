@@ -7,3 +7,8 @@ from typing import TypeAlias
 
 Notify: TypeAlias = Callable[[str], None]
 """Report a line, such as a warning; may be called by any thread."""
+
+
+def named(name: str, notify: Notify) -> Notify:
+    """Return a function that reports lines of a job under its name."""
+    return lambda line: notify(f"{name}: {line}")

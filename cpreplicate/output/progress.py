@@ -84,8 +84,9 @@ class _Lines:
         self._due, self._write = _INTERVAL, write
 
     def __call__(self, now: Snapshot, last: bool) -> None:
-        is_idle = now.files == now.files_total  # of a service that waits for the next checkpoint
-        if now.seconds >= self._due and not last and not is_idle:
+        if last:
+            self._due = _INTERVAL  # of the next run, if there is one
+        elif now.seconds >= self._due:
             self._due = now.seconds + _INTERVAL
             self._write(line(now))
 

@@ -135,6 +135,37 @@ class Progress:
         return took * (self._files - files) / files if files else None
 
 
+class EachRun:
+    """A display of a runner that is kept for many runs: it shows each as if it were the only one.
+
+    Between two runs it shows nothing.
+    """
+
+    def __init__(self, show: ShowProgress) -> None:
+        self._show = show
+        self._before: Snapshot | None = None
+
+    def __call__(self, now: Snapshot, last: bool) -> None:
+        run = now if self._before is None else _since(self._before, now)
+        is_over = last or run.files + run.failed >= run.files_total
+        if run.files_total:
+            self._show(run, is_over)
+        if is_over:
+            self._before = now
+
+
+def _since(before: Snapshot, now: Snapshot) -> Snapshot:
+    return now._replace(
+        files=now.files - before.files,
+        files_total=now.files_total - before.files_total,
+        bytes=now.bytes - before.bytes,
+        bytes_total=now.bytes_total - before.bytes_total,
+        failed=now.failed - before.failed,
+        retried=now.retried - before.retried,
+        seconds=now.seconds - before.seconds,
+    )
+
+
 @contextlib.contextmanager
 def showing(progress: Progress, show: ShowProgress | None) -> Iterator[None]:
     """Show the progress every second while the block runs, and at its end."""

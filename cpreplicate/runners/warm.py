@@ -15,6 +15,7 @@ from cpreplicate.runners.choose import choice, choose_runner
 from cpreplicate.runners.copy_rows import sizes_of
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.options import ExecutionOptions
+from cpreplicate.runners.progress import EachRun
 from cpreplicate.runners.shared import SharedRunner
 from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task
 from cpreplicate.storage import Sides
@@ -29,7 +30,8 @@ class WarmRunners:
     """Runs each plan where it is faster, on threads or on a Spark session that others use, too.
 
     The session starts with the first plan that is worth it. It ends when nothing has used it for
-    `session_idle` seconds, or when a plan finds that it has ended.
+    `session_idle` seconds, or when a plan finds that it has ended. Only those of one job show
+    progress: that of many says nothing.
     """
 
     def __init__(
@@ -38,8 +40,11 @@ class WarmRunners:
         execution: ExecutionOptions,
         session_idle: float,
         clock: Callable[[], float] = time.monotonic,
+        is_for_one: bool = False,
     ) -> None:
-        self._sides, self._execution = sides, execution
+        show = EachRun(execution.show) if is_for_one and execution.show is not None else None
+        execution = replace(execution, show=show)
+        self._sides, self._execution, self.is_for_one = sides, execution, is_for_one
         self._session_idle, self._clock = session_idle, clock
         self.inline: Runner = InlineRunner(sides, execution, "small plans of a service")
         self._lock = threading.Lock()
@@ -53,7 +58,7 @@ class WarmRunners:
         """Whether there is a Spark session."""
         return self._spark is not None
 
-    def share(self, level: int = 0) -> Runner:
+    def share(self, level: int = 0) -> SharedRunner:
         """Return a runner for one job, at its level of importance, 0 the most."""
         return _Share(self, min(level, LEVELS - 1))
 
@@ -97,10 +102,14 @@ class WarmRunners:
         if spark is not None:
             spark.cancel()
 
+    def raise_if_cancelled(self) -> None:
+        """Raise `RunnerStopped` once all runs are cancelled."""
+        if self.is_cancelled:
+            raise RunnerStopped
+
     def _begin(self, files: int, size: int, reason: str) -> Runner:
         with self._lock:
-            if self.is_cancelled:
-                raise RunnerStopped
+            self.raise_if_cancelled()
             if self._spark is None or self._spark.has_ended():
                 self._end_session()
                 self._spark = self._new_session(files, size, reason)
@@ -142,6 +151,11 @@ class _Share(SharedRunner):
     def __init__(self, runners: WarmRunners, level: int) -> None:
         super().__init__(runners.inline, level)
         self._runners = runners
+
+    @property
+    def is_alone(self) -> bool:  # type: ignore[override]  # it depends on the runner used last
+        """See `SharedRunner`."""
+        return self._runners.is_for_one and self.name == "inline"
 
     def run(
         self,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpreplicate.runners.progress import Progress, showing
+from cpreplicate.runners.progress import EachRun, Progress, showing
 from tests.support.waiting import wait_until
 
 
@@ -96,3 +96,25 @@ def test_it_is_shown_every_second_and_at_the_end_also_of_a_failure():
         fail()
     assert (shown[0], shown[-1]) == ((0, False), (1, True))
     assert [is_last for _, is_last in shown] == [False] * (len(shown) - 1) + [True]
+
+
+def test_a_runner_that_is_kept_shows_each_run_as_if_it_were_the_only_one(progress, clock):
+    shown = []
+    show = EachRun(lambda now, last: shown.append((now.files, now.files_total, now.seconds, last)))
+    progress.add("a", files=4, size=400)
+    show(progress.snapshot(), False)
+    progress.add("a", files=6, size=600)
+    show(progress.snapshot(), False)
+    clock.now += 3600
+    show(progress.snapshot(), False)  # nothing is under way
+    progress.expect(2, 20)
+    clock.now += 5
+    progress.add("a", files=1, size=10)
+    show(progress.snapshot(), False)
+    show(progress.snapshot(), True)
+    assert shown == [
+        (4, 10, 0, False),
+        (10, 10, 0, True),
+        (1, 2, 5, False),
+        (1, 2, 5, True),
+    ]

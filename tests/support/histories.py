@@ -26,6 +26,7 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import verify
 from cpreplicate.operations.jobs import fleet
+from cpreplicate.operations.jobs.job import Job as ReplicatedJob
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
@@ -519,8 +520,8 @@ class World:
     def _fleet(self, side: str) -> object:
         names = fleet.jobs_under(self._flink(side), Side())
         target = self._target(_other(side))
-        members = [
-            fleet.Member(
+        jobs = [
+            ReplicatedJob(
                 each,
                 SyncRequest(
                     each,
@@ -533,7 +534,7 @@ class World:
             for each in names
         ]
         report = fleet.replicate_fleet(
-            members,
+            jobs,
             ExecutionOptions(runner="inline", parallelism=1),
             Sides(),
             silent,

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import NoJob, UsageError
-from cpreplicate.operations.jobs import watch
 from cpreplicate.operations.jobs.discovery import JobsUnder
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import lease
@@ -20,6 +19,7 @@ from cpreplicate.storage import Side, Unreachable
 from tests.support.commandline import run
 from tests.support.jobs import JOB, NEXT_JOB, write_checkpoint
 from tests.support.replicas import FILES, synced
+from tests.support.watching import watch
 
 ON_REPLICAS = {
     "promote": (),
@@ -32,10 +32,6 @@ ON_REPLICAS = {
 }
 
 
-class Waited(BaseException):
-    """Raised where a watch begins to wait."""
-
-
 @pytest.fixture
 def data(tmp_path):
     """A source of one job, and its replica."""
@@ -44,15 +40,21 @@ def data(tmp_path):
 
 
 def watching(source, target):
-    """Watch until an error, or until it waits."""
+    """Watch until an error, or until it waits; return what it waits for."""
+    lines = []
 
-    def wait(_line):
-        raise Waited
+    def notify(stop):
+        def add(line):
+            lines.append(line)
+            stop()
+
+        return add
 
     request = SyncRequest(
         f"file:{source}", f"file:{target}", execution=ExecutionOptions(runner="inline")
     )
-    watch.watch(request, 0.0, wait, wait)
+    watch(request, notify=notify)
+    return lines[0]
 
 
 # SOURCE
@@ -76,13 +78,28 @@ def test_a_root_of_many_jobs_names_some(tmp_path):
     assert f"{3:032x}" not in message
 
 
+@pytest.mark.parametrize("options", [(), ("--metrics", "0")])
+def test_a_job_directory_that_is_not_there_ends_a_watch_whether_it_is_observed_or_not(
+    data, options
+):
+    ended = run("watch", data / "dcA" / NEXT_JOB, data / "dcB", *options)
+    assert (ended.code, "give --wait-for-source" in ended.message) == (10, True)
+
+
+@pytest.mark.parametrize("options", [(), ("--metrics", "0")])
+def test_a_sealed_replica_ends_a_watch_whether_it_is_observed_or_not(data, options):
+    assert run("promote", data / "dcB" / JOB).code == 0
+    ended = run("watch", data / "dcA" / JOB, data / "dcB", *options)
+    assert (ended.code, "is sealed by" in ended.message) == (6, True)
+
+
 @pytest.mark.parametrize("content", [(), ("shared", "taskowned"), ("chk-1", "shared")])
 def test_a_job_without_a_checkpoint_is_waited_for(tmp_path, content):
     (tmp_path / "dcA" / JOB).mkdir(parents=True)
     for name in content:
         (tmp_path / "dcA" / JOB / name).mkdir()
-    with pytest.raises(Waited):
-        watching(tmp_path / "dcA" / JOB, tmp_path / "dcB")
+    waited_for = watching(tmp_path / "dcA" / JOB, tmp_path / "dcB")
+    assert waited_for.endswith("holds no completed checkpoint yet. Waiting for the first one")
 
 
 @pytest.mark.parametrize("command", ["sync", "diff", "watch", "watch --metrics 0", "inspect"])

@@ -1,408 +1,24 @@
-"""Where a service learns of its jobs: Flink's REST API, a listing of a root, or a configuration."""
+"""The jobs of a service that a listing of a root, or a configuration, names."""
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
-import math
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from cpreplicate.core import uri
-from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.placement import JOB_ID
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError, described
-from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
-from cpreplicate.operations.jobs.fleet import Member, jobs_under
+from cpreplicate.operations.jobs.fleet import jobs_under
 from cpreplicate.operations.jobs.inquiries import Inquiries
-from cpreplicate.operations.jobs.job import Checkpoint, ServedJob
+from cpreplicate.operations.jobs.job import Job
 from cpreplicate.operations.jobs.sight import Sight
-from cpreplicate.operations.jobs.watch import Sparing
-from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
+from cpreplicate.operations.jobs.sparing import Sparing
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.storage import Side
 
-# Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
-# checkpoint may have completed since it was asked.
-_LINGER = 120.0
-_SHOWN = 5  # names of jobs in a message
-_PATIENCE = 5.0  # seconds for which the others wait for a JobManager, or for a root
-# Seconds after which a JobManager that does not answer for a job is asked for no more jobs: the
-# others are followed by their directories until it is asked again.
-_UNREAD = 100  # jobs of a JobManager that are named because nobody can follow them
-_ROUND = 20.0
-_MOST_NAME = 300  # characters of a job's name that are shown
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Which jobs of a JobManager are followed: those of these names, or `every` one.
-
-    Names match `include` if there are any, and no `exclude`; both are patterns as of a shell.
-    """
-
-    names: frozenset[str] = frozenset()
-    every: bool = False
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> frozenset[str]:
-        """The names and the patterns as a user reads them, each of which should have a job."""
-        return self.names | {_pattern(pattern) for pattern in self.include}
-
-    def matched(self, names: Collection[str]) -> set[str]:
-        """Return those of `words` that the names of followed jobs fulfil."""
-        patterns = {each for each in self.include if fnmatch.filter(names, each)}
-        return set(self.names & set(names)) | {_pattern(pattern) for pattern in patterns}
-
-    def has(self, name: str) -> bool:
-        """Return whether a job of this name is followed."""
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.exclude):
-            return False
-        if self.include and any(fnmatch.fnmatchcase(name, pattern) for pattern in self.include):
-            return True
-        return name in self.names or (self.every and not self.include)
-
-
-@dataclass
-class _Seen:
-    """A job that a JobManager reported: where it writes, and when it was reported last.
-
-    `root` is None if that was refused so far.
-    """
-
-    job: ServedJob
-    root: str | None
-    reported: float
-
-
-@dataclass
-class _JobManager:
-    """A JobManager, and its jobs. `problem` is why it could not be asked the last time.
-
-    `names` are those of all jobs that it reported then, also of those that are not followed.
-    `failed`: when it did not answer the question for a job's checkpoint. `unread`: why jobs that it
-    reports cannot be followed at all, by the names under which `sight` knows them. `is_left`: it is
-    asked no more.
-    """
-
-    rest: FlinkRest
-    seen: dict[str, _Seen] = field(default_factory=dict)
-    names: frozenset[str] = frozenset()
-    failed: dict[str, float] = field(default_factory=dict)
-    unread: dict[str, str] = field(default_factory=dict)
-    problem: str | None = None
-    is_left: bool = False
-
-
-class FlinkJobs:
-    """The jobs that JobManagers report, each followed under its name.
-
-    `urls` is called for the JobManagers each time: a file that lists them may have changed. While
-    one cannot be reached, its jobs are followed by the listings of their directories. One that
-    takes longer than `patience` seconds is waited for no longer: what it reports counts when it is
-    there.
-    """
-
-    def __init__(
-        self,
-        urls: Callable[[], Sequence[str]],
-        connect: Callable[[str], FlinkRest],
-        chosen: Chosen,
-        template: SyncRequest,
-        notify: Notify,
-        clock: Callable[[], float] = time.monotonic,
-        shard: Shard = WHOLE,
-        patience: float = _PATIENCE,
-    ) -> None:
-        self._shard = shard
-        self._urls, self._connect, self._chosen = urls, connect, chosen
-        self._template, self._notify, self._clock = template, notify, clock
-        self._sparing = Sparing(notify, clock)
-        self._inquiries = Inquiries(patience)
-        self.sight = Sight(chosen.words)
-        self._lock = threading.Lock()  # JobManagers are asked in threads
-        self._managers: dict[str, _JobManager] = {}
-        self._urls_read: Sequence[str] = ()
-        self._missing: set[tuple[str, bool]] = set()
-
-    def jobs(self) -> list[ServedJob]:
-        """See `Discovery`. A JobManager that cannot be asked is reported once, until it can."""
-        self._choose_managers()
-        asked = {url: self._managers[url] for url in self._urls_read if url in self._managers}
-        self._inquiries.ask(
-            {url: partial(self._ask_or_lose_sight, manager) for url, manager in asked.items()}
-        )
-        with self._lock:
-            managers = list(self._managers.values())
-            jobs = [seen.job for manager in managers for seen in manager.seen.values()]
-        names = {job.member.name for job in jobs}
-        self.sight.matched(self._chosen.matched(names))
-        self._report_missing(names)
-        return [job for job in jobs if job.is_in(self._shard)]
-
-    def _ask_or_lose_sight(self, manager: _JobManager) -> None:
-        try:
-            self._ask(manager)
-        except Exception as error:  # noqa: BLE001  # it concerns this JobManager only
-            self._lose_sight(manager, described(error))
-        else:
-            if manager.problem is not None:
-                self._notify(f"{manager.rest.url} answers again")
-            manager.problem = None
-
-    def _choose_managers(self) -> None:
-        try:
-            self._urls_read = tuple(dict.fromkeys(self._urls()))
-        except Exception as error:
-            if not self._urls_read:
-                raise
-            self._sparing(f"{described(error)}. The URLs read before are used")
-        if not self._urls_read:
-            self._sparing("no URL of a JobManager is given. Waiting for one in --flink-file")
-        self._connect_to_new()
-        for url in self._managers.keys() - set(self._urls_read):
-            self._leave(url)
-
-        self._expect()
-
-    def _expect(self) -> None:
-        """Let `sight` know the JobManagers; what is no URL is named by its number."""
-        numbered = enumerate(self._urls_read, 1)
-        broken = [_number(number) for number, url in numbered if url not in self._managers]
-        managers = [self._managers[url] for url in self._urls_read if url in self._managers]
-        unread = [name for manager in managers for name in tuple(manager.unread)]
-        self.sight.expect([*(manager.rest.url for manager in managers), *unread, *broken])
-        for name in broken:
-            self.sight.failed(name, f"{name} is none of a JobManager")
-
-    def _connect_to_new(self) -> None:
-        """Connect to the JobManagers that are new, and report what is no URL without its text."""
-        broken: list[int] = []
-        problem = ""
-        for number, url in enumerate(self._urls_read, 1):
-            known = self._managers.get(url)
-            if known is not None and not known.is_left:
-                continue
-            try:
-                seen = known.seen if known is not None else {}
-                self._managers[url] = _JobManager(self._connect(url), seen)
-            except Exception as error:  # noqa: BLE001  # it concerns this one only
-                broken.append(number)
-                problem = problem or described(error)
-        if broken:
-            self._sparing(
-                f"{len(broken)} of {len(self._urls_read)} URLs of JobManagers are left out, the"
-                f" first is number {broken[0]}: {problem}"
-            )
-
-    def _leave(self, url: str) -> None:
-        """Ask a JobManager no more; its jobs are followed for a while like those that are gone."""
-        manager = self._managers.pop(url)
-        with self._lock:
-            manager.is_left = True
-        manager.rest.close()
-        self._drop_gone(manager, set(), self._clock())
-        if manager.seen:
-            self._managers[url] = manager  # behind those that are asked
-
-    def _ask(self, manager: _JobManager) -> None:
-        began, overview = self._clock(), manager.rest.jobs()
-        self.sight.answered(manager.rest.url)
-        manager.names = frozenset(_shown(job.name) for job in overview.jobs)
-        for text in (*overview.problems, *overview.unclear.values()):
-            self._sparing(text)
-        reported = [job for job in overview.jobs if self._chosen.has(job.name)]
-        ids = {job.job_id for job in reported}
-        self._drop_gone(manager, ids | overview.unclear.keys(), began)
-        self._follow_by_directory(manager, overview.unclear.keys(), began)
-        manager.failed = {job: at for job, at in manager.failed.items() if job in ids}
-        # those that failed last: they may take all the time that there is
-        reported.sort(key=lambda job: manager.failed.get(job.job_id, -math.inf))
-        unread = {_unread(manager, "jobs without a valid id"): text for text in overview.problems}
-        for index, job in enumerate(reported):
-            problem = self._ask_of(manager, job)
-            if problem is not None and job.job_id not in manager.seen and len(unread) < _UNREAD:
-                unread[_unread(manager, f"the job {_shown(job.name)}, {job.job_id}")] = problem
-            if problem is not None and self._clock() - began > _ROUND:
-                left = {each.job_id for each in reported[index + 1 :]}
-                self._follow_by_directory(manager, left, self._clock())
-                unread = {**manager.unread, **unread}  # the rest was not asked
-                break
-        self._set_unread(manager, unread)
-
-    def _set_unread(self, manager: _JobManager, unread: dict[str, str]) -> None:
-        """Record which jobs are reported and followed by nobody: they have no lag that shows it."""
-        manager.unread = unread
-        self.sight.expect_also(unread)
-        for name, problem in unread.items():
-            self.sight.failed(name, problem)
-
-    def _ask_of(self, manager: _JobManager, job: RunningJob) -> str | None:
-        """Ask for the newest checkpoint of a job; return why that could not be answered, if so."""
-        now, looked = self._clock(), time.time()
-        try:
-            checkpoint = manager.rest.newest_checkpoint(job.job_id)
-            if checkpoint is not None:
-                self._see(manager, job, checkpoint, now, looked)
-            else:
-                # recovered, and without a checkpoint since: its directory has the newest one
-                self._follow_by_directory(manager, {job.job_id}, now)
-        except Exception as error:  # noqa: BLE001  # it concerns this job only
-            problem = described(error)
-            self._sparing(f"{_shown(job.name)}: {problem}")
-            self._follow_by_directory(manager, {job.job_id}, now)
-            manager.failed[job.job_id] = now
-            return problem
-        self.sight.answered(manager.rest.url)  # it may have too many jobs for an interval
-        manager.failed.pop(job.job_id, None)
-        return None
-
-    def _follow_by_directory(
-        self, manager: _JobManager, job_ids: Iterable[str], now: float
-    ) -> None:
-        """Forget what is the newest checkpoint of jobs that are reported: it may be older."""
-        with self._lock:
-            for job_id in job_ids:
-                if (seen := manager.seen.get(job_id)) is not None:
-                    seen.job, seen.reported = replace(seen.job, newest=None), now
-
-    def _see(
-        self,
-        manager: _JobManager,
-        job: RunningJob,
-        checkpoint: CompletedCheckpoint,
-        now: float,
-        looked: float,
-    ) -> None:
-        path = uri.remap(checkpoint.path, self._template.remaps)
-        root, name = uri.parent(path), _shown(job.name)
-        if refusal := self._refusal(job, checkpoint, path):
-            self._sparing(f"{name}: {refusal}")
-            # its own replica, and not that of the job whose directory it may be
-            root = uri.join(uri.parent(root), job.job_id)
-        request = replace(self._template, source=root, name=job.name)
-        newest = Checkpoint(path, Newest(checkpoint.checkpoint_id, checkpoint.completed))
-        # the checkpoints of a job that ended may be deleted: its directory has those that are left
-        reported = None if job.has_ended or refusal else newest
-        member = Member(name, request, is_discovered=True)
-        served = ServedJob(member, reported, refusal, job.has_ended, looked)
-        with self._lock:
-            before = manager.seen.get(job.job_id)
-            if manager.is_left:
-                return
-            manager.seen[job.job_id] = self._seen(served, before, job.job_id, now)
-        if before is None and not refusal and served.is_in(self._shard):
-            self._notify(f"{name}: following the job {job.job_id}, which writes to {root}")
-
-    def _seen(self, served: ServedJob, before: _Seen | None, job_id: str, now: float) -> _Seen:
-        root = served.member.request.source
-        if served.refusal is not None:
-            return _Seen(served, before.root if before is not None else None, now)
-        if before is None or before.root in (None, root) or self._template.same_source:
-            return _Seen(served, root, now)
-        refusal = (
-            f"source changed: the job {job_id} wrote to {before.root} and now writes to"
-            f" {root}. Nothing was done. If it is the same job, give --same-source"
-        )
-        # its replica stays the one of the directory that was followed before
-        return _Seen(replace(served, refusal=refusal), before.root, now)
-
-    def _refusal(self, job: RunningJob, checkpoint: CompletedCheckpoint, path: str) -> str | None:
-        """Return why what a JobManager reports of a job is not believed, if it is not."""
-        directory = uri.parent(path)
-        if uri.name(path) != f"chk-{checkpoint.checkpoint_id}":
-            return (
-                f"{path} is reported as checkpoint {checkpoint.checkpoint_id} of the job"
-                f" {job.job_id}, and is not named so. Nothing was done. Check the URL of the"
-                " JobManager"
-            )
-        if JOB_ID.fullmatch(uri.name(directory)) and uri.name(directory) != job.job_id:
-            return (
-                f"the job {job.job_id} reports {path}, in the directory of another job. Nothing was"
-                " done. Check the URL of the JobManager, and whom it belongs to"
-            )
-        if is_outside_roots(path, self._template):
-            return (
-                f"the job {job.job_id} reports {path}, which lies outside the source's roots."
-                " Nothing was read from there. If the job writes there, name the directory with"
-                " --source-root"
-            )
-        return None
-
-    def _drop_gone(self, manager: _JobManager, reported: Set[str], now: float) -> None:
-        with self._lock:
-            unreported = manager.seen.keys() - reported
-            gone = [job for job in unreported if now - manager.seen[job].reported >= _LINGER]
-            for job_id in unreported:
-                seen = manager.seen[job_id]
-                seen.job = replace(seen.job, newest=None)
-            dropped = [(job_id, manager.seen.pop(job_id).job) for job_id in gone]
-        for job_id, job in dropped:
-            if job.is_in(self._shard):
-                self._notify(f"{job.member.name}: the job {job_id} is gone")
-
-    def _lose_sight(self, manager: _JobManager, problem: str) -> None:
-        if manager.is_left:
-            return
-        if problem != manager.problem:
-            self._notify(f"{problem}. Its jobs are followed by their directories meanwhile")
-        manager.problem = problem
-        self.sight.failed(manager.rest.url, problem)
-        with self._lock:
-            for seen in manager.seen.values():
-                seen.job = replace(seen.job, newest=None)
-
-    def _report_missing(self, names: set[str]) -> None:
-        """Report once, until that changes, what was chosen and is followed by no job."""
-        running = frozenset[str]().union(*(each.names for each in self._managers.values()))
-        missing = {(name, name in running or not running) for name in self._chosen.names - names}
-        missing |= {
-            (_pattern(pattern), False)
-            for pattern in self._chosen.include
-            if running and not fnmatch.filter(running, pattern)
-        }
-        is_asked = any(each.problem is None for each in self._managers.values())
-        if self._chosen.every and is_asked and not running:
-            missing.add(("--all-jobs", True))
-        for name, is_there in sorted(missing - self._missing):
-            self._notify(f"{name}: {_waiting(name, is_there, running)}")
-        self._missing = missing
-
-
-def _pattern(pattern: str) -> str:
-    return f"--include {pattern}"
-
-
-def _unread(manager: _JobManager, what: str) -> str:
-    """Return the name of what a JobManager reports and nobody can follow."""
-    return f"{manager.rest.url} ({what})"
-
-
-def _number(number: int) -> str:
-    """Return the name of what is no URL: its text may be a password."""
-    return f"URL number {number}"
-
-
-def _waiting(chosen: str, is_there: bool, running: Collection[str]) -> str:
-    """Return why nothing is followed for a name or an option, and the most similar names of jobs.
-
-    `is_there`: there is a job of this name, or it is not known which jobs there are.
-    """
-    if chosen == "--all-jobs":
-        return "the JobManagers report no job yet. Waiting"
-    if is_there:
-        return "no job of this name has completed a checkpoint yet. Waiting"
-    name = chosen.removeprefix("--include ")
-    similar = difflib.get_close_matches(name, running, _SHOWN, cutoff=0.0)
-    more = f" and {len(running) - len(similar)} more" if len(running) > len(similar) else ""
-    listed = ", ".join(map(repr, similar))
-    return f"no job has such a name. Waiting. The JobManagers have the jobs {listed}{more}"
+_PATIENCE = 5.0  # seconds for which the others wait for a root
 
 
 class JobsUnder:
@@ -418,7 +34,7 @@ class JobsUnder:
         self.sight = Sight()
         self.sight.expect([root])
 
-    def jobs(self) -> list[ServedJob]:
+    def jobs(self) -> list[Job]:
         """See `Discovery`. Costs one listing. A root without jobs has none yet, or is lost.
 
         Raises `NoJob` if the root can never be one.
@@ -427,8 +43,8 @@ class JobsUnder:
         found = [self._served(source) for source in sources]
         jobs = [job for job in found if job.is_in(self._shard)]
         for job in jobs:
-            if job.member.request.source not in self._known:
-                self._notify(f"{job.member.name}: following {job.member.request.source}")
+            if job.request.source not in self._known:
+                self._notify(f"{job.name}: following {job.request.source}")
         self._known = set(sources)
         return jobs
 
@@ -445,9 +61,9 @@ class JobsUnder:
         self.sight.answered(self._root)
         return sources
 
-    def _served(self, source: str) -> ServedJob:
+    def _served(self, source: str) -> Job:
         request = replace(self._template, source=source)
-        return ServedJob(Member(uri.name(source), request, is_discovered=True))
+        return Job(uri.name(source), request, is_discovered=True)
 
 
 def refuse_no_root(template: SyncRequest) -> None:
@@ -509,31 +125,25 @@ class FleetJobs:
 
     def __init__(
         self,
-        read: Callable[[], Callable[[], Sequence[Member]]],
+        read: Callable[[], Callable[[], list[Job]]],
         notify: Notify,
         shard: Shard = WHOLE,
     ) -> None:
         self._read, self._notify, self._shard = read, notify, shard
-        self._members = read()
+        self._configured = read()
         self._is_stale = False
 
     def reload(self) -> None:
         """Read the configuration before the next discovery; callable from a signal handler."""
         self._is_stale = True
 
-    def jobs(self) -> list[ServedJob]:
+    def jobs(self) -> list[Job]:
         """See `Discovery`. A mistake in the configuration is reported; the last one stays valid."""
         if self._is_stale:
             self._is_stale = False
             try:
-                self._members = self._read()
+                self._configured = self._read()
                 self._notify("the configuration was read again")
             except Exception as error:  # noqa: BLE001  # the jobs known before are followed
                 self._notify(f"{described(error)}. The configuration read before stays valid")
-        jobs = [ServedJob(member) for member in self._members()]
-        return [job for job in jobs if job.is_in(self._shard)]
-
-
-def _shown(name: str) -> str:
-    """Return the name of a job, shortened if it is longer than anybody reads."""
-    return name if len(name) <= _MOST_NAME else f"{name[:_MOST_NAME]}…"
+        return [job for job in self._configured() if job.is_in(self._shard)]

@@ -6,14 +6,14 @@ One task for each job checks whether it has changed. A job with nothing to do co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from cpreplicate.core import uri
-from cpreplicate.core.notify import Notify
+from cpreplicate.core.notify import Notify, named
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import (
     CpreplicateError,
@@ -24,14 +24,12 @@ from cpreplicate.errors import (
     UsageError,
     exit_code_of,
 )
+from cpreplicate.operations.jobs.job import Job, is_standby
 from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.sync.diff import check
 from cpreplicate.operations.sync.report import Report, SyncCheck
-from cpreplicate.operations.sync.request import SyncRequest, replica_root
+from cpreplicate.operations.sync.request import replica_root
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.protocol import replica_state, seal
-from cpreplicate.protocol.marker import is_replica
-from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import (
     ExecutionOptions,
     Runner,
@@ -60,20 +58,6 @@ class FleetSettings:
 
     checked_inline: int = 200
     at_once: int = 16
-
-
-@dataclass(frozen=True)
-class Member:
-    """A job of the fleet. Of two, the one with the higher `priority` gets executors first.
-
-    `is_discovered`: it was found below a root. So it may have no completed checkpoint yet, and may
-    be a standby replica.
-    """
-
-    name: str
-    request: SyncRequest
-    priority: int = 0
-    is_discovered: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +132,7 @@ def _children(root: str, side: Side) -> Sequence[FileStatus]:
 
 
 def replicate_fleet(
-    members: Sequence[Member],
+    jobs: Sequence[Job],
     execution: ExecutionOptions,
     sides: Sides,
     notify: Notify,
@@ -160,27 +144,25 @@ def replicate_fleet(
     A job that fails does not end the others. Raises `UsageError` if two jobs would share a replica.
     """
     started = time.monotonic()
-    _refuse_shared_replicas(members)
+    _refuse_shared_replicas(jobs)
     levels = {
         priority: level
-        for level, priority in enumerate(
-            sorted({member.priority for member in members}, reverse=True)
-        )
+        for level, priority in enumerate(sorted({job.priority for job in jobs}, reverse=True))
     }
     with ExitStack() as runners:
         runner, checked = _check_all(
-            members,
+            jobs,
             execution,
             _Check(sides, dry_run, is_first_look=True),
             len(levels),
             runners,
             settings.checked_inline,
         )
-        results = _results(members, checked)
+        results = _results(jobs, checked)
         unreached = [index for index, job in enumerate(results) if job.exit_code == _UNREACHED]
-        changed = _changed(members, checked)
+        changed = _changed(jobs, checked)
         unsure = f", {len(unreached)} are asked again later" if unreached else ""
-        notify(f"{len(changed)} of {len(members)} jobs have changed{unsure}")
+        notify(f"{len(changed)} of {len(jobs)} jobs have changed{unsure}")
 
         def replicate_changed() -> None:
             nonlocal runner
@@ -188,7 +170,7 @@ def replicate_fleet(
                 return
             sums = [result for result in checked if isinstance(result, SyncCheck)]
             runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
-            by_priority = [members[index] for index in changed]
+            by_priority = [jobs[index] for index in changed]
             done = _replicate(by_priority, levels, runner, notify, settings.at_once)
             for index, job in zip(changed, done, strict=True):
                 results[index] = replace(job, check=results[index].check)
@@ -196,10 +178,10 @@ def replicate_fleet(
         replicate_changed()
         if unreached:
             at_leisure = _Check(sides, dry_run)
-            again = _check([members[index] for index in unreached], runner, at_leisure)
+            again = _check([jobs[index] for index in unreached], runner, at_leisure)
             for index, result in zip(unreached, again, strict=True):
-                checked[index], results[index] = result, _settled(members[index], result)
-            changed = [index for index in _changed(members, checked) if index in unreached]
+                checked[index], results[index] = result, _settled(jobs[index], result)
+            changed = [index for index in _changed(jobs, checked) if index in unreached]
             replicate_changed()
     return FleetReport(tuple(results), runner.name, time.monotonic() - started)
 
@@ -212,20 +194,18 @@ def _impatient(sides: Sides) -> Sides:
     return sides._replace(source=source, target=target)
 
 
-def _results(
-    members: Sequence[Member], checked: Sequence[SyncCheck | JobResult]
-) -> list[JobResult]:
-    return [_settled(member, result) for member, result in zip(members, checked, strict=True)]
+def _results(jobs: Sequence[Job], checked: Sequence[SyncCheck | JobResult]) -> list[JobResult]:
+    return [_settled(job, result) for job, result in zip(jobs, checked, strict=True)]
 
 
-def _changed(members: Sequence[Member], checked: Sequence[SyncCheck | JobResult]) -> list[int]:
+def _changed(jobs: Sequence[Job], checked: Sequence[SyncCheck | JobResult]) -> list[int]:
     """Return the jobs that have changed by their index, important ones first."""
     changed = [
         index
         for index, result in enumerate(checked)
         if isinstance(result, SyncCheck) and not result.is_current
     ]
-    return sorted(changed, key=lambda index: (-members[index].priority, members[index].name))
+    return sorted(changed, key=lambda index: (-jobs[index].priority, jobs[index].name))
 
 
 class _Check:
@@ -242,39 +222,28 @@ class _Check:
         """Return a check that observes the limits of a runner."""
         return _Check(runner.limited(self.sides), self._is_dry_run, self._is_first_look)
 
-    def __call__(self, member: Member) -> SyncCheck | JobResult:
+    def __call__(self, job: Job) -> SyncCheck | JobResult:
         sides = _impatient(self.sides) if self._is_first_look else self.sides
         try:
-            if member.is_discovered and is_standby(member.request.source, sides.source):
-                return _ended(member, "skipped")
-            return check(replace(member.request, sides=sides), self._is_dry_run)
+            if job.is_discovered and is_standby(job.request.source, sides.source):
+                return _ended(job, "skipped")
+            return check(replace(job.request, sides=sides), self._is_dry_run)
         except SourceBroken as error:  # there is a checkpoint
-            return _failed(member, error)
+            return _failed(job, error)
         except NotThere as error:
-            return _ended(member, "empty") if member.is_discovered else _failed(member, error)
+            return _ended(job, "empty") if job.is_discovered else _failed(job, error)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
-            return _failed(member, error)
+            return _failed(job, error)
 
 
-def is_standby(source: str, side: Side) -> bool:
-    """Return whether a directory below a root is a replica that no job writes to.
-
-    A job may write to a replica that was promoted.
-    """
-    replica = Replica(source, side)
-    if not is_replica(replica):
-        return False
-    return not seal.is_sealed(replica) or not replica_state.examine(replica).unrecorded
-
-
-def _settled(member: Member, checked: SyncCheck | JobResult) -> JobResult:
+def _settled(job: Job, checked: SyncCheck | JobResult) -> JobResult:
     if isinstance(checked, JobResult):
         return checked
-    return replace(_ended(member, "current" if checked.is_current else "planned"), check=checked)
+    return replace(_ended(job, "current" if checked.is_current else "planned"), check=checked)
 
 
 def _check_all(
-    members: Sequence[Member],
+    jobs: Sequence[Job],
     execution: ExecutionOptions,
     check_one: _Check,
     levels: int,
@@ -285,7 +254,7 @@ def _check_all(
 
     With `auto`, threads check them, unless the first jobs show that Spark would be faster.
     """
-    few = members[:checked_inline] if execution.runner == "auto" else members
+    few = jobs[:checked_inline] if execution.runner == "auto" else jobs
     first = "spark" if execution.runner == "spark" else "inline"
     show = execution.show if execution.runner == first else None  # else another runner may copy
     runner = runners.enter_context(
@@ -293,7 +262,7 @@ def _check_all(
     )
     began = time.monotonic()
     checked = _check(few, runner, check_one)
-    if rest := members[len(few) :]:
+    if rest := jobs[len(few) :]:
         inline = (time.monotonic() - began) / len(few) * len(rest)
         if (by_spark := seconds_by_spark(execution, inline)) < inline:
             reason = (
@@ -309,18 +278,12 @@ def _check_all(
     return runner, checked
 
 
-def _check(
-    members: Sequence[Member], runner: Runner, check_one: _Check
-) -> list[SyncCheck | JobResult]:
+def _check(jobs: Sequence[Job], runner: Runner, check_one: _Check) -> list[SyncCheck | JobResult]:
     bare = [
-        replace(
-            member, request=replace(member.request, sides=Sides(), execution=ExecutionOptions())
-        )
-        for member in members
+        replace(job, request=replace(job.request, sides=Sides(), execution=ExecutionOptions()))
+        for job in jobs
     ]
-    uris = [
-        path for member in members for path in (member.request.source, member.request.target_root)
-    ]
+    uris = [path for job in jobs for path in (job.request.source, job.request.target_root)]
     return runner.map(check_one.limited(runner), bare, uris)
 
 
@@ -344,7 +307,7 @@ def _copier(
 
 
 def _replicate(
-    members: Sequence[Member],
+    jobs: Sequence[Job],
     levels: dict[int, int],
     runner: Runner,
     notify: Notify,
@@ -353,8 +316,8 @@ def _replicate(
     pool = ThreadPoolExecutor(at_once, "job")
     try:
         waiting = [
-            pool.submit(_one, member, SharedRunner(runner, levels[member.priority]), notify)
-            for member in members
+            pool.submit(_one, job, SharedRunner(runner, levels[job.priority]), notify)
+            for job in jobs
         ]
         return [future.result() for future in waiting]
     except BaseException:
@@ -365,43 +328,37 @@ def _replicate(
         pool.shutdown()
 
 
-def _one(member: Member, runner: Runner, notify: Notify) -> JobResult:
-    begin_job(member.name)
+def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobResult:
+    begin_job(job.name)
     try:
-        report = sync(member.request, _named(member.name, notify), runner)
+        report = sync(job.request, named(job.name, notify), runner)
     except Exception as error:  # noqa: BLE001  # it concerns this job only
-        notify(f"{member.name}: {error}")
-        return _failed(member, error)
-    return replace(_ended(member, "replicated"), report=report)
+        notify(f"{job.name}: {error}")
+        return _failed(job, error)
+    return replace(_ended(job, "replicated"), report=report)
 
 
-def _named(name: str, notify: Notify) -> Callable[[str], None]:
-    return lambda line: notify(f"{name}: {line}")
+def _ended(job: Job, status: Status) -> JobResult:
+    return JobResult(job.name, job.request.source, job.request.target_root, job.priority, status)
 
 
-def _ended(member: Member, status: Status) -> JobResult:
-    return JobResult(
-        member.name, member.request.source, member.request.target_root, member.priority, status
-    )
-
-
-def _failed(member: Member, error: Exception) -> JobResult:
+def _failed(job: Job, error: Exception) -> JobResult:
     known = isinstance(error, (CpreplicateError, OSError))
     text = str(error) if known else f"unexpected {type(error).__name__}: {error}"
     return replace(
-        _ended(member, "failed"),
+        _ended(job, "failed"),
         exit_code=exit_code_of(error),
         error=" ".join(text.split()),
         is_sealed=isinstance(error, Sealed),
     )
 
 
-def _refuse_shared_replicas(members: Sequence[Member]) -> None:
+def _refuse_shared_replicas(jobs: Sequence[Job]) -> None:
     seen: dict[str, str] = {}
-    for member in members:
-        replica = replica_root(member.request.source, member.request.target_root)
-        if seen.setdefault(replica, member.name) != member.name:
+    for job in jobs:
+        replica = replica_root(job.request.source, job.request.target_root)
+        if seen.setdefault(replica, job.name) != job.name:
             raise UsageError(
-                f"the jobs {seen[replica]} and {member.name} would share the replica {replica}."
+                f"the jobs {seen[replica]} and {job.name} would share the replica {replica}."
                 " Nothing was done. Give one of them another target"
             )

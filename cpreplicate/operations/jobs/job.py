@@ -1,4 +1,4 @@
-"""The jobs of a service, as discovery finds them."""
+"""The jobs that are replicated, as a configuration or discovery names them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere
-from cpreplicate.operations.jobs.fleet import Member
-from cpreplicate.operations.sync.request import replica_root
+from cpreplicate.operations.sync.request import SyncRequest, replica_root
+from cpreplicate.protocol import replica_state, seal
+from cpreplicate.protocol.marker import is_replica
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
+from cpreplicate.storage import Side
 
 
 class Checkpoint(NamedTuple):
@@ -24,16 +27,21 @@ class Checkpoint(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ServedJob:
-    """A job as discovery found it.
+class Job:
+    """A job that is replicated. Of two, the one with the higher `priority` gets executors first.
 
-    `newest` is its newest checkpoint if discovery knows it, else its directory is listed.
-    `refusal` is why the job must not be replicated. One that `has_ended` may have no checkpoint any
-    more: Flink deletes those that are not retained. `looked` is when `newest` was asked for, in
-    seconds since the epoch; None for just now.
+    `is_discovered`: it was found below a root, or a JobManager reported it. So it may have no
+    completed checkpoint yet, and may be a standby replica. What discovery knows besides: `newest`
+    is its newest checkpoint, else its directory is listed. `refusal` is why it must not be
+    replicated. One that `has_ended` may have no checkpoint any more: Flink deletes those that are
+    not retained. `looked` is when `newest` was asked for, in seconds since the epoch; None for just
+    now.
     """
 
-    member: Member
+    name: str
+    request: SyncRequest
+    priority: int = 0
+    is_discovered: bool = False
     newest: Checkpoint | None = None
     refusal: str | None = None
     has_ended: bool = False
@@ -42,8 +50,7 @@ class ServedJob:
     @property
     def key(self) -> str:
         """The URI of its replica, which names the job in the service."""
-        request = self.member.request
-        return replica_root(request.source, request.target_root)
+        return replica_root(self.request.source, self.request.target_root)
 
     def is_in(self, shard: Shard) -> bool:
         """Return whether the job is in a shard, by the name of its replica."""
@@ -53,41 +60,41 @@ class ServedJob:
 class Discovery(Protocol):
     """Finds the jobs of a service."""
 
-    def jobs(self) -> Sequence[ServedJob]:
+    def jobs(self) -> Sequence[Job]:
         """Return all jobs that are to be followed now; called every interval.
 
         Raises `CpreplicateError` or `OSError` if that is not known: then the last ones are kept.
         """
 
 
-def by_key(jobs: Iterable[ServedJob], followed: Mapping[str, str] = {}) -> dict[str, ServedJob]:
+def by_key(jobs: Iterable[Job], followed: Mapping[str, str] = {}) -> dict[str, Job]:
     """Return the jobs by their keys. Jobs that would share a replica become one that is refused.
 
     What is refused already concerns none that is not: whoever reports it could name any job. For
     the same reason a directory that is `followed` by its key stays followed if another appears.
     """
-    groups: dict[str, list[ServedJob]] = {}
+    groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.key, []).append(job)
     result = {}
     for key, group in groups.items():
         accepted = [job for job in group if job.refusal is None]
-        first = [job for job in accepted if job.member.request.source == followed.get(key)]
+        first = [job for job in accepted if job.request.source == followed.get(key)]
         result[key] = reduce(_one_of, first or accepted or group)
     return result
 
 
-def _one_of(job: ServedJob, other: ServedJob) -> ServedJob:
-    if job.member.request.source == other.member.request.source:
+def _one_of(job: Job, other: Job) -> Job:
+    if job.request.source == other.request.source:
         return _newer(job, other)
     refusal = (
-        f"{job.member.request.source} and {other.member.request.source} would share the replica"
+        f"{job.request.source} and {other.request.source} would share the replica"
         f" {job.key}. Give one of them another target"
     )
     return replace(job, refusal=refusal)
 
 
-def _newer(job: ServedJob, other: ServedJob) -> ServedJob:
+def _newer(job: Job, other: Job) -> Job:
     """Return the one of two jobs of a directory that completed a checkpoint last.
 
     A JobManager goes on reporting a job that ended there and was taken over by another JobManager,
@@ -102,22 +109,33 @@ def _newer(job: ServedJob, other: ServedJob) -> ServedJob:
     return max(job, other, key=_completed)
 
 
-def _completed(job: ServedJob) -> float:
+def _completed(job: Job) -> float:
     return job.newest.newest.completed if job.newest is not None else 0.0
 
 
-def newest_checkpoint(member: Member) -> Checkpoint:
+def newest_checkpoint(job: Job) -> Checkpoint:
     """Return the newest completed checkpoint in a job's directory. Raises as `find`."""
-    request = member.request
+    request = job.request
     source = find(request.source, request.sides.source, request.allow_older)
     name = uri.name(source.checkpoint).removeprefix("chk-")
     checkpoint_id = int(name) if name.isdecimal() else 0  # a savepoint has no number in its name
     return Checkpoint(source.checkpoint, Newest(checkpoint_id, source.completed or 0.0))
 
 
-def is_subsumed(checkpoint: Checkpoint, member: Member) -> bool:
+def is_subsumed(checkpoint: Checkpoint, job: Job) -> bool:
     """Return whether another checkpoint is the newest one of the job's directory by now."""
     try:
-        return newest_checkpoint(member) != checkpoint
+        return newest_checkpoint(job) != checkpoint
     except NotThere:
         return False
+
+
+def is_standby(source: str, side: Side) -> bool:
+    """Return whether a directory below a root is a replica that no job writes to.
+
+    A job may write to a replica that was promoted.
+    """
+    replica = Replica(source, side)
+    if not is_replica(replica):
+        return False
+    return not seal.is_sealed(replica) or not replica_state.examine(replica).unrecorded

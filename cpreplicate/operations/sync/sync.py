@@ -33,7 +33,7 @@ from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Runner, TimedRunner
+from cpreplicate.runners import Runner, SharedRunner, TimedRunner
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,8 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
             cleaned_up = _carry_out(run)
 
     report = report_of(run.plan, source_state, started)
-    if shared is None:  # jobs that share a runner slow each other down
+    if shared is None or (isinstance(shared, SharedRunner) and shared.is_alone):
+        # jobs that share a runner slow each other down
         estimate.record(run.plan, request, runner, report.seconds)
     return replace(
         report,

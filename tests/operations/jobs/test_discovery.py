@@ -12,7 +12,9 @@ from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.flink import FlinkRest
 from cpreplicate.flink.client import Limits
-from cpreplicate.operations.jobs.discovery import Chosen, FlinkJobs, JobsUnder, KnownRoots
+from cpreplicate.operations.jobs.chosen import Chosen
+from cpreplicate.operations.jobs.discovery import JobsUnder, KnownRoots
+from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
 from cpreplicate.operations.jobs.job import by_key
 from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.sync.request import SyncRequest
@@ -72,7 +74,7 @@ def following(url, lines, shard=WHOLE):
 
 
 def newest(found):
-    return {job.member.name: job.newest and job.newest.newest.checkpoint_id for job in found.jobs()}
+    return {job.name: job.newest and job.newest.newest.checkpoint_id for job in found.jobs()}
 
 
 def test_a_job_without_checkpointing_hides_no_other_job_of_its_jobmanager():
@@ -150,7 +152,7 @@ def test_each_job_below_a_root_is_followed_in_one_shard(tmp_path):
         JobsUnder(f"file:{tmp_path}", template, lambda _line: None, Shard(number, 3)).jobs()
         for number in (1, 2, 3)
     ]
-    assert sorted(job.member.name for jobs in found for job in jobs) == job_ids
+    assert sorted(job.name for jobs in found for job in jobs) == job_ids
     assert all(found)
 
 
@@ -521,4 +523,4 @@ def test_a_sync_is_asked_to_record_the_name_that_the_jobmanager_reports():
     }
     with answering(answers) as (place, _seen):
         (job,) = following(f"http://{place}", []).jobs()
-    assert job.member.request.name == name
+    assert job.request.name == name

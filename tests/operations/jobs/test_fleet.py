@@ -14,7 +14,7 @@ import pytest
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs import fleet
-from cpreplicate.operations.jobs.fleet import Member
+from cpreplicate.operations.jobs.job import Job
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.runners import ExecutionOptions, startup_times
@@ -205,7 +205,7 @@ def test_dry_run_looks_for_the_files_of_each_job(place):
 
 def test_important_jobs_are_begun_first(place):
     members = [
-        Member(
+        Job(
             job,
             SyncRequest(
                 f"file:{place}/dcA/{job}",
@@ -248,9 +248,7 @@ def test_the_runner_receives_the_priority_of_each_file(place, monkeypatch):
     levels: list[tuple[str, int]] = []
     monkeypatch.setattr(fleet, "choose_runner", lambda *_: Leveller(levels))
     members = [
-        Member(
-            job, SyncRequest(f"file:{place}/dcA/{job}", f"file:{place}/dcB"), priority=number % 3
-        )
+        Job(job, SyncRequest(f"file:{place}/dcA/{job}", f"file:{place}/dcB"), priority=number % 3)
         for number, job in enumerate(IDS)
     ]
     fleet.replicate_fleet(members, ExecutionOptions(runner="spark"), Sides(), lambda _line: None)
@@ -273,9 +271,7 @@ def test_the_first_checks_decide_whether_spark_is_worth_its_start_for_the_others
         return runner
 
     monkeypatch.setattr(fleet, "choose_runner", choose)
-    members = [
-        Member(job, SyncRequest(f"file:{place}/dcA/{job}", f"file:{place}/dcB")) for job in IDS
-    ]
+    members = [Job(job, SyncRequest(f"file:{place}/dcA/{job}", f"file:{place}/dcB")) for job in IDS]
     found = fleet.replicate_fleet(
         members,
         ExecutionOptions(master="local[2]"),
@@ -298,7 +294,7 @@ def test_a_root_without_a_job_is_a_mistake_and_not_a_fleet_of_none(place):
 
 def test_two_jobs_of_one_replica_are_refused_before_anything_is_done(place):
     members = [
-        Member(name, SyncRequest(f"file:{place}/dcA/{IDS[0]}{end}", f"file:{place}/dcB"))
+        Job(name, SyncRequest(f"file:{place}/dcA/{IDS[0]}{end}", f"file:{place}/dcB"))
         for name, end in (("a", ""), ("b", "/chk-1"))
     ]
     with pytest.raises(UsageError, match="share"):

@@ -12,11 +12,11 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import SourceBroken, UsageError
-from cpreplicate.operations.jobs import service as service_module
-from cpreplicate.operations.jobs.fleet import Member
-from cpreplicate.operations.jobs.job import Checkpoint, ServedJob
+from cpreplicate.operations.jobs import attempt
+from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.sight import Sight
+from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol import seal
@@ -66,7 +66,7 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
     request = SyncRequest(
         f"file:{tmp_path}/dcA/{job_id(number)}", f"file:{tmp_path}/dcB", execution=INLINE, **options
     )
-    return ServedJob(Member(f"job-{number}", request, priority, is_discovered))
+    return Job(f"job-{number}", request, priority, is_discovered)
 
 
 @contextlib.contextmanager
@@ -172,7 +172,7 @@ def test_a_service_that_starts_with_a_failure_knows_the_lag_of_its_replicas(tmp_
 def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(service_module, "_LOOK_AGAIN", 0.3)
+    monkeypatch.setattr(attempt, "_LOOK_AGAIN", 0.3)
     write(tmp_path, 1, 1)
     replica = tmp_path / "dcB" / job_id(1)
     with running(Jobs(served(tmp_path, 1))) as service:
@@ -277,7 +277,7 @@ def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
     with running(Jobs(served(tmp_path, 1))) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
     replica = SyncRequest(f"file:{tmp_path}/dcB/{job_id(1)}", f"file:{tmp_path}/dcC")
-    standby = ServedJob(Member("standby", replica, is_discovered=True))
+    standby = Job("standby", replica, is_discovered=True)
     lines: list[str] = []
     with running(Jobs(standby), lines=lines) as service:
         wait_until(lambda: service.is_ready())
@@ -290,8 +290,8 @@ def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
 def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
     write(tmp_path, 1, 1)
     one = served(tmp_path, 1)
-    request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
-    other = ServedJob(replace(one.member, request=request))
+    request = replace(one.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
+    other = replace(one, request=request)
     warnings: list[str] = []
     with running(Jobs(one, other), warnings) as service:
         wait_until(lambda: warnings)
@@ -337,7 +337,7 @@ def test_a_job_is_tried_again_after_a_failure_that_nobody_expected(tmp_path, mon
     def fail(_request):
         raise ValueError("a defect")
 
-    monkeypatch.setattr("cpreplicate.operations.jobs.service.newest_of_replica", fail)
+    monkeypatch.setattr("cpreplicate.operations.jobs.attempt.newest_of_replica", fail)
     warnings: list[str] = []
     with running(Jobs(served(tmp_path, 1)), warnings) as service:
         wait_until(lambda: warnings)
@@ -355,7 +355,7 @@ def test_a_checkpoint_that_is_subsumed_before_its_sync_is_no_missing_source(tmp_
             shutil.rmtree(former)
         return sync(request, *others)
 
-    monkeypatch.setattr("cpreplicate.operations.jobs.service.sync", sync_late)
+    monkeypatch.setattr("cpreplicate.operations.jobs.attempt.sync", sync_late)
     with running(Jobs(served(tmp_path, 1)), max_backoff=60.0, interval=30.0) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 2})  # after a tenth of the interval
         assert service.observations()[0].failures == Counter({12: 1})
@@ -369,7 +369,7 @@ def test_a_broken_checkpoint_beside_a_newer_one_is_a_failure_with_backoff(tmp_pa
         write(tmp_path, 1, next(numbers), NEXT)
         raise SourceBroken("files are missing")
 
-    monkeypatch.setattr("cpreplicate.operations.jobs.service.sync", sync_broken)
+    monkeypatch.setattr("cpreplicate.operations.jobs.attempt.sync", sync_broken)
     with running(Jobs(served(tmp_path, 1)), interval=0.2, max_backoff=60.0) as service:
         wait_until(lambda: service.is_ready())
         wait_until(lambda: sum(service.observations()[0].failures.values()) >= 2)
@@ -498,7 +498,7 @@ def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
 def test_a_source_is_looked_at_while_its_target_cannot_be_reached_but_not_if_it_cannot_itself(
     tmp_path,
 ):
-    followed = service_module._Followed(served(tmp_path, 1), print, 60.0)
+    followed = JobState(served(tmp_path, 1), print, 60.0)
     followed.observation.saw(Newest(1, 1000.0), 1000.0)
     followed.observation.failed(Transient.exit_code, "the target is gone", 1010.0)
     assert followed.is_overdue(30.0, 1050.0)
@@ -554,8 +554,8 @@ def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
 def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp_path):
     write(tmp_path, 1, 1)
     one = served(tmp_path, 1)
-    request = replace(one.member.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
-    other = ServedJob(replace(one.member, request=request))
+    request = replace(one.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
+    other = replace(one, request=request)
     discovery = Jobs(one)
     warnings: list[str] = []
     with running(discovery, warnings) as service:

@@ -1,4 +1,4 @@
-"""A watch follows a job: each checkpoint that completes, whatever became of the one before."""
+"""`watch SOURCE` follows a job: each checkpoint that completes, until what no other can change."""
 
 import itertools
 import json
@@ -11,23 +11,21 @@ import time
 
 import pytest
 
-from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, UsageError
-from cpreplicate.operations.jobs import watch
+from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, Sealed, UsageError
+from cpreplicate.operations.jobs import attempt
 from cpreplicate.operations.sync import sync as sync_operation
-from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import checker
+from tests.support.commandline import run
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, metadata, write_checkpoint
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths
 from tests.support.waiting import PATIENCE
-
-
-class Enough(BaseException):
-    """Ends a watch, as a signal does."""
+from tests.support.watching import watch
 
 
 def follow(
@@ -41,11 +39,14 @@ def follow(
     """Watch until so many reports have come."""
     shown = []
 
-    def show(report):
-        shown.append(report)
-        on_report(report)
-        if len(shown) == reports:
-            raise Enough
+    def show(stop):
+        def add(_name, report):
+            shown.append(report)
+            on_report(report)
+            if len(shown) == reports:
+                stop()
+
+        return add
 
     request = SyncRequest(
         f"file:{tmp_path}/dcA/{JOB}",
@@ -53,8 +54,7 @@ def follow(
         execution=ExecutionOptions(runner="inline"),
         **options,
     )
-    with pytest.raises(Enough):
-        watch.watch(request, 0.05, notify, show, wait_for_source)
+    watch(request, show, lambda _stop: notify, wait_for_source)
     return shown
 
 
@@ -130,49 +130,56 @@ def test_deletes_that_were_put_off_are_made_between_two_checkpoints(tmp_path):
     assert checker.faults(replica) == []
 
 
-def test_what_was_put_off_and_is_needed_again_is_not_deleted(tmp_path):
-    write_checkpoint(tmp_path / "dcA", 1, FILES)
-    replica = tmp_path / "dcB" / JOB
-    request = SyncRequest(
-        f"file:{tmp_path}/dcA/{JOB}",
-        f"file:{tmp_path}/dcB",
-        async_deletes=True,
-        execution=ExecutionOptions(runner="inline"),
-    )
-    backlog = Backlog(request)
-    for number, files in enumerate([NEXT, FILES], start=2):
-        backlog.add(sync_operation.sync(request, lambda _line: None))
-        write_checkpoint(tmp_path / "dcA", number, files)
-    backlog.add(sync_operation.sync(request, lambda _line: None))
-    assert "shared/a" in backlog.targets
-    backlog.work_off(time.monotonic() + PATIENCE, lambda _line: None)
-    assert backlog.targets == []
-    assert (replica / "shared" / "a").exists()
-    assert not (replica / "shared" / "y").exists()
-    assert checker.faults(replica) == []
-
-
-def test_what_no_other_checkpoint_can_mend_ends_it(tmp_path):
+def test_what_another_checkpoint_would_meet_too_ends_it(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     with pytest.raises(UsageError, match="one checkpoint"):
-        watch.watch(SyncRequest(f"file:{checkpoint}", f"file:{tmp_path}/dcB"), 1, print, print)
+        watch(SyncRequest(f"file:{checkpoint}", f"file:{tmp_path}/dcB"))
     with pytest.raises(Refused, match="in its own source"):
-        watch.watch(
-            SyncRequest(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcA"), 1, print, print
-        )
+        watch(SyncRequest(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcA"))
+
+
+def test_a_replica_that_is_sealed_after_a_success_ends_it(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+
+    def seal(_report):
+        ended = run("promote", tmp_path / "dcB" / JOB)
+        assert ended.code == 0, ended.message
+        write_checkpoint(tmp_path / "dcA", 2, NEXT)
+
+    with pytest.raises(Sealed):
+        follow(tmp_path, 2, on_report=seal)
+
+
+def test_another_run_that_holds_the_lease_is_waited_for_and_reported_once(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    replica = f"file:{tmp_path}/dcB/{JOB}"
+    holder = acquire(replica, Side())
+    lines: list[str] = []
+    tries: list[str] = []
+
+    def fault(verb, uri):
+        if verb == "list" and uri.endswith(f"/dcA/{JOB}"):
+            tries.append(uri)
+            if len(tries) == 4:
+                holder.__exit__(None, None, None)
+
+    holder.__enter__()
+    with failing(fault):
+        assert follow(tmp_path, 1, lines.append)[0].committed
+    assert len([line for line in lines if "Waiting for it" in line]) == 1
 
 
 def test_a_copy_that_failed_does_not_end_it(tmp_path, monkeypatch):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     real, calls = sync_operation.sync, []
 
-    def sync(request, notify):
-        calls.append(request.source)
+    def sync(*arguments):
+        calls.append(arguments)
         if len(calls) == 1:
             raise CopyFailed("1 of 9 copies failed")
-        return real(request, notify)
+        return real(*arguments)
 
-    monkeypatch.setattr(watch, "sync", sync)
+    monkeypatch.setattr(attempt, "sync", sync)
     assert follow(tmp_path, 1)[0].committed
 
 
@@ -236,21 +243,6 @@ def test_a_missing_remap_ends_it(tmp_path):
     (checkpoint / "_metadata").write_bytes(metadata("file:/nowhere", 1, FILES))
     with pytest.raises(Misplaced, match=f"--remap file:/nowhere=file:{tmp_path}/dcA"):
         follow(tmp_path, 1)
-
-
-def test_an_unchanged_message_is_reported_once_a_minute():
-    lines: list[str] = []
-    now = [0.0]
-    notify = watch.Sparing(lines.append, lambda: now[0])
-    for second in range(0, 150, 10):
-        now[0] = second
-        notify("it failed")
-        notify(f"at {second}")
-    assert [line for line in lines if line == "it failed"] == ["it failed"] * 3
-    assert len([line for line in lines if line.startswith("at ")]) == 15
-    notify.forget()
-    notify("it failed")
-    assert lines[-1] == "it failed"
 
 
 def test_a_failure_that_lasts_does_not_flood(tmp_path):

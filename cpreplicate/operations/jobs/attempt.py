@@ -1,0 +1,186 @@
+"""One try of a job of a service: find its newest completed checkpoint, and replicate it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.core.notify import Notify, named
+from cpreplicate.errors import (
+    CpreplicateError,
+    LeaseHeld,
+    NotThere,
+    Refused,
+    Sealed,
+    SourceBroken,
+    SourceMovedOn,
+    described,
+    exit_code_of,
+)
+from cpreplicate.operations.jobs.job import (
+    Checkpoint,
+    Job,
+    is_standby,
+    is_subsumed,
+    newest_checkpoint,
+)
+from cpreplicate.operations.jobs.policy import Policy
+from cpreplicate.operations.jobs.schedule import Ending
+from cpreplicate.operations.jobs.state import JobState
+from cpreplicate.operations.observation import newest_of_replica
+from cpreplicate.operations.sync.put_off import Backlog
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.runners import RunnerStopped, WarmRunners
+from cpreplicate.storage import Transient
+from cpreplicate.storage.cancellation import cancellable
+
+Show = Callable[[str, Report], object]
+
+# Seconds after which a replica is looked at again, although its source has nothing new: it may have
+# been sealed or deleted.
+_LOOK_AGAIN = 600.0
+
+
+@dataclass
+class Attempts:
+    """Tries jobs, several at the same time, and records in their states how that went.
+
+    Put-off deletes take `interval` seconds from the start of a try at most. `lock` guards the
+    observations. `show` is called with the name and the report of each sync. `notify` gets
+    everything else, and `policy` decides what failures mean.
+    """
+
+    runners: WarmRunners
+    policy: Policy
+    interval: float
+    lock: threading.Lock
+    notify: Notify
+    show: Show
+
+    def attempt(self, state: JobState, level: int) -> Ending:
+        """Try a job once, at its level of importance. Only a bug raises anything."""
+        job = state.job  # discovery may find another state of it meanwhile
+        until = time.monotonic() + self.interval
+        try:
+            with cancellable(self.runners.raise_if_cancelled):
+                self._replicate(state, job, level)
+                self._delete(state, until)
+        except RunnerStopped:
+            return "done"
+        except Exception as error:  # noqa: BLE001  # it concerns this job only
+            return self._failed(state, job, error)
+        return "done"
+
+    def glance(self, state: JobState) -> None:
+        """See the newest checkpoint of a source, so that its lag is known meanwhile."""
+        now, observation = time.time(), state.observation
+        before = observation.looked
+        with suppress(Exception), cancellable(self.runners.raise_if_cancelled):
+            with state.looking():
+                newest = newest_checkpoint(state.job).newest
+            with self.lock:
+                if observation.looked == before:  # else somebody else looked, perhaps later
+                    observation.saw(newest, now)
+
+    def _replicate(self, state: JobState, job: Job, level: int) -> None:
+        if job.refusal is not None:
+            raise Refused(job.refusal)
+        with state.looking():
+            if self._is_skipped(state, job):
+                return
+            reported, now = state.reported(job), time.time()
+            looked = now if reported is None else state.discovered
+            checkpoint = reported or newest_checkpoint(job)
+        with self.lock:
+            state.observation.saw(checkpoint.newest, looked)
+            is_done = state.done == checkpoint
+            if is_done and time.monotonic() - state.looked < _LOOK_AGAIN:
+                state.observation.still(time.time())
+                return
+        try:
+            self._sync(state, job, checkpoint, level)
+        except SourceBroken:  # its `_metadata` is there: nothing superseded it
+            raise
+        except (NotThere, SourceMovedOn) as error:
+            if reported is not None:
+                state.subsumed(reported)
+                self._replicate(state, job, level)  # the newest one of the directory
+            elif is_subsumed(checkpoint, job):
+                raise SourceMovedOn(str(error)) from error
+            else:
+                raise
+
+    def _sync(self, state: JobState, job: Job, checkpoint: Checkpoint, level: int) -> None:
+        request = replace(job.request, source=checkpoint.path)
+        report = sync(request, named(job.name, self.notify), self.runners.share(level))
+        state.failures.forget()
+        with self.lock:
+            state.done, state.looked = checkpoint, time.monotonic()
+            state.observation.succeeded(report, time.time())
+        self.show(job.name, report)
+        if report.undeleted:
+            state.backlog = state.backlog or Backlog(job.request)
+            state.backlog.add(report)
+
+    def _delete(self, state: JobState, until: float) -> None:
+        """Make deletes that were put off. The job is replicated, whether they succeed or not."""
+        if state.backlog is None:
+            return
+        try:
+            state.backlog.work_off(until, named(state.job.name, self.notify))
+        except (CpreplicateError, OSError) as error:
+            state.failures(f"{error}. Files that are no longer needed are left to `sweep`")
+
+    def _is_skipped(self, state: JobState, job: Job) -> bool:
+        """Return whether a discovered directory is a replica itself, which no job writes to."""
+        if not job.is_discovered or state.done is not None:
+            return False
+        if not is_standby(job.request.source, job.request.sides.source):
+            return False
+        if not state.observation.tries:
+            self.notify(
+                f"{job.name}: {job.request.source} is a replica that no job writes to. It is"
+                " not replicated further"
+            )
+        with self.lock:
+            state.observation.saw(None, time.time())
+            state.observation.unchanged(time.time())
+        return True
+
+    def _failed(self, state: JobState, job: Job, error: Exception) -> Ending:
+        observation = state.observation
+        replica_newest = self._newest_of_replica(state, job)
+        is_waiting = self.policy.is_waiting(job, observation.source_newest, error)
+        state.final = self.policy.final(error, is_first=state.done is None)
+        with self.lock:
+            observation.replica_newest = observation.replica_newest or replica_newest
+            if is_waiting:
+                observation.saw(None, time.time())
+                observation.unchanged(time.time())  # none yet, or none any more
+                return "done"
+            if isinstance(error, LeaseHeld):
+                observation.held(time.time())  # by a stand-in, or a run of an operator
+                return "done"
+            text, is_sealed = described(error), isinstance(error, Sealed)
+            observation.failed(exit_code_of(error), text, time.time(), is_sealed)
+        if state.final is None:
+            state.failures(f"{job.name}: {text}. It is tried again")
+        if isinstance(error, SourceMovedOn):
+            return "again"
+        return "unreachable" if isinstance(error, Transient) else "failed"
+
+    def _newest_of_replica(self, state: JobState, job: Job) -> Newest | None:
+        """Return what the replica has, after the first try of a process failed."""
+        if state.observation.replica_newest is not None:
+            return None
+        with (
+            suppress(CpreplicateError, OSError, RunnerStopped),
+            cancellable(self.runners.raise_if_cancelled),
+        ):
+            return newest_of_replica(job.request)
+        return None

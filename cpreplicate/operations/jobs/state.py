@@ -1,0 +1,92 @@
+"""What a service remembers of a job between its tries."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cpreplicate.core.lag import is_unseen
+from cpreplicate.core.notify import Notify
+from cpreplicate.operations.jobs.job import Checkpoint, Job
+from cpreplicate.operations.jobs.sparing import Sparing
+from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.sync.put_off import Backlog
+from cpreplicate.storage import Transient
+
+
+class JobState:
+    """What a service knows of a job.
+
+    `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
+    by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
+    the epoch. `is_source_lost` is whether the source could not be reached at the last look. `final`
+    is the failure that ends the service.
+    """
+
+    def __init__(self, job: Job, warn: Notify, look_within: float) -> None:
+        self.job = job
+        self.observation = Observation(job.name, look_within=look_within)
+        self.observation.known_since = time.time()
+        self.failures = Sparing(warn)
+        self.done: Checkpoint | None = None
+        self.looked = -math.inf
+        self.backlog: Backlog | None = None
+        self.discovered = 0.0
+        self.is_source_lost = False
+        self.final: Exception | None = None
+        self._look_within = look_within
+        self._subsumed: Checkpoint | None = None
+
+    def update(self, job: Job) -> None:
+        """Take over what discovery found."""
+        self.job = job
+        observation = self.observation
+        observation.name, observation.priority = job.name, job.priority
+        observation.source, observation.replica = job.request.source, job.key
+        self.discovered = time.time() if job.looked is None else job.looked
+        if (reported := self.reported(job)) is not None:
+            observation.saw(reported.newest, self.discovered)
+
+    def reported(self, job: Job) -> Checkpoint | None:
+        """Return the checkpoint that discovery knows, unless Flink has subsumed it since.
+
+        The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`). What
+        discovery found long ago is not known: the directory of the job is listed then.
+        """
+        is_old = is_unseen(self.discovered, self._look_within, time.time())
+        return None if is_old or job.newest == self._subsumed else job.newest
+
+    def subsumed(self, checkpoint: Checkpoint) -> None:
+        """Record that a checkpoint that discovery reported is gone."""
+        self._subsumed = checkpoint
+
+    def is_overdue(self, interval: float, now: float) -> bool:
+        """Return whether to look at the source beside the tries: one takes long, or none is due.
+
+        That is the case during a long sync, and after failures, such as those of the target. A
+        source that could not be reached is left to the tries: each look costs its time.
+        """
+        observation = self.observation
+        if self.job.refusal is not None or observation.looked is None:
+            return False
+        soon = (interval + self._look_within) / 2  # before it is unseen
+        return not self.is_source_lost and now - observation.looked > soon
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Record whether the source can be reached within the context, which looks at it."""
+        try:
+            yield
+        except Transient:
+            self.is_source_lost = True
+            raise
+        self.is_source_lost = False
+
+    def is_retired(self, retire_after: float | None) -> bool:
+        """Return whether a discovered job, all of which is replicated, is older than that."""
+        newest = self.observation.source_newest
+        if retire_after is None or newest is None or not self.job.is_discovered:
+            return False
+        return self.done is not None and time.time() - newest.completed > retire_after

@@ -1,0 +1,18 @@
+"""A service reports the same line once a minute."""
+
+from cpreplicate.operations.jobs.sparing import Sparing
+
+
+def test_an_unchanged_message_is_reported_once_a_minute():
+    lines: list[str] = []
+    now = [0.0]
+    notify = Sparing(lines.append, lambda: now[0])
+    for second in range(0, 150, 10):
+        now[0] = second
+        notify("it failed")
+        notify(f"at {second}")
+    assert [line for line in lines if line == "it failed"] == ["it failed"] * 3
+    assert len([line for line in lines if line.startswith("at ")]) == 15
+    notify.forget()
+    notify("it failed")
+    assert lines[-1] == "it failed"

@@ -1,0 +1,47 @@
+"""`watch SOURCE` in this process: the service of one job, until a test has seen enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from cpreplicate.core.notify import Notify
+from cpreplicate.operations.jobs.attempt import Show
+from cpreplicate.operations.jobs.policy import OneJob
+from cpreplicate.operations.jobs.service import Service, ServiceSettings
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.runners import WarmRunners
+
+Stop = Callable[[], None]
+_INTERVAL = 0.05
+
+
+def watch(
+    request: SyncRequest,
+    show: Callable[[Stop], Show] = lambda _stop: _ignored,
+    notify: Callable[[Stop], Notify] = lambda _stop: _ignored,
+    may_come: bool = False,
+) -> None:
+    """Follow a job until something calls `stop`, or a failure ends the watch and is raised.
+
+    `show` and `notify` return what is called with reports and lines; they are given `stop`.
+    """
+    service: Service
+
+    def stop() -> None:
+        service.stop()
+
+    report_line = notify(stop)
+    one = OneJob(request, may_come, report_line)
+    settings = ServiceSettings(_INTERVAL, max_backoff=_INTERVAL)
+    with WarmRunners(request.sides, request.execution, 60.0, is_for_one=True) as runners:
+        service = Service(one, runners, settings, report_line, report_line, show(stop), policy=one)
+        service.run(_leave)
+
+
+def _ignored(*_arguments: object) -> None:
+    return None
+
+
+def _leave() -> NoReturn:
+    raise AssertionError("a storage does not answer")
