@@ -57,6 +57,12 @@ class Job:
         return shard.has(uri.name(self.key))
 
 
+def levels_of(jobs: Iterable[Job]) -> dict[int, int]:
+    """Return the level of importance of each priority of the jobs, 0 the most."""
+    priorities = sorted({job.priority for job in jobs}, reverse=True)
+    return {priority: level for level, priority in enumerate(priorities)}
+
+
 class Discovery(Protocol):
     """Finds the jobs of a service."""
 

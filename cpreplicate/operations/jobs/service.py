@@ -19,7 +19,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
 from cpreplicate.operations.jobs.attempt import Attempts, Show
 from cpreplicate.operations.jobs.inquiries import Inquiries
-from cpreplicate.operations.jobs.job import Discovery, Job, by_key
+from cpreplicate.operations.jobs.job import Discovery, Job, by_key, levels_of
 from cpreplicate.operations.jobs.policy import KeepTrying, Policy
 from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
 from cpreplicate.operations.jobs.sight import Discovered, Sight
@@ -266,11 +266,10 @@ class Service:
         now, jobs = time.monotonic(), by_key(found, self._sources())
         self._report_shadowed(found, jobs)
         self._discovered = time.time()
-        priorities = sorted({job.priority for job in jobs.values()}, reverse=True)
         with self._lock:
             for key in self._followed.keys() - jobs.keys():
                 del self._followed[key]
-            self._levels = {priority: level for level, priority in enumerate(priorities)}
+            self._levels = levels_of(jobs.values())
             self._is_discovered = True
             self._schedule.update({key: _wanted(job) for key, job in jobs.items()}, now)
             for key, job in jobs.items():
