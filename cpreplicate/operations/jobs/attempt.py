@@ -41,23 +41,21 @@ from cpreplicate.storage.cancellation import cancellable
 
 Show = Callable[[str, Report], object]
 
-# Seconds after which a replica is looked at again, although its source has nothing new: it may have
-# been sealed or deleted.
-_LOOK_AGAIN = 600.0
-
 
 @dataclass
 class Attempts:
     """Tries jobs, several at the same time, and records in their states how that went.
 
-    Put-off deletes take `interval` seconds from the start of a try at most. `lock` guards the
-    observations. `show` is called with the name and the report of each sync. `notify` gets
-    everything else, and `policy` decides what failures mean.
+    Put-off deletes take `interval` seconds from the start of a try at most. After `look_again`
+    seconds a replica is looked at although its source has nothing new: it may have been sealed or
+    deleted. `lock` guards the observations. `show` is called with the name and the report of each
+    sync. `notify` gets everything else, and `policy` decides what failures mean.
     """
 
     runners: WarmRunners
     policy: Policy
     interval: float
+    look_again: float
     lock: threading.Lock
     notify: Notify
     show: Show
@@ -99,7 +97,7 @@ class Attempts:
         with self.lock:
             state.observation.saw(checkpoint.newest, looked)
             is_done = state.done == checkpoint
-            if is_done and time.monotonic() - state.looked < _LOOK_AGAIN:
+            if is_done and time.monotonic() - state.looked < self.look_again:
                 state.observation.still(time.time())
                 return
         try:

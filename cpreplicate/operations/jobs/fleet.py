@@ -12,11 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, named
-from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import (
-    NoJob,
     NotThere,
     Sealed,
     SourceBroken,
@@ -37,7 +34,7 @@ from cpreplicate.runners import (
     choose_runner,
     seconds_by_spark,
 )
-from cpreplicate.storage import FileStatus, Side, Sides, Transient
+from cpreplicate.storage import Sides, Transient
 
 Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _SOME_FAILED = 3
@@ -97,38 +94,6 @@ class FleetReport:
     def count(self, status: Status) -> int:
         """Return how many jobs have this status."""
         return sum(job.status == status for job in self.jobs)
-
-
-def jobs_under(root: str, side: Side) -> list[str]:
-    """Return the directories under a root that have a job's id as their name, in order.
-
-    Costs one listing. Raises `NotThere` if there is none, `NoJob` if the root is a job's directory
-    itself, or a file.
-    """
-    children = _children(root, side)
-    directories = [
-        child for child in children if child.is_directory and JOB_ID.fullmatch(child.name)
-    ]
-    if not directories:
-        if any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
-            raise NoJob(
-                f"no job's directory lies below the root {root}: it is one itself, and holds"
-                f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
-            )
-        raise NotThere(
-            f"no job's directory, named by 32 hexadecimal digits, lies below the root {root}. Check"
-            " the path of the root"
-        )
-    return sorted(uri.join(root, child.name) for child in directories)
-
-
-def _children(root: str, side: Side) -> Sequence[FileStatus]:
-    try:
-        return side.storage(root).list(root)
-    except NotADirectoryError as error:
-        raise NoJob(
-            f"the root {root} is a file, or lies below one. Check the path of the root"
-        ) from error
 
 
 def replicate_fleet(

@@ -52,6 +52,7 @@ class ServiceSettings:
     grace: float = 30.0
     retire_after: float | None = None
     least_look_within: float = 5.0
+    look_again: float = 600.0
 
     @property
     def look_within(self) -> float:
@@ -84,7 +85,13 @@ class Service:
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
         self._attempts = Attempts(
-            runners, policy or KeepTrying(), settings.interval, self._lock, notify, show
+            runners,
+            policy or KeepTrying(),
+            settings.interval,
+            settings.look_again,
+            self._lock,
+            notify,
+            show,
         )
         self._followed: dict[str, JobState] = {}
         self._levels: Mapping[int, int] = {}

@@ -12,7 +12,6 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import SourceBroken, UsageError
-from cpreplicate.operations.jobs import attempt
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.sight import Sight
@@ -169,13 +168,10 @@ def test_a_service_that_starts_with_a_failure_knows_the_lag_of_its_replicas(tmp_
         assert observed.lag(completed + 50.0) == pytest.approx(50.0, abs=0.1)
 
 
-def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(attempt, "_LOOK_AGAIN", 0.3)
+def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(tmp_path):
     write(tmp_path, 1, 1)
     replica = tmp_path / "dcB" / job_id(1)
-    with running(Jobs(served(tmp_path, 1))) as service:
+    with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
         shutil.rmtree(replica)
         wait_until((replica / "chk-1" / "_metadata").exists)
