@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from cpreplicate.operations.sync import request as request_of_sync
 from tests.support import environment, parts, reached
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
@@ -44,6 +45,9 @@ settings.load_profile("tests")
 # A signal ends a command within five seconds, whatever it has to clean up. On a busy machine that
 # takes longer, and tests look at what it leaves.
 os.environ["CPREPLICATE_STOP_WITHIN"] = "1800s"
+
+# Flink deletes a checkpoint's `_metadata` first: how long a test waits for it is no promise.
+request_of_sync.SUBSUMPTION_WAIT = 0.05
 
 # Measured by `make durations`: the mean seconds of a test of each file.
 _DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
