@@ -46,9 +46,6 @@ settings.load_profile("tests")
 # takes longer, and tests look at what it leaves.
 os.environ["CPREPLICATE_STOP_WITHIN"] = "1800s"
 
-# Flink deletes a checkpoint's `_metadata` first: how long a test waits for it is no promise.
-request_of_sync.SUBSUMPTION_WAIT = 0.05
-
 # Measured by `make durations`: the mean seconds of a test of each file.
 _DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
 _FIXTURES = {  # what starts a server, by the mark of the tests that need it
@@ -190,6 +187,15 @@ def _seconds(item: pytest.Item, of_groups: dict[str, float]) -> float:
 def _mean_seconds(item: pytest.Item, otherwise: float) -> float:
     path = item.path.relative_to(item.config.rootpath).as_posix()
     return float(_DURATIONS.get(path, otherwise))
+
+
+@pytest.fixture
+def still_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a sync whose source lacks files not wait whether its `_metadata` goes, too.
+
+    For tests in which nobody deletes at the source meanwhile.
+    """
+    monkeypatch.setattr(request_of_sync, "SUBSUMPTION_WAIT", 0.0)
 
 
 @pytest.fixture(autouse=True)

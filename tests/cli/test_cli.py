@@ -17,6 +17,8 @@ from tests.support.jobs import write_checkpoint
 from tests.support.killing import wait_until
 from tests.support.waiting import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("still_source")
+
 JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 
 

@@ -16,6 +16,8 @@ from tests.support.killing import wait_until
 from tests.support.replicas import FILES, NEXT
 from tests.support.waiting import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("still_source")
+
 
 @pytest.fixture
 def directory(tmp_path):
