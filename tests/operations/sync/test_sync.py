@@ -51,6 +51,8 @@ from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, recorded, synced
 from tests.support.tracing import Tracing
 
+pytestmark = pytest.mark.usefixtures("still_source")
+
 FOLDERS = sorted(folder.name for folder in corpus.ROOT.iterdir())
 INCREMENTAL = "2.3.0-rocks-incr"
 
