@@ -228,7 +228,7 @@ def run_service(
             settings,
             narrate,
             warn,
-            lambda name, report: change_code(show_replicated(name, report, form)),
+            lambda name, label, report: change_code(show_replicated(name, label, report, form)),
             sight,
         )
         notify_service(service)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -89,10 +90,12 @@ class _Followed:
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
     the epoch. `is_source_lost` is whether the source could not be reached at the last look.
+    `label` is its name, with its id if another job has the same name.
     """
 
     def __init__(self, job: ServedJob, warn: Notify, look_within: float) -> None:
         self.job = job
+        self.label = job.member.name
         self.observation = Observation(job.member.name, look_within=look_within)
         self.observation.known_since = time.time()
         self.failures = Sparing(warn)
@@ -160,7 +163,8 @@ class _Followed:
 class Service:
     """Follows the jobs that discovery returns, until it is interrupted.
 
-    `show` is called with the name and the report of each sync that changed a replica. `warn` gets
+    `show` is called with the job's name, its label (the name, with its id if another job has the
+    same name) and the report of each sync that changed a replica. `warn` gets
     the failures, `notify` everything else. `sight` is that of the discovery, if it has one.
     """
 
@@ -171,7 +175,7 @@ class Service:
         settings: ServiceSettings,
         notify: Notify,
         warn: Notify,
-        show: Callable[[str, Report], object] = lambda _name, _report: None,
+        show: Callable[[str, str, Report], object] = lambda _name, _label, _report: None,
         sight: Sight | None = None,
     ) -> None:
         self._sight = sight or Sight()
@@ -224,7 +228,9 @@ class Service:
     def remarks(self) -> list[str]:
         """Return what a probe of this process should state of its jobs, a line each."""
         now, within = time.time(), self._settings.look_within
-        unseen = [job.name for job in self.observations() if job.is_unseen(now)]
+        with self._lock:
+            observed = self._observed()
+            unseen = sorted(each.label for each in observed if each.observation.is_unseen(now))
         lines = []
         if unseen:
             lines.append(f"not looked at for more than {within:g} s: {_listed(unseen)}")
@@ -384,6 +390,14 @@ class Service:
                 followed.update(job)
                 if job.newest is not None and job.newest != followed.done:
                     self._schedule.hurry(key, now)
+            self._label()
+
+    def _label(self) -> None:
+        names = Counter(each.job.member.name for each in self._followed.values())
+        for key, followed in self._followed.items():
+            name, job_id = followed.job.member.name, uri.name(key)
+            is_one_of_many = names[name] > 1 and name != job_id
+            followed.label = f"{name} ({job_id})" if is_one_of_many else name
 
     def _sources(self) -> dict[str, str]:
         """Return the directories that are followed, by the keys of their jobs."""
@@ -414,7 +428,7 @@ class Service:
         with self._lock:
             followed = self._followed.get(key)
         ending: Ending = "done"  # of a job that is gone
-        name = followed.job.member.name if followed is not None else None
+        name = followed.label if followed is not None else None
         begin_job(name)
         try:
             if followed is not None and not self._is_stopping:
@@ -468,7 +482,7 @@ class Service:
 
     def _sync(self, followed: _Followed, member: Member, checkpoint: Checkpoint) -> None:
         started = time.monotonic()
-        notify = _named(member.name, self._notify)
+        notify = _named(followed.label, self._notify)
         runner = self._runners.share(self._levels.get(member.priority, 0))
         report = sync(replace(member.request, source=checkpoint.path), notify, runner)
         followed.failures.forget()
@@ -476,7 +490,7 @@ class Service:
             followed.done, followed.looked = checkpoint, time.monotonic()
             followed.observation.succeeded(report, time.time())
         if report.runner is not None:
-            self._show(member.name, report)
+            self._show(member.name, followed.label, report)
         if report.undeleted:
             followed.backlog = followed.backlog or Backlog(member.request)
             followed.backlog.add(report)
@@ -486,7 +500,7 @@ class Service:
     def _delete(self, followed: _Followed, backlog: Backlog, until: float) -> None:
         """Make deletes that were put off. The job is replicated, whether they succeed or not."""
         try:
-            backlog.work_off(until, _named(followed.job.member.name, self._notify))
+            backlog.work_off(until, _named(followed.label, self._notify))
         except (CpreplicateError, OSError) as error:
             followed.failures(f"{error}. Files that are no longer needed are left to `sweep`")
 
@@ -498,8 +512,8 @@ class Service:
             return False
         if not followed.observation.tries:
             self._notify(
-                f"{member.name}: {member.request.source} is a replica that no job writes to. It is"
-                " not replicated further"
+                f"{followed.label}: {member.request.source} is a replica that no job writes to. It"
+                " is not replicated further"
             )
         with self._lock:
             followed.observation.saw(None, time.time())
@@ -522,7 +536,7 @@ class Service:
             text = described(error)
             is_sealed = isinstance(error, Sealed)
             observation.failed(exit_code_of(error), text, time.time(), is_sealed)
-        followed.failures(f"{member.name}: {text}. It is tried again")
+        followed.failures(f"{followed.label}: {text}. It is tried again")
         if isinstance(error, SourceMovedOn):
             return "again"
         return "unreachable" if isinstance(error, Transient) else "failed"
