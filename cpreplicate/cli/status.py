@@ -19,7 +19,7 @@ from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import NotThere
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.status import Watched
+    from cpreplicate.operations.replicas import ReplicaRef
     from cpreplicate.storage import Sides
 
 _LAGGING = 21
@@ -54,6 +54,7 @@ def status(
     TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
     """
     from cpreplicate.operations import status as operation
+    from cpreplicate.operations.replicas import MissingSources, missing_sources, replicas_below
     from cpreplicate.output import show_status, write_warning
 
     start_narration(values)
@@ -64,14 +65,14 @@ def status(
     if file is not None:
         add_storages(file)
     sides = sides_of(values)
-    missing = operation.MissingSources()
+    missing = MissingSources()
     if file is not None:
-        watched = _configured(file, sides)
+        replicas = _configured(file, sides)
     else:
         sources = [absolute(one) for one in source]
-        missing = operation.missing_sources(sources, sides.source)
-        watched = operation.watched_below(absolute(target), sources, sides)
-    report = operation.status(watched, sides, orphans, max_lag)
+        missing = missing_sources(sources, sides.source)
+        replicas = replicas_below(absolute(target), sources, sides)
+    report = operation.status(replicas, sides, orphans, max_lag)
     code = read_code(show_status(report, output)) if report.replicas or file is not None else 0
     for source_root in missing.unmounted:
         write_warning(_unmounted(source_root))
@@ -103,11 +104,11 @@ def _refuse_missing(sources: Sequence[str]) -> None:
         )
 
 
-def _configured(file: TomlFile, sides: Sides) -> list[Watched]:
+def _configured(file: TomlFile, sides: Sides) -> list[ReplicaRef]:
     """Return the replicas of the jobs in the file of a fleet."""
-    from cpreplicate.operations.status import watched_of
+    from cpreplicate.operations.replicas import replica_of
 
     return [
-        watched_of(job.request, job.name, job.priority, job.is_discovered)
+        replica_of(job.request, job.name, job.priority, job.is_discovered)
         for job in jobs_of(file, sides)
     ]

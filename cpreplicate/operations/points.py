@@ -18,7 +18,7 @@ from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations.status import watched_below
+from cpreplicate.operations.replicas import replicas_below
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
 from cpreplicate.protocol.manifest import SUFFIX
@@ -76,7 +76,7 @@ def points_below(root: str, sides: Sides) -> tuple[ReplicaPoints, ...]:
 
     Raises `NotThere` if there is neither.
     """
-    return points([watched.replica for watched in watched_below(root, (), sides)], sides)
+    return points([ref.replica for ref in replicas_below(root, (), sides)], sides)
 
 
 def points(replicas: Sequence[str], sides: Sides) -> tuple[ReplicaPoints, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import NamedTuple
 
 from cpreplicate.core import uri
@@ -19,8 +18,7 @@ from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.readiness import why_not_ready
-from cpreplicate.operations.sync.request import SyncRequest, replica_root
-from cpreplicate.operations.target_root import inside_replica
+from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import job_record, journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
@@ -32,24 +30,8 @@ from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
-from cpreplicate.storage import FileStatus, Side, Sides, Storage
+from cpreplicate.storage import FileStatus, Side, Sides
 from cpreplicate.storage.base import Transient
-
-
-@dataclass(frozen=True)
-class Watched:
-    """A replica that is asked for.
-
-    `source` is None if the replica itself names it. `name` is that of a configuration. `is_found`:
-    the replica, or else the job of the source, was found by listing a root.
-    """
-
-    replica: str
-    source: str | None = None
-    name: str | None = None
-    priority: int = 0
-    is_found: bool = False
-    allow_older: bool = False
 
 
 class Orphans(NamedTuple):
@@ -139,81 +121,8 @@ class FleetStatus:
         return tuple(each for each in self.replicas if each.is_lagging(self.max_lag, self.now))
 
 
-def watched_below(root: str, sources: Sequence[str], sides: Sides) -> list[Watched]:
-    """Return the replicas below a target root, and the jobs of sources that have none there.
-
-    `root` may be a replica itself. A source is a job's directory, or a root of such. Raises
-    `NotThere` if there is neither a replica nor a job.
-    """
-    source_of = dict(chain.from_iterable(_jobs(source, sides.source) for source in sources))
-    if is_replica(Replica(root, sides.target)):
-        return [Watched(root, source_of.get(uri.name(root)))]
-    try:
-        children = sides.target.storage(root).list(root)
-    except NotADirectoryError as error:
-        raise _no_replica(root, "is a file", sides.target) from error
-    names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
-    names += sorted(source_of.keys() - set(names))
-    if not names:
-        raise _no_replica(root, "is not there or holds no replica", sides.target)
-    return [Watched(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
-
-
-def _no_replica(root: str, problem: str, side: Side) -> NotThere:
-    """Return the error for what is neither a replica nor a directory of such."""
-    advice = inside_replica(root, side) or "TARGET_ROOT is the directory that `sync` was given"
-    return NotThere(f"{root} {problem}. {advice}")
-
-
-class MissingSources(NamedTuple):
-    """Sources that are not there: of those `unmounted`, the directory above is not there either."""
-
-    misnamed: tuple[str, ...] = ()
-    unmounted: tuple[str, ...] = ()
-
-
-def missing_sources(sources: Sequence[str], side: Side) -> MissingSources:
-    """Return the sources that are not there. Raises `OSError` for what cannot be reached."""
-    missing = [source for source in sources if _is_missing(source, side.storage(source))]
-    misnamed = tuple(source for source in missing if _is_misnamed(source, side.storage(source)))
-    return MissingSources(misnamed, tuple(each for each in missing if each not in misnamed))
-
-
-def _is_missing(source: str, storage: Storage) -> bool:
-    return storage.stat(source) is None and not storage.list(source)
-
-
-def _is_misnamed(source: str, storage: Storage) -> bool:
-    """Return whether the directory above a missing source answers. Else it may not be mounted."""
-    above = uri.parent(source)
-    is_top = not uri.local_path(above)
-    return is_top or not storage.has_directories or storage.stat(above) is not None
-
-
-def watched_of(request: SyncRequest, name: str, priority: int, is_found: bool) -> Watched:
-    """Return the replica of a job that is configured."""
-    source = request.source.rstrip("/")
-    replica = replica_root(source, request.target_root)
-    return Watched(replica, source, name, priority, is_found, request.allow_older)
-
-
-def _jobs(source: str, side: Side) -> Iterator[tuple[str, str]]:
-    """Yield the id and the directory of each job at or below a source. Costs one listing."""
-    root = job_root(source)
-    if root != source:  # a checkpoint of the job
-        yield uri.name(root), source
-        return
-    children = [child for child in side.storage(source).list(source) if child.is_directory]
-    if not children or any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
-        yield uri.name(source), source
-        return
-    for child in children:
-        if child.name[:1] != ".":
-            yield child.name, uri.join(source, child.name)
-
-
 def status(
-    watched: Sequence[Watched],
+    replicas: Sequence[ReplicaRef],
     sides: Sides,
     with_orphans: bool = False,
     max_lag: float | None = None,
@@ -223,9 +132,9 @@ def status(
     What fails for one of them is in its row. Directories that were found and are no replicas of
     jobs with a checkpoint have none. Nothing is changed.
     """
-    places = [place for one in watched for place in (one.replica, one.source) if place is not None]
+    places = [place for one in replicas for place in (one.replica, one.source) if place is not None]
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        rows = runner.map(_Examination(sides, with_orphans), watched, places)
+        rows = runner.map(_Examination(sides, with_orphans), replicas, places)
     return FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
 
 
@@ -249,12 +158,12 @@ class _Examination:
     with_orphans: bool
     unreachable: dict[str, str] = field(default_factory=dict)
 
-    def __call__(self, watched: Watched) -> ReplicaStatus | None:
-        replica = Replica(watched.replica, self.sides.target)
+    def __call__(self, ref: ReplicaRef) -> ReplicaStatus | None:
+        replica = Replica(ref.replica, self.sides.target)
         job = uri.name(replica.root)
-        observed = Observation(watched.name or job, watched.source or "", replica.root)
-        observed.priority = watched.priority
-        row = ReplicaStatus(job, observed, watched.name)
+        observed = Observation(ref.name or job, ref.source or "", replica.root)
+        observed.priority = ref.priority
+        row = ReplicaStatus(job, observed, ref.name)
         is_there = True
         try:
             own = replica.own_files()
@@ -264,23 +173,23 @@ class _Examination:
                 row = replace(row, orphans=_orphans(replica))
         except (CpreplicateError, OSError) as error:
             observed.last_error = str(error)
-        if watched.is_found and not is_there and not self._is_replicable(watched):
+        if ref.is_found and not is_there and not self._is_replicable(ref):
             return None
-        look = self._look(observed, watched.allow_older)
+        look = self._look(observed, ref.allow_older)
         observed.source_newest = look.newest
         return replace(
             row, source_error=look.error, is_source_known=look.is_known, is_there=is_there
         )
 
-    def _is_replicable(self, watched: Watched) -> bool:
+    def _is_replicable(self, ref: ReplicaRef) -> bool:
         """Return whether a replica that is not there could be: of a job with a checkpoint."""
-        if watched.source is None:
+        if ref.source is None:
             return False
         side = self.sides.source
-        if is_replica(Replica(watched.source, side)):
+        if is_replica(Replica(ref.source, side)):
             return False
         try:
-            return find(watched.source, side, allow_older=True) is not None
+            return find(ref.source, side, allow_older=True) is not None
         except NotThere:
             return False
         except (CpreplicateError, OSError):

@@ -8,41 +8,54 @@ import os
 import re
 from typing import NamedTuple
 
+from cpreplicate.core.cost_model import HDFS_RATES, Bounds, Work, copy_seconds
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions
+from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
 from cpreplicate.storage import Sides
 
 _log = logging.getLogger(__name__)
 
-INLINE_BYTES = 200e6  # a second, of one process: measured HDFS to HDFS, docs/performance.md
-INLINE_FILES = 200.0  # small files a second, of one process: measured there
 _LOCAL_GAIN = 0.7  # of a further core: its processes share this machine's network
 _UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
 
-class RunnerCost(NamedTuple):
-    """The seconds that a plan takes inline and by Spark, and the figures behind the estimate."""
+class SparkSpeed(NamedTuple):
+    """The seconds that Spark takes to start, whether they were measured on this host, and how many
+    times as fast as one process it is then.
+    """
 
-    inline: float
-    spark: float
     start: float
     is_measured: bool
     speedup: float
 
+
+def spark_speed(execution: ExecutionOptions, is_started: bool = False) -> SparkSpeed:
+    """Return what is known of Spark without starting it. `is_started`: it runs already."""
+    master = execution.spark_master() or DEFAULT_MASTER
+    start, is_measured = (0.0, True) if is_started else startup_times.seconds(master)
+    return SparkSpeed(start, is_measured, _speedup(master, execution))
+
+
+class RunnerCost(NamedTuple):
+    """The seconds that a plan takes inline and by Spark, and what these were computed from."""
+
+    inline: float
+    spark: float
+    speed: SparkSpeed
+
     def __str__(self) -> str:
-        source = (
-            "as measured at its last start here" if self.is_measured else "not measured here yet"
-        )
+        start, is_measured, speedup = self.speed
+        source = "as measured at its last start here" if is_measured else "not measured here yet"
         return (
-            f"inline about {self.inline:.0f} s, Spark about {self.spark:.0f} s: {self.start:.1f} s"
-            f" to start ({source}), then {self.speedup:.1f} times as fast"
+            f"inline about {self.inline:.0f} s, Spark about {self.spark:.0f} s: {start:.1f} s"
+            f" to start ({source}), then {speedup:.1f} times as fast"
         )
 
 
-def estimate(
+def runner_cost(
     execution: ExecutionOptions,
     files: int,
     size: int,
@@ -53,22 +66,19 @@ def estimate(
 
     `bandwidth` is the limit of the run in bytes a second. `is_started`: Spark runs already.
     """
-    master = execution.spark_master() or DEFAULT_MASTER
-    start, is_measured = (0.0, True) if is_started else startup_times.seconds(master)
-    least = size / bandwidth if bandwidth else 0.0
-    inline = files / INLINE_FILES + size / INLINE_BYTES
-    speedup = _speedup(master, execution)
-    return RunnerCost(
-        max(least, inline), start + max(least, inline / speedup), start, is_measured, speedup
-    )
+    work, bounds = Work(files=files, bytes=size), Bounds(bandwidth)
+    speed = spark_speed(execution, is_started)
+    inline = copy_seconds(work, HDFS_RATES, bounds)
+    spark = copy_seconds(work, HDFS_RATES.times_as_fast(speed.speedup), bounds)
+    return RunnerCost(inline, speed.start + spark, speed)
 
 
 def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
     """Return the seconds that Spark, with its start, takes for work of `inline` seconds inline."""
     if not _can_start():
         return math.inf
-    master = execution.spark_master() or DEFAULT_MASTER
-    return startup_times.seconds(master)[0] + inline / _speedup(master, execution)
+    speed = spark_speed(execution)
+    return speed.start + inline / speed.speedup
 
 
 class Choice(NamedTuple):
@@ -95,21 +105,9 @@ def choice(
     if not _can_start():
         why = "auto, Spark cannot start under a user id without a passwd entry"
         return Choice("inline", why)
-    estimated = estimate(execution, files, size, bandwidth, is_started)
-    why = f"auto, {files} files of {size} bytes: {estimated}"
-    return Choice("inline" if estimated.inline <= estimated.spark else "spark", why)
-
-
-def startup_seconds(execution: ExecutionOptions) -> float:
-    """Return how long Spark takes to start, 0 if it runs already."""
-    if _is_submitted():
-        return 0.0
-    return startup_times.seconds(execution.spark_master() or DEFAULT_MASTER)[0]
-
-
-def spark_speedup(execution: ExecutionOptions) -> float:
-    """Return how many times as fast as one process Spark is expected to be."""
-    return _speedup(execution.spark_master() or DEFAULT_MASTER, execution)
+    cost = runner_cost(execution, files, size, bandwidth, is_started)
+    why = f"auto, {files} files of {size} bytes: {cost}"
+    return Choice("inline" if cost.inline <= cost.spark else "spark", why)
 
 
 def choose_runner(
@@ -139,11 +137,7 @@ def _can_start() -> bool:
     """Return whether Spark's JVM can start here, or runs already, because this process is a part of
     `spark-submit`.
     """
-    return _is_submitted() or has_passwd_entry()
-
-
-def _is_submitted() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
+    return is_submitted() or has_passwd_entry()
 
 
 def _speedup(master: str, execution: ExecutionOptions) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 from cpreplicate.runners.progress import ShowProgress
@@ -36,3 +37,8 @@ class ExecutionOptions:
     def spark_master(self) -> str | None:
         """Return `--master`, or the master among the properties."""
         return self.master or self.property("spark.master")
+
+
+def is_submitted() -> bool:
+    """Return whether `spark-submit` started this process. Its options win."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

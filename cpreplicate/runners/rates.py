@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.estimate import Rates
+from cpreplicate.core.cost_model import Rates
 from cpreplicate.runners import cache
 
 KEPT = 7  # samples of a rate; the oldest ones are dropped

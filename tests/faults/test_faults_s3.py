@@ -13,7 +13,8 @@ import pytest
 import s3fs
 
 from cpreplicate.errors import CopyFailed, SourceBroken, SourceMovedOn
-from cpreplicate.operations.status import status, watched_below
+from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.status import status
 from cpreplicate.protocol import source
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.journal import JournalWriter
@@ -185,7 +186,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
         for record in RECORDS:
             disturb(f"{below(to_s3.replica)}/.cpreplicate/{record} ")
         to_s3.assert_restorable(1)
-        [job] = watched_below(to_s3.target, (), to_s3.sides)
+        [job] = replicas_below(to_s3.target, (), to_s3.sides)
         [row] = status([job], to_s3.sides).replicas
         assert (row.checkpoint, row.source_error) == ("chk-1", None)
         assert row.totals is not None

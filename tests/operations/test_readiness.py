@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations.status import Watched, status, watched_below
+from cpreplicate.operations.replicas import ReplicaRef, replicas_below
+from cpreplicate.operations.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
@@ -26,7 +27,7 @@ def silent(_line):
 
 def row(replica):
     sides = Sides()
-    (found,) = status([Watched(f"file:{replica}")], sides).replicas
+    (found,) = status([ReplicaRef(f"file:{replica}")], sides).replicas
     return found
 
 
@@ -222,8 +223,8 @@ def test_a_replica_whose_lease_is_held_is_not_ready_and_its_holder_is_named(tmp_
 def test_a_job_without_a_replica_is_not_ready(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     sides = Sides()
-    watched = watched_below(f"file:{tmp_path}/dcB", [f"file:{tmp_path}/dcA/{JOB}"], sides)
-    (found,) = status(watched, sides).replicas
+    replicas = replicas_below(f"file:{tmp_path}/dcB", [f"file:{tmp_path}/dcA/{JOB}"], sides)
+    (found,) = status(replicas, sides).replicas
     assert found.unready == "there is no replica"
 
 

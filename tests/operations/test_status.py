@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.operations.status import status, watched_below
+from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.status import status
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire
@@ -437,7 +438,7 @@ def test_a_source_whose_cluster_does_not_answer_is_in_each_row(root):
     for replica in (ORDERS, CLICKS):
         own = root / "dcB" / replica / ".cpreplicate" / "replica.json"
         own.write_text(own.read_text().replace(f"file:{root}/dcA", "hdfs://nohost.invalid:8020/a"))
-    report = status(watched_below(f"file:{root}/dcB", [], sides), sides, max_lag=3600.0)
+    report = status(replicas_below(f"file:{root}/dcB", [], sides), sides, max_lag=3600.0)
     assert [row.lag(report.now) for row in report.replicas] == [None, None]
     assert all("nohost.invalid" in str(row.source_error) for row in report.replicas)
     assert report.lagging == ()

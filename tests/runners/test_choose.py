@@ -13,7 +13,7 @@ from cpreplicate.runners import (
     seconds_by_spark,
     startup_times,
 )
-from cpreplicate.runners.choose import estimate
+from cpreplicate.runners.choose import runner_cost, spark_speed
 from cpreplicate.storage import Sides
 
 CLUSTER = ExecutionOptions(master="spark://driver:7077", parallelism=8)
@@ -61,13 +61,9 @@ def test_a_session_that_took_long_to_start_here_is_worth_less_from_then_on():
 
 def test_the_slots_of_a_cluster_are_computed_from_its_properties():
     properties = (("spark.executor.instances", "10"), ("spark.executor.cores", "4"))
-    assert estimate(ExecutionOptions(master="yarn", conf=properties), 1, 1).speedup == 40
-    assert (
-        estimate(
-            ExecutionOptions(conf=(("spark.master", "yarn"), ("spark.cores.max", "6"))), 1, 1
-        ).speedup
-        == 6
-    )
+    assert spark_speed(ExecutionOptions(master="yarn", conf=properties)).speedup == 40
+    most = (("spark.master", "yarn"), ("spark.cores.max", "6"))
+    assert spark_speed(ExecutionOptions(conf=most)).speedup == 6
 
 
 def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(cache):
@@ -80,8 +76,8 @@ def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(
 
 
 def test_where_the_bandwidth_is_the_limit_spark_gains_nothing():
-    assert estimate(CLUSTER, 10, 20 << 30).spark < estimate(CLUSTER, 10, 20 << 30).inline
-    limited = estimate(CLUSTER, 10, 20 << 30, bandwidth=1e6)
+    assert runner_cost(CLUSTER, 10, 20 << 30).spark < runner_cost(CLUSTER, 10, 20 << 30).inline
+    limited = runner_cost(CLUSTER, 10, 20 << 30, bandwidth=1e6)
     assert limited.spark - limited.inline == pytest.approx(startup_times.DEFAULT_SECONDS)
 
 

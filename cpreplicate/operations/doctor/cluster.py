@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from cpreplicate import __version__
 from cpreplicate.core import uri
-from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.case import Case, Visit
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
 from cpreplicate.operations.doctor.sockets import unanswered
+from cpreplicate.operations.sync.copy import choice_for
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.runners.choose import Choice, choice
+from cpreplicate.runners.choose import Choice
 from cpreplicate.storage import Sides, java
 
 _TASKS = 32  # on executors, unless --parallelism gives another number
@@ -57,9 +57,7 @@ def _choice(subject: Case) -> Choice:
     if plan is None or plan.empty:
         runner = request.execution.runner
         return Choice("inline" if runner == "auto" else runner, "nothing to copy is known")
-    files = len(plan.copies) + len(plan.repacks) + len(plan.deletes)
-    copied = total(plan.copies) + total(plan.repacks)
-    return choice(request.execution, files, copied, request.sides.target.limits.bandwidth)
+    return choice_for(plan, request)
 
 
 def check_runner(subject: Case) -> Result:

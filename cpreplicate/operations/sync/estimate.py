@@ -6,41 +6,22 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate.core import estimate, packs, uri
+from cpreplicate.core import cost_model, packs, uri
 from cpreplicate.core.closure import FileTable
-from cpreplicate.core.estimate import Bounds, CallCosts, Learned, Rates, Took, Work
+from cpreplicate.core.cost_model import Bounds, CallCosts, Learned, Rates, Took, Work
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.runners import TimedRunner, rates
-from cpreplicate.runners.choose import (
-    INLINE_BYTES,
-    INLINE_FILES,
-    choice,
-    spark_speedup,
-    startup_seconds,
-)
+from cpreplicate.runners.choose import choice, spark_speed
+from cpreplicate.runners.options import is_submitted
 from cpreplicate.runners.startup_times import key
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.sides import HDFS_SCHEMES
 
-# Of one process, docs/performance.md. `wait`: hdfs-native sleeps 500 ms if the NameNode answers
-# `complete` with "not yet".
-_HDFS = Rates(0.7, 1.0, INLINE_FILES, 1_000, INLINE_BYTES, 2_000, wait=0.5)
-_FILE = Rates(0.1, 0.1, 1_000, 5_000, INLINE_BYTES, 5_000)
-_OTHER = Rates(1.0, 1.2, INLINE_FILES, 500, INLINE_BYTES / 2, 500)
 _SPARK_TASKS = 3.0  # seconds of its first tasks and of its end, beside those to start
 _COMMAND = 0.4  # seconds of Python's start and imports, which no run can measure
-
-# Calls to the NameNodes as these counted them: docs/performance.md. The first run into a replica
-# has no old checkpoint to read and to remove, but looks for what else may lie there.
-_SOURCE = CallCosts(fixed=6, file=1, packed=1, within=-1)
-_SOURCE_FIRST = _SOURCE._replace(fixed=11)
-_TARGET = CallCosts(
-    fixed=60, file=4.77, pack=5, delete=1, directory=2, journal=6, second=5 / 20, packed=0, within=1
-)
-_TARGET_FIRST = _TARGET._replace(fixed=44)
 _NAMENODE_SCHEMES = (*HDFS_SCHEMES, "webhdfs", "swebhdfs")
 
 
@@ -112,9 +93,9 @@ def record(plan: Plan, request: SyncRequest, runner: TimedRunner, whole: float) 
     known = _known(plan, work, request, runner.name)
     start = min(known.start, runner.copies)
     took = Took(whole - start, runner.copies - start, runner.deletes, runner.others)
-    if estimate.is_limited(work, _bounds(plan, request), took):
+    if cost_model.is_limited(work, _bounds(plan, request), took):
         return
-    shown = estimate.samples(work, took, known.learned)
+    shown = cost_model.samples(work, took, known.learned)
     if known.speedup != 1:
         shown = ((name, value / _gain(name, known.speedup)) for name, value in shown)
     rates.record(plan.source, plan.replica, _kind(known.runner, request), shown)
@@ -141,12 +122,13 @@ def _known(plan: Plan, work: Work, request: SyncRequest, runner: str | None = No
         bandwidth = request.sides.target.limits.bandwidth
         runner = choice(execution, files, work.bytes + work.packed_bytes, bandwidth).runner
     is_spark = runner == "spark"
-    speedup = spark_speedup(execution) if is_spark else 1.0
     recorded = rates.recorded(plan.source, plan.replica, _kind(runner, request))
-    learned = estimate.learned(_defaults(plan, request.sides, is_spark), recorded.samples)
-    faster = learned._replace(rates=learned.rates.times_as_fast(speedup))
-    start = startup_seconds(execution) if is_spark else 0.0
-    return _Known(runner, start, speedup, recorded.runs, faster)
+    learned = cost_model.learned(_defaults(plan, request.sides, is_spark), recorded.samples)
+    if not is_spark:
+        return _Known(runner, 0.0, 1.0, recorded.runs, learned)
+    spark = spark_speed(execution, is_started=is_submitted())
+    faster = learned._replace(rates=learned.rates.times_as_fast(spark.speedup))
+    return _Known(runner, spark.start, spark.speedup, recorded.runs, faster)
 
 
 def _gain(name: str, speedup: float) -> float:
@@ -164,20 +146,21 @@ def _kind(runner: str, request: SyncRequest) -> str:
 
 def _estimate(work: Work, plan: Plan, known: _Known, request: SyncRequest) -> Estimate:
     bounds, learned = _bounds(plan, request), known.learned
-    seconds = estimate.seconds(work, learned, bounds, _COMMAND + known.start)
+    seconds = cost_model.seconds(work, learned, bounds, _COMMAND + known.start)
     is_first = plan.base_checkpoint_id is None
-    source, target = (_SOURCE_FIRST, _TARGET_FIRST) if is_first else (_SOURCE, _TARGET)
+    source = cost_model.FIRST_SOURCE_CALLS if is_first else cost_model.SOURCE_CALLS
+    target = cost_model.FIRST_TARGET_CALLS if is_first else cost_model.TARGET_CALLS
     return Estimate(
         *seconds,
         source_calls=_calls(plan.source, work, source, seconds.expected),
         target_calls=_calls(plan.replica, work, target, seconds.expected),
-        is_learned=estimate.learned_share(work, learned) > 0.5,
+        is_learned=cost_model.learned_share(work, learned) > 0.5,
     )
 
 
 def _calls(location: str, work: Work, costs: CallCosts, seconds: float) -> int | None:
     has_namenode = _scheme(location) in _NAMENODE_SCHEMES
-    return estimate.calls(work, costs, seconds) if has_namenode else None
+    return cost_model.calls(work, costs, seconds) if has_namenode else None
 
 
 def _packable(plan: Plan, needed: FileTable, request: SyncRequest) -> frozenset[str]:
@@ -228,11 +211,11 @@ def _passing(plan: Plan, packed: Container[str], request: SyncRequest) -> int:
 def _defaults(plan: Plan, sides: Sides, is_spark: bool) -> Rates:
     schemes = {_scheme(plan.source), _scheme(plan.replica)}
     if schemes == {"file"}:
-        inline = _FILE
+        inline = cost_model.LOCAL_RATES
     elif sides.target.storage(plan.replica).closes_slowly:
-        inline = _HDFS
+        inline = cost_model.HDFS_RATES
     else:
-        inline = _OTHER
+        inline = cost_model.OTHER_RATES
     return inline.later(_SPARK_TASKS) if is_spark else inline
 
 

@@ -26,7 +26,7 @@ import cpreplicate
 from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
-from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions
+from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
 
 TRIES = 4
 # what py4j raises when Spark gave a job up, or when its JVM is gone
@@ -108,14 +108,14 @@ def tries(context: SparkContext) -> int:
 
 @contextlib.contextmanager
 def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[SparkContext]:
-    if not _is_submitted() and not has_passwd_entry():
+    if not is_submitted() and not has_passwd_entry():
         raise CpreplicateError(
             f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login"
             " in its JVM needs. Add an entry at the container's start, as the images of Spark do,"
             " or use --runner inline. Nothing was copied"
         )
     conf, began = _conf(execution, directory, pools), time.monotonic()
-    if execution.spark_master() is not None or not _is_submitted():
+    if execution.spark_master() is not None or not is_submitted():
         # otherwise the workers run whatever `python3` is
         os.environ["PYSPARK_PYTHON"] = _python(execution)
     with _java_stderr_aside(directory), _own_interrupt():
@@ -129,16 +129,11 @@ def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[S
 
 def _master(execution: ExecutionOptions) -> str:
     """Return the master as far as it is known before the session; empty if others choose it."""
-    return execution.spark_master() or ("" if _is_submitted() or _existing() else DEFAULT_MASTER)
+    return execution.spark_master() or ("" if is_submitted() or _existing() else DEFAULT_MASTER)
 
 
 def _existing() -> SparkContext | None:
     return SparkContext._active_spark_context
-
-
-def _is_submitted() -> bool:
-    """Return whether `spark-submit` started this process. Its options win."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _python(execution: ExecutionOptions) -> str:
@@ -155,7 +150,7 @@ def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf
     Under `spark-submit`, there are no defaults of cpreplicate, but its own configuration.
     """
     conf = SparkConf()
-    if not _is_submitted():
+    if not is_submitted():
         conf.setMaster(execution.spark_master() or DEFAULT_MASTER).setAll(_quiet(directory))
         if not is_elsewhere(execution):
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")

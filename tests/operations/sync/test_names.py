@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from cpreplicate.operations.status import status, watched_below
+from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote, sweep, unseal
@@ -124,7 +125,7 @@ def test_a_damaged_record_stops_nothing_and_the_next_sync_replaces_it(root, dama
 def test_status_has_the_recorded_name(root):
     replicate(root, "orders")
     sides = Sides()
-    rows = status(watched_below(f"file:{root}/dcB", (), sides), sides).replicas
+    rows = status(replicas_below(f"file:{root}/dcB", (), sides), sides).replicas
     assert [row.recorded.name for row in rows] == ["orders"]
 
 

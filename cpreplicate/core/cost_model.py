@@ -1,5 +1,7 @@
 """How long a run takes, and how many calls it makes, from what it has to do. Pure.
 
+A runner is chosen by `HDFS_RATES` alone, so that the choice does not depend on earlier runs.
+
 The seconds of a run are a fixed part, and its files, bytes and deletes at the rates of earlier runs
 between the same sites. Where these showed no rate, a default is used and the range is wider.
 """
@@ -141,6 +143,22 @@ class CallCosts(NamedTuple):
     within: float = 0.0
 
 
+# Rates of one process: docs/performance.md. `wait`: hdfs-native sleeps 500 ms if the NameNode
+# answers `complete` with "not yet".
+HDFS_RATES = Rates(0.7, 1.0, 200, 1_000, 200e6, 2_000, wait=0.5)
+LOCAL_RATES = Rates(0.1, 0.1, 1_000, 5_000, 200e6, 5_000)
+OTHER_RATES = Rates(1.0, 1.2, 200, 500, 100e6, 500)
+
+# Calls to the NameNodes as these counted them: docs/performance.md. The first run into a replica
+# has no old checkpoint to read and to remove, but looks for what else may lie there.
+SOURCE_CALLS = CallCosts(fixed=6, file=1, packed=1, within=-1)
+FIRST_SOURCE_CALLS = SOURCE_CALLS._replace(fixed=11)
+TARGET_CALLS = CallCosts(
+    fixed=60, file=4.77, pack=5, delete=1, directory=2, journal=6, second=5 / 20, packed=0, within=1
+)
+FIRST_TARGET_CALLS = TARGET_CALLS._replace(fixed=44)
+
+
 def learned(defaults: Rates, samples: Samples) -> Learned:
     """Return the median of the samples of each rate, and the default where there are none."""
     medians = {name: median(values) for name, values in samples.items() if values}
@@ -156,6 +174,11 @@ def seconds(work: Work, known: Learned, bounds: Bounds, start: float = 0.0) -> S
         start + _with_uncertainty(work, known, bounds, power) for power in (0, -1, 1)
     )
     return Seconds(expected, low, high)
+
+
+def copy_seconds(work: Work, rates: Rates, bounds: Bounds) -> float:
+    """Return how long the copies and reads of a run take."""
+    return max(sum(_copies(work, rates).values()), _least_for_copies(work, bounds))
 
 
 def learned_share(work: Work, known: Learned) -> float:

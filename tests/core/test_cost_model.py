@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.core.estimate import (
+from cpreplicate.core.cost_model import (
     Bounds,
     CallCosts,
     Learned,
