@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from cpreplicate.operations.sync import request as request_of_sync
 from tests.support import environment, parts, reached
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
@@ -186,6 +187,15 @@ def _seconds(item: pytest.Item, of_groups: dict[str, float]) -> float:
 def _mean_seconds(item: pytest.Item, otherwise: float) -> float:
     path = item.path.relative_to(item.config.rootpath).as_posix()
     return float(_DURATIONS.get(path, otherwise))
+
+
+@pytest.fixture
+def still_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a sync whose source lacks files not wait whether its `_metadata` goes, too.
+
+    For tests in which nobody deletes at the source meanwhile.
+    """
+    monkeypatch.setattr(request_of_sync, "SUBSUMPTION_WAIT", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from cpreplicate.errors import CpreplicateError, exit_code_of
 from cpreplicate.storage.closing import PromptExit
 
 # the other modules add their commands to `cli`
-__all__ = ["doctor", "fleet", "main", "maintenance", "points", "status"]
+__all__ = ["doctor", "execute", "fleet", "main", "maintenance", "points", "status"]
 
 _PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
 _RESUME = "Run the command again to resume"
@@ -38,7 +38,7 @@ def main() -> NoReturn:
     stop_on_signals()
     # a plan creates millions of objects and no cycles: collections took a third of its time
     gc.set_threshold(5_000_000, 20, 20)
-    code = _exit_code()
+    code = execute()
     _end_log(code)
     if "cpreplicate.output.streams" in sys.modules or code:
         from cpreplicate.output.streams import discard_unwritten
@@ -72,7 +72,8 @@ def _fill_closed_descriptors() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # it stays open until the process ends
 
 
-def _exit_code() -> int:
+def execute() -> int:
+    """Run the command of `sys.argv` and return its exit code; why it failed is printed."""
     try:
         least_to_stop()  # a mistake ends the command now
         return int(cli.main(standalone_mode=False, prog_name="cpreplicate") or 0)

@@ -180,7 +180,7 @@ def jobs_of(file: TomlFile, sides: Sides) -> list[Job]:
 
 def _listing(sides: Sides) -> Callable[[str], Sequence[str]]:
     """Return what lists the jobs below a root, and raises `NotThere` for a root without jobs."""
-    from cpreplicate.operations.jobs.fleet import jobs_under
+    from cpreplicate.operations.jobs.job import jobs_under
 
     return lambda root: jobs_under(root, sides.source)
 

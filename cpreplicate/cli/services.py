@@ -233,9 +233,9 @@ def showing_jobs(form: Form) -> Show:
     """Return what prints each checkpoint of many jobs that was replicated, with the job's name."""
     from cpreplicate.output import show_replicated
 
-    def show(name: str, report: Report) -> None:
+    def show(name: str, label: str, report: Report) -> None:
         if report.runner is not None:
-            change_code(show_replicated(name, report, form))
+            change_code(show_replicated(name, label, report, form))
 
     return show
 
@@ -246,7 +246,7 @@ def showing_one(form: Form, actions: bool) -> Show:
 
     is_first = True
 
-    def show(_name: str, report: Report) -> None:
+    def show(_name: str, _label: str, report: Report) -> None:
         nonlocal is_first
         if is_first or report.runner is not None:
             change_code(show_report(report, form, actions))

@@ -84,6 +84,7 @@ class Client:
         self._origin, self._limits, self._authority = origin(address.url), limits, authority
         self._credentials = Credentials(address.user, headers, certificate)
         self._line = self._new_line()
+        self._asked = address.url
 
     def get(self, url: str) -> Answer:
         """Return the answer to GET; redirects are followed.
@@ -93,6 +94,7 @@ class Client:
         server, is left to a thread that does not hold up the end of the process.
         """
         line = self._line
+        line.asked = url
         try:
             answer: Answer = _within(self._limits.seconds, lambda: self._follow(line, url))
         except BaseException as error:
@@ -104,8 +106,15 @@ class Client:
                 raise _silent(self._limits.seconds) from error
             is_refused = isinstance(error, requests.exceptions.SSLError)
             raise (Untrusted if is_refused else Transient)(_reason(error)) from error
+        finally:
+            self._asked = line.asked
         line.wires.forget_closed()
         return answer
+
+    @property
+    def redirected_to(self) -> str | None:
+        """The other host that was asked last, as `http://HOST:PORT`, because of a redirect."""
+        return None if self._is_own(self._asked) else _base(self._asked)
 
     def close(self) -> None:
         """Close the connections; a request that is under way fails."""
@@ -140,7 +149,12 @@ class Client:
 
 
 class _Line:
-    """The sessions of a client: `own` has its credentials, `other` is for redirects elsewhere."""
+    """The sessions of a client: `own` has its credentials, `other` is for redirects elsewhere.
+
+    `asked` is the URL that was asked last.
+    """
+
+    asked = ""
 
     def __init__(self, credentials: Credentials, authority: str | None) -> None:
         self.wires = _Wires()
@@ -151,6 +165,7 @@ class _Line:
         return self._own, self._other
 
     def get(self, url: str, is_own: bool, seconds: float) -> requests.Response:
+        self.asked = url
         session = self._own if is_own else self._other
         return session.get(
             url,
@@ -313,6 +328,12 @@ def _redirected(url: str, place: str) -> str:
     except ValueError:
         pass
     raise Transient("it redirects to what is no URL of HTTP")
+
+
+def _base(url: str) -> str:
+    """Return the beginning of a URL, up to its path."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _reason(error: Exception) -> str:

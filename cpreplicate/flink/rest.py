@@ -139,9 +139,11 @@ class FlinkRest:
         if may_be_absent and answer.status == _NOT_FOUND:
             return None
         if answer.status >= _FIRST_ERROR:
+            place = self._client.redirected_to
+            who = f"it redirects to {place}, which" if place else "it"
             raise Transient(
-                f"{self.url}/{path} cannot be read: it answers with status {answer.status}. Check"
-                " the URL of the JobManager, --header and --client-certificate"
+                f"{self.url}/{path} cannot be read: {who} answers with status {answer.status}."
+                " Check the URL of the JobManager, --header and --client-certificate"
             )
         return self._read(path, lambda: _parsed(answer.body))
 
@@ -153,10 +155,20 @@ class FlinkRest:
             return self._client.get(url)
         except Untrusted as error:
             remedy = "Check --client-certificate and --certificate-authority"
-            raise Transient(f"{url} cannot be read: {error}. {remedy}") from error
+            raise Transient(self._unread(url, error, remedy)) from error
         except Transient as error:
             remedy = "Check the URL, and whether the JobManager runs"
-            raise type(error)(f"{url} cannot be read: {error}. {remedy}") from error
+            raise type(error)(self._unread(url, error, remedy)) from error
+
+    def _unread(self, url: str, error: Transient, remedy: str) -> str:
+        """Return why a URL cannot be read: the host to blame may be one that it redirects to."""
+        place = self._client.redirected_to
+        if place is None:
+            return f"{url} cannot be read: {error}. {remedy}"
+        return (
+            f"{url} cannot be read: it redirects to {place}, which failed: {error}. Check"
+            f" {place}, and why the JobManager redirects there"
+        )
 
     def _read(self, path: str, read: Callable[[], T]) -> T:
         try:

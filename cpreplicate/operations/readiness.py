@@ -54,7 +54,7 @@ def why_not_ready(row: Row) -> str | None:
     if row.warnings:
         return row.warnings[0]
     if row.has_links:
-        return "a directory of the replica, or a file in .cpreplicate, is a symbolic link"
+        return "a part of the replica is a symbolic link or a mount"
     if not row.is_marked and row.sealed is None:
         return "the marker replica.json is lost, so the directory does not count as a replica"
     if row.checkpoint is None:

@@ -233,7 +233,7 @@ def _with_replica(
     observed = row.observed
     observed.source = observed.source or _source_of(marker)
     children = replica.children()
-    names, links = replica.committed_names(children), links_among(children, own)
+    names, links = replica.committed_names(children), links_among(replica, children, own)
     records = {name: read_record(replica, name) for name in names}
     replaced = [name for name in names if _is_another(replica, name, records[name])]
     lost = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
@@ -310,8 +310,8 @@ def _obstacles(replica: Replica, foreign: Sequence[str], links: Sequence[str]) -
     """Yield why `sync` and `promote` refuse the replica: links, and checkpoints of others."""
     for link in links:
         yield (
-            f"{replica.uri_of(link)} is a symbolic link. sync, sweep and promote refuse the"
-            " replica. `cpreplicate verify` shows what to do"
+            f"{replica.uri_of(link)} is a symbolic link or a mount. sync, sweep and promote refuse"
+            " the replica. `cpreplicate verify` shows what to do"
         )
     for name in foreign:
         yield (

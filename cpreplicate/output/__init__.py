@@ -94,10 +94,13 @@ def show_report(report: Report, form: Form, actions: bool) -> OSError | None:
     return _print(json.report_json(report, actions))
 
 
-def show_replicated(job: str, report: Report, form: Form) -> OSError | None:
-    """Print that a service replicated a checkpoint: a line of narration, or a JSON object."""
+def show_replicated(job: str, label: str, report: Report, form: Form) -> OSError | None:
+    """Print that a service replicated a checkpoint: a line of narration, or a JSON object.
+
+    `label` is the name of the job as the lines of the log show it.
+    """
     if form == "text":
-        narrate(f"{job}: {text.replicated(report)}")
+        narrate(f"{label}: {text.replicated(report)}")
         return None
     return _print(json.replicated_json(job, report))
 

@@ -105,7 +105,7 @@ def _state(row: ReplicaStatus) -> str:
     elif row.unfinished is not None:
         states.append("unfinished run")
     if row.warnings:
-        states.append("symbolic links" if row.has_links else "checkpoints of others")
+        states.append("links or mounts" if row.has_links else "checkpoints of others")
     return ", ".join(states)
 
 

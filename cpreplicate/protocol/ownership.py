@@ -26,8 +26,8 @@ def refuse_foreign(state: State, replica: Replica, may_adopt: bool = False) -> N
 def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator[str]:
     """Yield why cpreplicate must not change anything in this directory.
 
-    The reasons are symbolic links, a missing marker, and checkpoints of others. `may_adopt`: the
-    latter two are accepted.
+    The reasons are symbolic links and mounts, a missing marker, and checkpoints of others.
+    `may_adopt`: the latter two are accepted.
     """
     if state.links:
         yield of_link(replica.uri_of(state.links[0]))
@@ -47,11 +47,11 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
 
 
 def of_link(path: str) -> str:
-    """Return the message for a directory or record of a replica that is a symbolic link."""
+    """Return the message for a part of a replica that is a symbolic link or a mount."""
     return (
-        f"{path} is a symbolic link: what would be written or deleted there may not belong to the"
-        " replica. Nothing was done. Replace the link by a directory, or sync into another"
-        " TARGET_ROOT"
+        f"{path} is a symbolic link or a mount: what would be written or deleted there may not"
+        " belong to the replica. Nothing was done. Replace the link or the mount by a directory, or"
+        " sync into another TARGET_ROOT"
     )
 
 

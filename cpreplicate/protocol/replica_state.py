@@ -39,7 +39,7 @@ class State:
     of others: the former were accepted by `--adopt`, the latter were not. `others` are their
     `_metadata` as they were read, by name: see `needed`. `stale` are records of
     checkpoints that are not, or no longer, there. `own` is what lies in `.cpreplicate/`. `links`
-    are directories of the replica that are symbolic links. `metadata_files` are the statuses of the
+    are as of the function `links`. `metadata_files` are the statuses of the
     `_metadata` by checkpoint, as they were listed. `began` is when the examination began, in
     seconds since the epoch.
     """
@@ -132,7 +132,7 @@ def _read_state(replica: Replica, former: State | None) -> State:
         records=records,
         stale={name: read_record(replica, name) for name in sorted(stale)},
         own=own,
-        links=tuple(links_among(children, own)),
+        links=tuple(links_among(replica, children, own)),
         metadata_files=metadata_files,
         began=began,
     )
@@ -213,16 +213,24 @@ class _Known:
 
 
 def links(replica: Replica) -> list[str]:
-    """Return the directories of a replica that are symbolic links, and links in `.cpreplicate/`."""
+    """Return what belongs to another place: directories of a replica that are symbolic links,
+    links in `.cpreplicate/`, and what is a mount of its own, anywhere in the replica.
+
+    A bind mount of the source's directory has the names of the replica's files: a delete of these
+    would be one at the source.
+    """
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
-    return links_among(children, replica.own_files() if has_own else {})
+    return links_among(replica, children, replica.own_files() if has_own else {})
 
 
-def links_among(children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> list[str]:
+def links_among(
+    replica: Replica, children: Sequence[FileStatus], own: Mapping[str, FileStatus]
+) -> list[str]:
     """Return as `links`, of a replica with these children and files of its own."""
     directories = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
-    return directories + [f"{OWN}/{name}" for name, status in own.items() if status.is_link]
+    own_links = [f"{OWN}/{name}" for name, status in own.items() if status.is_link]
+    return [*directories, *own_links, *replica.storage.mounts_below(replica.root)]
 
 
 class _Checkpoint(NamedTuple):

@@ -286,6 +286,10 @@ class Storage(ABC):
         """
         return False
 
+    def mounts_below(self, uri: str) -> Sequence[str]:  # noqa: ARG002  # not known of most
+        """Return where something is mounted below a directory: paths relative to it."""
+        return ()
+
     def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
         """Return the CRC32C of the whole file if the storage has it without reading, else None."""
         return None

@@ -1,4 +1,4 @@
-"""The command line as a user runs it: processes, exit codes, what is printed to which stream."""
+"""The command line as a user runs it: exit codes, and what is printed to which stream."""
 
 import json
 import os
@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.support import jobs
+from tests.support.commandline import printed
 from tests.support.corpus import ROOT, DataCentre
 from tests.support.jobs import write_checkpoint
 from tests.support.killing import wait_until
 from tests.support.waiting import PATIENCE
+
+pytestmark = pytest.mark.usefixtures("still_source")
 
 JOB = "55d11b0e36f1bfdaa08cb74d9bea9f76"
 
@@ -28,9 +31,12 @@ class Cli:
         self.remap = ("--remap", f"{self.source.remap.recorded}={self.source.path}")
 
     def __call__(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+        return printed(*words, cwd=self.directory, **environment)
+
+    def process(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """The same in a process of its own, which takes most of a second to start."""
         return subprocess.run(
-            command,
+            [sys.executable, "-m", "cpreplicate", *map(str, words)],
             cwd=self.directory,
             capture_output=True,
             text=True,
@@ -39,9 +45,11 @@ class Cli:
         )
 
     def sync(self, number: int, *words: object) -> subprocess.CompletedProcess[str]:
-        return self(
-            "sync", f"dcA/ckpt/{JOB}/chk-{number}", "dcB", *self.remap, "--runner", "inline", *words
-        )
+        return self(*self.words_of_sync(number), *words)
+
+    def words_of_sync(self, number: int) -> tuple[object, ...]:
+        places = (f"dcA/ckpt/{JOB}/chk-{number}", "dcB")
+        return ("sync", *places, *self.remap, "--runner", "inline")
 
 
 @pytest.fixture
@@ -50,7 +58,7 @@ def cli(tmp_path):
 
 
 def test_sync_prints_its_result_on_stdout_and_its_narration_on_stderr(cli):
-    done = cli.sync(6)
+    done = cli.process(*cli.words_of_sync(6))
     assert done.returncode == 0
     assert "committed chk-6" in done.stdout
     assert f"flink run -s file:{cli.directory}/dcB/{JOB}/chk-6 -claimMode NO_CLAIM" in done.stdout
@@ -78,33 +86,33 @@ def test_sync_json_is_as_documented(cli):
 def test_the_estimate_of_a_dry_run_is_as_documented(cli, tmp_path):
     words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--output", "json")
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    first = json.loads(cli("diff", *words, **cache).stdout)["estimate"]
+    first = json.loads(cli.process("diff", *words, **cache).stdout)["estimate"]
     assert first.keys() == {"runner", "earlier_runs", "planned", "unpacked", "packed"}
     assert (first["runner"], first["earlier_runs"], first["planned"]) == ("inline", 0, "unpacked")
     numbers = {"seconds", "seconds_low", "seconds_high"}
     assert first["unpacked"].keys() == {*numbers, "source_calls", "target_calls", "learned"}
     assert all(isinstance(first["unpacked"][name], float) for name in numbers)
     assert first["unpacked"]["source_calls"] is first["unpacked"]["target_calls"] is None
-    assert json.loads(cli("sync", "--dry-run", *words, **cache).stdout)["estimate"] == first
-    assert json.loads(cli("sync", *words, **cache).stdout)["estimate"] is None
+    assert json.loads(cli.process("sync", "--dry-run", *words, **cache).stdout)["estimate"] == first
+    assert json.loads(cli.process("sync", *words, **cache).stdout)["estimate"] is None
     words = (words[0], "dcC", *words[2:])
-    assert json.loads(cli("diff", *words, **cache).stdout)["estimate"]["earlier_runs"] == 1
+    assert json.loads(cli.process("diff", *words, **cache).stdout)["estimate"]["earlier_runs"] == 1
 
 
 @pytest.mark.slow
 def test_diff_prints_how_long_the_run_will_take_and_where_that_is_from(cli, tmp_path):
     words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    printed = cli("diff", *words, **cache).stdout
+    printed = cli.process("diff", *words, **cache).stdout
     origin = "by default rates: no earlier run between these sites"
     assert f"estimate    1 s to 2 s (inline), {origin}\n" in printed
-    assert "estimate" not in cli("sync", *words, **cache).stdout
-    assert "estimate" not in cli("diff", *words, **cache).stdout  # nothing to do
-    printed = cli("diff", words[0], "dcC", *words[2:], **cache).stdout
+    assert "estimate" not in cli.process("sync", *words, **cache).stdout
+    assert "estimate" not in cli.process("diff", *words, **cache).stdout  # nothing to do
+    printed = cli.process("diff", words[0], "dcC", *words[2:], **cache).stdout
     assert re.search(
         r"^estimate .* \(inline\), from 1 earlier run between these sites$", printed, re.MULTILINE
     )  # the run may have been slow: how long it took is no promise
-    slow = cli("diff", words[0], "dcC", *words[2:], "--bandwidth", "1KB/s", **cache).stdout
+    slow = cli.process("diff", words[0], "dcC", *words[2:], "--bandwidth", "1KB/s", **cache).stdout
     assert " min " in slow.partition("estimate ")[2].partition("\n")[0]
 
 
@@ -130,7 +138,7 @@ def test_verify_exits_4_and_names_what_is_missing(cli):
     assert cli("verify", f"dcB/{JOB}").returncode == 0
     lost = next((cli.directory / "dcB" / JOB / "shared").iterdir())
     lost.unlink()
-    done = cli("verify", f"dcB/{JOB}", "--output", "json")
+    done = cli.process("verify", f"dcB/{JOB}", "--output", "json")
     assert done.returncode == 4
     assert json.loads(done.stdout)["missing"] == [f"shared/{lost.name}"]
     assert json.loads(done.stdout)["restorable"] is False
@@ -187,7 +195,7 @@ def test_an_error_is_one_clear_line_with_its_exit_code(cli, words, code, expecte
 
 
 def test_debug_shows_the_traceback(cli):
-    assert "Traceback" in cli("--debug", "sync", "nowhere", "dcB").stderr
+    assert "Traceback" in cli.process("--debug", "sync", "nowhere", "dcB").stderr
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(cli):

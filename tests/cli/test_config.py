@@ -10,10 +10,13 @@ import pytest
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import load
 from cpreplicate.cli.option import options_of
+from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import wait_until
 from tests.support.replicas import FILES, NEXT
 from tests.support.waiting import PATIENCE
+
+pytestmark = pytest.mark.usefixtures("still_source")
 
 
 @pytest.fixture
@@ -26,11 +29,9 @@ def run(directory, text, *words):
     """A sync, or another command, with a file of options."""
     (directory / "c.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     words = words or ("sync", f"dcA/{JOB}", "dcB", "--runner", "inline")
-    command = [sys.executable, "-m", "cpreplicate", "--config", "c.toml", *words]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    return printed("--config", "c.toml", *words, cwd=directory)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -198,8 +199,7 @@ def test_a_key_is_found_in_its_own_table_and_not_where_a_string_looks_like_it(di
 
 
 def test_a_file_that_is_not_there_is_named(directory):
-    command = [sys.executable, "-m", "cpreplicate", "--config", "nowhere.toml", "inspect", "x"]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    done = printed("--config", "nowhere.toml", "inspect", "x", cwd=directory)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
         "cpreplicate: error: nowhere.toml: No such file or directory",

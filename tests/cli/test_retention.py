@@ -2,23 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
+from tests.support.commandline import printed as run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import DAY
-from tests.support.waiting import PATIENCE
 
 HOUR = 3600
 MIDNIGHT = 20_000 * DAY  # of 2024-10-04
-
-
-def run(*words, **environment):
-    command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
-    env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env)
 
 
 @pytest.fixture

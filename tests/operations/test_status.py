@@ -167,9 +167,9 @@ def test_a_directory_that_is_a_link_is_named_as_verify_and_promote_would(root):
     shared.rename(root / "elsewhere")
     shared.symlink_to(root / "elsewhere")
     (warning,) = rows(root)[ORDERS]["warnings"]
-    assert f"file:{shared} is a symbolic link. sync, sweep and promote refuse" in warning
+    assert f"file:{shared} is a symbolic link or a mount. sync, sweep and promote refuse" in warning
     assert rows(root)[CLICKS]["warnings"] == []
-    assert "symbolic links" in run("status", root / "dcB").out
+    assert "links or mounts" in run("status", root / "dcB").out
 
 
 def test_a_replica_is_ready_or_why_it_is_not_is_printed(root):

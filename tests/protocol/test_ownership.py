@@ -75,6 +75,16 @@ def refused(root, match, run=None):
     assert everything(root) == before
 
 
+def with_a_bind_mount(root, directory, place, command):
+    """Run cpreplicate in a mount namespace of its own, as root or as root of a user namespace."""
+    script = f"mount --bind {directory} {place} && exec cpreplicate {command}"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    words = ["unshare", "--mount", "--map-root-user", "sh", "-c", script]
+    return subprocess.run(
+        words, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+
+
 def equals_its_source(root, files, replica="dcB", source="dcA"):
     """The newest checkpoint of the replica references just these files, with the bytes of the
     source.
@@ -206,17 +216,9 @@ class TestOneDirectoryUnderTwoNames:
         "inner", ["dcA", f"dcA/{JOB}", f"dcA/{JOB}/shared", f"dcA/{JOB}/chk-1"]
     )
     def test_a_bind_mount_is_noticed(self, job, inner):
-        """In a mount namespace of its own, as root or as root of a user namespace."""
         (job / "bound").mkdir()
-        script = (
-            f"mount --bind {inner} bound && exec cpreplicate sync dcA/{JOB} bound --runner inline"
-        )
         before = everything(job)
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        words = ["unshare", "--mount", "--map-root-user", "sh", "-c", script]
-        done = subprocess.run(
-            words, cwd=job, env=environment, capture_output=True, text=True, check=False
-        )
+        done = with_a_bind_mount(job, inner, "bound", f"sync dcA/{JOB} bound --runner inline")
         assert done.returncode == 6, done.stderr
         assert "its own source" in done.stderr
         assert everything(job) == before
@@ -278,6 +280,31 @@ class TestLinksInAReplica:
         place.symlink_to(to)
         write_checkpoint(job / "dcA", 2, NEXT)
         refused(job, f"{name} is a symbolic link")
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            f"sync dcA/{JOB} dcB --runner inline",
+            f"sync dcA/{JOB} dcB --dry-run",
+            f"sweep dcB/{JOB} --min-age 0s",
+            f"relocate dcB/{JOB} --paths absolute",
+            f"verify dcB/{JOB}",
+            f"promote dcB/{JOB}",
+        ],
+    )
+    @pytest.mark.parametrize("name", ["shared", "shared/inner"])
+    def test_a_mount_is_refused_since_its_files_may_be_those_of_the_source(
+        self, tmp_path, command, name
+    ):
+        write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 5, "shared/inner/b": 5})
+        sync(tmp_path)
+        write_checkpoint(tmp_path / "dcA", 2, NEXT)
+        before = everything(tmp_path)
+        place = f"dcB/{JOB}/{name}"
+        done = with_a_bind_mount(tmp_path, f"dcA/{JOB}/{name}", place, command)
+        assert done.returncode == 6, done.stderr
+        assert f"{place} is a symbolic link or a mount" in done.stderr
+        assert everything(tmp_path) == before
 
     def test_a_file_that_is_a_link_counts_as_absent_and_is_replaced(self, job):
         sync(job)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from cpreplicate.storage import Side
+from tests.support import parts
 from tests.support.commandline import Ended, run
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, metadata, put_checkpoint
@@ -79,6 +80,13 @@ PAIRS: dict[str, tuple[Naming, Naming, str]] = {
     "hdfs beside viewfs, with Hadoop's client": (by_host, by_view, "hadoop"),
 }
 
+# For `make test`, which refuses in each situation: every way to read what lies under a name.
+MAIN = [
+    "WebHDFS beside hdfs",
+    "viewfs beside hdfs",
+    "a nameservice beside an address, with Hadoop's client",
+]
+
 
 @dataclass(frozen=True)
 class TwoNames:
@@ -139,12 +147,20 @@ class TwoNames:
         return self.cluster.tree(self.here)
 
 
-@pytest.fixture(params=PAIRS)
+def two_names(pair: str, cluster: HdfsCluster) -> TwoNames:
+    source, target, client = PAIRS[pair]
+    return TwoNames(cluster, f"/test/{uuid.uuid4().hex}", source(cluster), target(cluster), client)
+
+
+@pytest.fixture(params=parts.cases(PAIRS, MAIN))
 def names(request: pytest.FixtureRequest, ha_cluster: HdfsCluster) -> TwoNames:
-    source, target, client = PAIRS[request.param]
-    return TwoNames(
-        ha_cluster, f"/test/{uuid.uuid4().hex}", source(ha_cluster), target(ha_cluster), client
-    )
+    return two_names(request.param, ha_cluster)
+
+
+@pytest.fixture(params=PAIRS)
+def each_pair(request: pytest.FixtureRequest, ha_cluster: HdfsCluster) -> TwoNames:
+    """Also in `make test`: each pair of names is found to be one directory."""
+    return two_names(request.param, ha_cluster)
 
 
 def assert_refused(done: Ended, *named: str) -> None:
@@ -157,13 +173,12 @@ def assert_refused(done: Ended, *named: str) -> None:
 class TestASourceUnderTwoNames:
     """Each run ends with exit 6, and leaves every path and every byte as it was."""
 
-    def test_is_not_its_own_replica(self, names: TwoNames) -> None:
-        source = names.job("src")
-        whole = names.tree()
-        assert_refused(
-            names.sync(source, names.at_target("src")), names.at_target(f"src/{JOB}"), "chk-1"
-        )
-        assert names.tree() == whole
+    def test_is_not_its_own_replica(self, each_pair: TwoNames) -> None:
+        source = each_pair.job("src")
+        whole = each_pair.tree()
+        done = each_pair.sync(source, each_pair.at_target("src"))
+        assert_refused(done, each_pair.at_target(f"src/{JOB}"), "chk-1")
+        assert each_pair.tree() == whole
 
     def test_is_not_its_own_replica_although_the_directory_is_to_be_adopted(
         self, names: TwoNames

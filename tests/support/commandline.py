@@ -4,13 +4,22 @@ a test's time.
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from click.testing import CliRunner
 
+from cpreplicate.cli import execute
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.output.log import LogSettings, configure
 
 
 class Ended(NamedTuple):
@@ -36,3 +45,34 @@ def run(*words: object) -> Ended:
     if done.exception is not None:
         raise done.exception
     return Ended(int(done.return_value or 0), done.stdout, "")
+
+
+def printed(
+    *words: object, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as the console script does, errors and all: what a process would return.
+
+    It differs from a process in what outlives a command: modules, threads, handlers of signals.
+    """
+    configure(LogSettings())  # as the first import does it in a process
+    arguments = list(map(str, words))
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with (
+        _working_directory(cwd),
+        mock.patch.dict(os.environ, environment),
+        mock.patch("sys.argv", ["cpreplicate", *arguments]),
+        redirect_stdout(stdout),
+        redirect_stderr(stderr),
+    ):
+        code = execute()
+    return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
+
+
+@contextmanager
+def _working_directory(path: Path | None) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(path or before)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -27,6 +27,7 @@ from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken
 from cpreplicate.operations import verify
 from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.jobs.job import Job as ReplicatedJob
+from cpreplicate.operations.jobs.job import jobs_under
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
@@ -518,7 +519,7 @@ class World:
             self._perform(Operation("fleet", text, lambda side=side: self._fleet(side), source=""))  # type: ignore[misc]
 
     def _fleet(self, side: str) -> object:
-        names = fleet.jobs_under(self._flink(side), Side())
+        names = jobs_under(self._flink(side), Side())
         target = self._target(_other(side))
         jobs = [
             ReplicatedJob(

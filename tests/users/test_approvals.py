@@ -19,6 +19,8 @@ from tests.support.commandline import run
 from tests.support.doctor import tree
 from tests.support.jobs import JOB, write_checkpoint
 
+pytestmark = pytest.mark.usefixtures("still_source")
+
 FILES = {f"shared/{name}": 100 for name in "abcdefgh"} | {"chk-1/x": 30}
 NEXT = {name: size for name, size in FILES.items() if name > "shared/c"} | {"shared/new": 60}
 OTHER_USER = 54321

@@ -78,21 +78,18 @@ def _bytes(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def test_every_state_is_known(state: str) -> None:
-    assert state in NEWEST
+def test_every_state_is_known() -> None:
+    assert {archive.rpartition("/")[2] for archive in frozen.archives()} == set(NEWEST)
 
 
-def test_status_shows_the_newest_checkpoint(state: str) -> None:
+def test_status_shows_and_verify_approves_the_newest_checkpoint(state: str) -> None:
     [row] = run("status", f"file:{TARGET_ROOT}", "--output", "json").json()["replicas"]
     assert row["checkpoint"] == f"chk-{NEWEST[state]}"
     assert bool(row["sealed"]) == (state in SEALED)
-
-
-@pytest.mark.parametrize("content", [(), ("--content",)], ids=["lengths", "content"])
-def test_the_newest_checkpoint_verifies(state: str, content: tuple[str, ...]) -> None:
-    result = run("verify", f"file:{REPLICA}", *content, "--output", "json").json()
-    assert result["restorable"]
-    assert result["checkpoint_id"] == NEWEST[state]
+    for content in ((), ("--content",)):
+        result = run("verify", f"file:{REPLICA}", *content, "--output", "json").json()
+        assert result["restorable"]
+        assert result["checkpoint_id"] == NEWEST[state]
 
 
 def test_sync_continues_and_then_has_nothing_to_do(state: str) -> None:

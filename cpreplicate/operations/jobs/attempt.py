@@ -39,25 +39,24 @@ from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import cancellable
 
-Show = Callable[[str, Report], object]
-
-# Seconds after which a replica is looked at again, although its source has nothing new: it may have
-# been sealed or deleted.
-_LOOK_AGAIN = 600.0
+Show = Callable[[str, str, Report], object]
+"""Called with the name of a job, its label, and the report of a sync."""
 
 
 @dataclass
 class Attempts:
     """Tries jobs, several at the same time, and records in their states how that went.
 
-    Put-off deletes take `interval` seconds from the start of a try at most. `lock` guards the
-    observations. `show` is called with the name and the report of each sync. `notify` gets
+    Put-off deletes take `interval` seconds from the start of a try at most. After `look_again`
+    seconds a replica is looked at although its source has nothing new: it may have been sealed or
+    deleted. `lock` guards the observations. `show` is called with each sync. `notify` gets
     everything else, and `policy` decides what failures mean.
     """
 
     runners: WarmRunners
     policy: Policy
     interval: float
+    look_again: float
     lock: threading.Lock
     notify: Notify
     show: Show
@@ -99,7 +98,7 @@ class Attempts:
         with self.lock:
             state.observation.saw(checkpoint.newest, looked)
             is_done = state.done == checkpoint
-            if is_done and time.monotonic() - state.looked < _LOOK_AGAIN:
+            if is_done and time.monotonic() - state.looked < self.look_again:
                 state.observation.still(time.time())
                 return
         try:
@@ -117,12 +116,12 @@ class Attempts:
 
     def _sync(self, state: JobState, job: Job, checkpoint: Checkpoint, level: int) -> None:
         request = replace(job.request, source=checkpoint.path)
-        report = sync(request, named(job.name, self.notify), self.runners.share(level))
+        report = sync(request, named(state.label, self.notify), self.runners.share(level))
         state.failures.forget()
         with self.lock:
             state.done, state.looked = checkpoint, time.monotonic()
             state.observation.succeeded(report, time.time())
-        self.show(job.name, report)
+        self.show(job.name, state.label, report)
         if report.undeleted:
             state.backlog = state.backlog or Backlog(job.request)
             state.backlog.add(report)
@@ -132,7 +131,7 @@ class Attempts:
         if state.backlog is None:
             return
         try:
-            state.backlog.work_off(until, named(state.job.name, self.notify))
+            state.backlog.work_off(until, named(state.label, self.notify))
         except (CpreplicateError, OSError) as error:
             state.failures(f"{error}. Files that are no longer needed are left to `sweep`")
 
@@ -144,7 +143,7 @@ class Attempts:
             return False
         if not state.observation.tries:
             self.notify(
-                f"{job.name}: {job.request.source} is a replica that no job writes to. It is"
+                f"{state.label}: {job.request.source} is a replica that no job writes to. It is"
                 " not replicated further"
             )
         with self.lock:
@@ -169,7 +168,7 @@ class Attempts:
             text, is_sealed = described(error), isinstance(error, Sealed)
             observation.failed(exit_code_of(error), text, time.time(), is_sealed)
         if state.final is None:
-            state.failures(f"{job.name}: {text}. It is tried again")
+            state.failures(f"{state.label}: {text}. It is tried again")
         if isinstance(error, SourceMovedOn):
             return "again"
         return "unreachable" if isinstance(error, Transient) else "failed"

@@ -10,9 +10,8 @@ from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError, described
-from cpreplicate.operations.jobs.fleet import jobs_under
 from cpreplicate.operations.jobs.inquiries import Inquiries
-from cpreplicate.operations.jobs.job import Job
+from cpreplicate.operations.jobs.job import Job, jobs_under
 from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.jobs.sparing import Sparing
 from cpreplicate.operations.sync.request import SyncRequest

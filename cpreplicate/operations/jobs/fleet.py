@@ -6,25 +6,22 @@ One task for each job checks whether it has changed. A job with nothing to do co
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, named
-from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.errors import (
-    CpreplicateError,
-    NoJob,
     NotThere,
     Sealed,
     SourceBroken,
     UsageError,
+    described,
     exit_code_of,
 )
-from cpreplicate.operations.jobs.job import Job, is_standby
+from cpreplicate.operations.jobs.job import Job, is_standby, levels_of
 from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.sync.diff import check
 from cpreplicate.operations.sync.report import Report, SyncCheck
@@ -37,7 +34,7 @@ from cpreplicate.runners import (
     choose_runner,
     seconds_by_spark,
 )
-from cpreplicate.storage import FileStatus, Side, Sides, Transient
+from cpreplicate.storage import Sides, Transient
 
 ResultStatus = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _SOME_FAILED = 3
@@ -99,38 +96,6 @@ class FleetReport:
         return sum(job.status == status for job in self.jobs)
 
 
-def jobs_under(root: str, side: Side) -> list[str]:
-    """Return the directories under a root that have a job's id as their name, in order.
-
-    Costs one listing. Raises `NotThere` if there is none, `NoJob` if the root is a job's directory
-    itself, or a file.
-    """
-    children = _children(root, side)
-    directories = [
-        child for child in children if child.is_directory and JOB_ID.fullmatch(child.name)
-    ]
-    if not directories:
-        if any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
-            raise NoJob(
-                f"no job's directory lies below the root {root}: it is one itself, and holds"
-                f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
-            )
-        raise NotThere(
-            f"no job's directory, named by 32 hexadecimal digits, lies below the root {root}. Check"
-            " the path of the root"
-        )
-    return sorted(uri.join(root, child.name) for child in directories)
-
-
-def _children(root: str, side: Side) -> Sequence[FileStatus]:
-    try:
-        return side.storage(root).list(root)
-    except NotADirectoryError as error:
-        raise NoJob(
-            f"the root {root} is a file, or lies below one. Check the path of the root"
-        ) from error
-
-
 def replicate_fleet(
     jobs: Sequence[Job],
     execution: ExecutionOptions,
@@ -145,45 +110,127 @@ def replicate_fleet(
     """
     started = time.monotonic()
     _refuse_shared_replicas(jobs)
-    levels = {
-        priority: level
-        for level, priority in enumerate(sorted({job.priority for job in jobs}, reverse=True))
-    }
     with ExitStack() as runners:
-        runner, checked = _check_all(
-            jobs,
-            execution,
-            _Check(sides, dry_run, is_first_look=True),
-            len(levels),
-            runners,
-            settings.checked_inline,
-        )
-        results = _results(jobs, checked)
-        unreached = [index for index, job in enumerate(results) if job.exit_code == _UNREACHED]
-        changed = _changed(jobs, checked)
+        fleet = _Fleet(jobs, execution, sides, notify, settings, runners)
+        fleet.check(_Check(sides, dry_run, is_first_look=True))
+        changed, unreached = fleet.changed(range(len(jobs))), fleet.unreached()
         unsure = f", {len(unreached)} are asked again later" if unreached else ""
         notify(f"{len(changed)} of {len(jobs)} jobs have changed{unsure}")
+        if not dry_run:
+            fleet.replicate(changed)
+        fleet.check_again(unreached, _Check(sides, dry_run))
+        if not dry_run:
+            fleet.replicate(fleet.changed(unreached))
+    return FleetReport(tuple(fleet.results), fleet.runner.name, time.monotonic() - started)
 
-        def replicate_changed() -> None:
-            nonlocal runner
-            if not changed or dry_run:
-                return
-            sums = [result for result in checked if isinstance(result, SyncCheck)]
-            runner = runners.enter_context(_copier(runner, execution, sides, sums, len(levels)))
-            by_priority = [jobs[index] for index in changed]
-            done = _replicate(by_priority, levels, runner, notify, settings.at_once)
-            for index, job in zip(changed, done, strict=True):
-                results[index] = replace(job, check=results[index].check)
 
-        replicate_changed()
-        if unreached:
-            at_leisure = _Check(sides, dry_run)
-            again = _check([jobs[index] for index in unreached], runner, at_leisure)
-            for index, result in zip(unreached, again, strict=True):
-                checked[index], results[index] = result, _settled(jobs[index], result)
-            changed = [index for index in _changed(jobs, checked) if index in unreached]
-            replicate_changed()
-    return FleetReport(tuple(results), runner.name, time.monotonic() - started)
+class _Fleet:
+    """The jobs of a run by their index, what became of each, and the runner used last.
+
+    `runners` ends the runners that are begun.
+    """
+
+    runner: Runner
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        execution: ExecutionOptions,
+        sides: Sides,
+        notify: Notify,
+        settings: FleetSettings,
+        runners: ExitStack,
+    ) -> None:
+        self._jobs, self._execution, self._sides = jobs, execution, sides
+        self._notify, self._settings, self._runners = notify, settings, runners
+        self._levels = levels_of(jobs)
+        self._checked: list[SyncCheck | JobResult] = []
+        self.results: list[JobResult] = []
+
+    def check(self, check_one: _Check) -> None:
+        """Check every job. With `auto`, threads do, unless Spark proves to be faster."""
+        execution = self._execution
+        few = self._jobs
+        if execution.runner == "auto":
+            few = self._jobs[: self._settings.checked_inline]
+        first = "spark" if execution.runner == "spark" else "inline"
+        # another runner may copy
+        show = execution.show if execution.runner == first else None
+        self._begin(replace(execution, runner=first, show=show))
+        began = time.monotonic()
+        self._checked = _check(few, self.runner, check_one)
+        if rest := self._jobs[len(few) :]:
+            self._choose_again(len(rest), (time.monotonic() - began) / len(few) * len(rest))
+            self._checked += _check(rest, self.runner, check_one)
+        self.results = [
+            _settled(job, result) for job, result in zip(self._jobs, self._checked, strict=True)
+        ]
+
+    def _choose_again(self, count: int, inline: float) -> None:
+        """Begin Spark if it checks so many more jobs in less than the seconds of threads."""
+        by_spark = seconds_by_spark(self._execution, inline)
+        if by_spark < inline:
+            reason = (
+                f"auto, {count} more jobs to check: inline about {inline:.0f} s, Spark about"
+                f" {by_spark:.0f} s"
+            )
+            self._begin(replace(self._execution, runner="spark"), reason=reason)
+
+    def _begin(
+        self, execution: ExecutionOptions, files: int = 0, size: int = 0, reason: str = "asked for"
+    ) -> None:
+        runner = choose_runner(execution, files, size, self._sides, len(self._levels), reason)
+        self.runner = self._runners.enter_context(runner)
+
+    def unreached(self) -> list[int]:
+        """Return the jobs whose storages did not answer."""
+        results = enumerate(self.results)
+        return [index for index, job in results if job.exit_code == _UNREACHED]
+
+    def changed(self, among: Collection[int]) -> list[int]:
+        """Return those of some jobs that have changed, important ones first."""
+        checked, jobs = self._checked, self._jobs
+        changed = [
+            index
+            for index in among
+            if isinstance(result := checked[index], SyncCheck) and not result.is_current
+        ]
+        return sorted(changed, key=lambda index: (-jobs[index].priority, jobs[index].name))
+
+    def check_again(self, indices: Sequence[int], check_one: _Check) -> None:
+        """Check some jobs again, and let them take their time."""
+        again = _check([self._jobs[index] for index in indices], self.runner, check_one)
+        for index, result in zip(indices, again, strict=True):
+            self._checked[index] = result
+            self.results[index] = _settled(self._jobs[index], result)
+
+    def replicate(self, indices: Sequence[int]) -> None:
+        """Replicate some jobs, several at the same time. Spark does if it has begun."""
+        if not indices:
+            return
+        if self.runner.name != "spark" and self._execution.runner != "inline":
+            sums = [result for result in self._checked if isinstance(result, SyncCheck)]
+            files, size = sum(job.files for job in sums), sum(job.bytes for job in sums)
+            self._begin(self._execution, files, size)
+        done = self._replicated([self._jobs[index] for index in indices])
+        for index, job in zip(indices, done, strict=True):
+            self.results[index] = replace(job, check=self.results[index].check)
+
+    def _replicated(self, jobs: Sequence[Job]) -> list[JobResult]:
+        pool = ThreadPoolExecutor(self._settings.at_once, "job")
+        try:
+            shares = [SharedRunner(self.runner, self._levels[job.priority]) for job in jobs]
+            waiting = [
+                pool.submit(_one, job, share, self._notify)
+                for job, share in zip(jobs, shares, strict=True)
+            ]
+            return [future.result() for future in waiting]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            self.runner.cancel()
+            raise
+        finally:
+            pool.shutdown()
 
 
 def _impatient(sides: Sides) -> Sides:
@@ -192,20 +239,6 @@ def _impatient(sides: Sides) -> Sides:
         replace(side, retry_for=0.0, patience=_FIRST_LOOK) for side in (sides.source, sides.target)
     )
     return sides._replace(source=source, target=target)
-
-
-def _results(jobs: Sequence[Job], checked: Sequence[SyncCheck | JobResult]) -> list[JobResult]:
-    return [_settled(job, result) for job, result in zip(jobs, checked, strict=True)]
-
-
-def _changed(jobs: Sequence[Job], checked: Sequence[SyncCheck | JobResult]) -> list[int]:
-    """Return the jobs that have changed by their index, important ones first."""
-    changed = [
-        index
-        for index, result in enumerate(checked)
-        if isinstance(result, SyncCheck) and not result.is_current
-    ]
-    return sorted(changed, key=lambda index: (-jobs[index].priority, jobs[index].name))
 
 
 class _Check:
@@ -242,42 +275,6 @@ def _settled(job: Job, checked: SyncCheck | JobResult) -> JobResult:
     return replace(_ended(job, "current" if checked.is_current else "planned"), check=checked)
 
 
-def _check_all(
-    jobs: Sequence[Job],
-    execution: ExecutionOptions,
-    check_one: _Check,
-    levels: int,
-    runners: ExitStack,
-    checked_inline: int,
-) -> tuple[Runner, list[SyncCheck | JobResult]]:
-    """Check every job, and return the runner that did and the results.
-
-    With `auto`, threads check them, unless the first jobs show that Spark would be faster.
-    """
-    few = jobs[:checked_inline] if execution.runner == "auto" else jobs
-    first = "spark" if execution.runner == "spark" else "inline"
-    show = execution.show if execution.runner == first else None  # else another runner may copy
-    runner = runners.enter_context(
-        choose_runner(replace(execution, runner=first, show=show), 0, 0, check_one.sides, levels)
-    )
-    began = time.monotonic()
-    checked = _check(few, runner, check_one)
-    if rest := jobs[len(few) :]:
-        inline = (time.monotonic() - began) / len(few) * len(rest)
-        if (by_spark := seconds_by_spark(execution, inline)) < inline:
-            reason = (
-                f"auto, {len(rest)} more jobs to check: inline about {inline:.0f} s, Spark about"
-                f" {by_spark:.0f} s"
-            )
-            runner = runners.enter_context(
-                choose_runner(
-                    replace(execution, runner="spark"), 0, 0, check_one.sides, levels, reason
-                )
-            )
-        checked += _check(rest, runner, check_one)
-    return runner, checked
-
-
 def _check(jobs: Sequence[Job], runner: Runner, check_one: _Check) -> list[SyncCheck | JobResult]:
     bare = [
         replace(job, request=replace(job.request, sides=Sides(), execution=ExecutionOptions()))
@@ -285,47 +282,6 @@ def _check(jobs: Sequence[Job], runner: Runner, check_one: _Check) -> list[SyncC
     ]
     uris = [path for job in jobs for path in (job.request.source, job.request.target_root)]
     return runner.map(check_one.limited(runner), bare, uris)
-
-
-def _copier(
-    planner: Runner,
-    execution: ExecutionOptions,
-    sides: Sides,
-    checked: Sequence[SyncCheck],
-    levels: int,
-) -> AbstractContextManager[Runner]:
-    """Return Spark if it has started, else the runner that is best for all jobs together."""
-    if planner.name == "spark" or execution.runner == "inline":
-        return nullcontext(planner)
-    return choose_runner(
-        execution,
-        sum(job.files for job in checked),
-        sum(job.bytes for job in checked),
-        sides,
-        levels,
-    )
-
-
-def _replicate(
-    jobs: Sequence[Job],
-    levels: dict[int, int],
-    runner: Runner,
-    notify: Notify,
-    at_once: int,
-) -> list[JobResult]:
-    pool = ThreadPoolExecutor(at_once, "job")
-    try:
-        waiting = [
-            pool.submit(_one, job, SharedRunner(runner, levels[job.priority]), notify)
-            for job in jobs
-        ]
-        return [future.result() for future in waiting]
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        runner.cancel()
-        raise
-    finally:
-        pool.shutdown()
 
 
 def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobResult:
@@ -343,12 +299,10 @@ def _ended(job: Job, status: ResultStatus) -> JobResult:
 
 
 def _failed(job: Job, error: Exception) -> JobResult:
-    known = isinstance(error, (CpreplicateError, OSError))
-    text = str(error) if known else f"unexpected {type(error).__name__}: {error}"
     return replace(
         _ended(job, "failed"),
         exit_code=exit_code_of(error),
-        error=" ".join(text.split()),
+        error=" ".join(described(error).split()),
         is_sealed=isinstance(error, Sealed),
     )
 

@@ -9,14 +9,15 @@ from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
 from cpreplicate.core.shard import Shard
-from cpreplicate.errors import NotThere
+from cpreplicate.errors import NoJob, NotThere
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
-from cpreplicate.storage import Side
+from cpreplicate.storage import FileStatus, Side
 
 
 class Checkpoint(NamedTuple):
@@ -55,6 +56,12 @@ class Job:
     def is_in(self, shard: Shard) -> bool:
         """Return whether the job is in a shard, by the name of its replica."""
         return shard.has(uri.name(self.key))
+
+
+def levels_of(jobs: Iterable[Job]) -> dict[int, int]:
+    """Return the level of importance of each priority of the jobs, 0 the most."""
+    priorities = sorted({job.priority for job in jobs}, reverse=True)
+    return {priority: level for level, priority in enumerate(priorities)}
 
 
 class Discovery(Protocol):
@@ -139,3 +146,35 @@ def is_standby(source: str, side: Side) -> bool:
     if not is_replica(replica):
         return False
     return not seal.is_sealed(replica) or not replica_state.examine(replica).unrecorded
+
+
+def jobs_under(root: str, side: Side) -> list[str]:
+    """Return the directories under a root that have a job's id as their name, in order.
+
+    Costs one listing. Raises `NotThere` if there is none, `NoJob` if the root is a job's directory
+    itself, or a file.
+    """
+    children = _children(root, side)
+    directories = [
+        child for child in children if child.is_directory and JOB_ID.fullmatch(child.name)
+    ]
+    if not directories:
+        if any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
+            raise NoJob(
+                f"no job's directory lies below the root {root}: it is one itself, and holds"
+                f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
+            )
+        raise NotThere(
+            f"no job's directory, named by 32 hexadecimal digits, lies below the root {root}. Check"
+            " the path of the root"
+        )
+    return sorted(uri.join(root, child.name) for child in directories)
+
+
+def _children(root: str, side: Side) -> Sequence[FileStatus]:
+    try:
+        return side.storage(root).list(root)
+    except NotADirectoryError as error:
+        raise NoJob(
+            f"the root {root} is a file, or lies below one. Check the path of the root"
+        ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
 from cpreplicate.operations.jobs.attempt import Attempts, Show
 from cpreplicate.operations.jobs.inquiries import Inquiries
-from cpreplicate.operations.jobs.job import Discovery, Job, by_key
+from cpreplicate.operations.jobs.job import Discovery, Job, by_key, levels_of
 from cpreplicate.operations.jobs.policy import KeepTrying, Policy
 from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
 from cpreplicate.operations.jobs.sight import Discovered, Sight
@@ -52,6 +53,7 @@ class ServiceSettings:
     grace: float = 30.0
     retire_after: float | None = None
     least_look_within: float = 5.0
+    look_again: float = 600.0
 
     @property
     def look_within(self) -> float:
@@ -62,8 +64,8 @@ class ServiceSettings:
 class Service:
     """Follows the jobs that discovery returns, until it is interrupted, or `policy` ends it.
 
-    `show` is called with the name and the report of each sync. `warn` gets the failures, `notify`
-    everything else. `sight` is that of the discovery, if it has one.
+    `show` is called with the job's name, its label and the report of each sync. `warn` gets the
+    failures, `notify` everything else. `sight` is that of the discovery, if it has one.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Service:
         settings: ServiceSettings,
         notify: Notify,
         warn: Notify,
-        show: Show = lambda _name, _report: None,
+        show: Show = lambda _name, _label, _report: None,
         sight: Sight | None = None,
         policy: Policy | None = None,
     ) -> None:
@@ -84,7 +86,13 @@ class Service:
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
         self._attempts = Attempts(
-            runners, policy or KeepTrying(), settings.interval, self._lock, notify, show
+            runners,
+            policy or KeepTrying(),
+            settings.interval,
+            settings.look_again,
+            self._lock,
+            notify,
+            show,
         )
         self._followed: dict[str, JobState] = {}
         self._levels: Mapping[int, int] = {}
@@ -131,7 +139,9 @@ class Service:
     def remarks(self) -> list[str]:
         """Return what a probe of this process should state of its jobs, a line each."""
         now, within = time.time(), self._settings.look_within
-        unseen = [job.name for job in self.observations() if job.is_unseen(now)]
+        with self._lock:
+            observed = self._observed()
+            unseen = sorted(each.label for each in observed if each.observation.is_unseen(now))
         lines = []
         if unseen:
             lines.append(f"not looked at for more than {within:g} s: {_listed(unseen)}")
@@ -266,11 +276,10 @@ class Service:
         now, jobs = time.monotonic(), by_key(found, self._sources())
         self._report_shadowed(found, jobs)
         self._discovered = time.time()
-        priorities = sorted({job.priority for job in jobs.values()}, reverse=True)
         with self._lock:
             for key in self._followed.keys() - jobs.keys():
                 del self._followed[key]
-            self._levels = {priority: level for level, priority in enumerate(priorities)}
+            self._levels = levels_of(jobs.values())
             self._is_discovered = True
             self._schedule.update({key: _wanted(job) for key, job in jobs.items()}, now)
             for key, job in jobs.items():
@@ -279,6 +288,14 @@ class Service:
                 state.update(job)
                 if job.newest is not None and job.newest != state.done:
                     self._schedule.hurry(key, now)
+            self._label()
+
+    def _label(self) -> None:
+        names = Counter(state.job.name for state in self._followed.values())
+        for key, state in self._followed.items():
+            name, job_id = state.job.name, uri.name(key)
+            is_one_of_many = names[name] > 1 and name != job_id
+            state.label = f"{name} ({job_id})" if is_one_of_many else name
 
     def _sources(self) -> dict[str, str]:
         """Return the directories that are followed, by the keys of their jobs."""
@@ -309,7 +326,7 @@ class Service:
         with self._lock:
             state = self._followed.get(key)
         ending: Ending = "done"  # of a job that is gone
-        name = state.job.name if state is not None else None
+        name = state.label if state is not None else None
         begin_job(name)
         try:
             if state is not None and not self._is_stopping:

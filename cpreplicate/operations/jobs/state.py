@@ -22,11 +22,12 @@ class JobState:
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
     the epoch. `is_source_lost` is whether the source could not be reached at the last look. `final`
-    is the failure that ends the service.
+    is the failure that ends the service. `label` is its name, with its id if another job has the
+    same name.
     """
 
     def __init__(self, job: Job, warn: Notify, look_within: float) -> None:
-        self.job = job
+        self.job, self.label = job, job.name
         self.observation = Observation(job.name, look_within=look_within)
         self.observation.known_since = time.time()
         self.failures = Sparing(warn)

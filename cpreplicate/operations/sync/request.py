@@ -13,6 +13,8 @@ from cpreplicate.core.retention import Retention
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides
 
+SUBSUMPTION_WAIT = 2.0  # seconds: Flink deletes a checkpoint's files after its `_metadata`
+
 
 @dataclass(frozen=True)
 class SyncRequest:
@@ -40,7 +42,7 @@ class SyncRequest:
     check_content: bool = False
     packing: PackOptions = field(default=PackOptions())
     execution: ExecutionOptions = field(default=ExecutionOptions())
-    subsumption_wait: float = 2.0
+    subsumption_wait: float = field(default_factory=lambda: SUBSUMPTION_WAIT)
     name: str | None = None
 
 

@@ -76,7 +76,7 @@ def _refuse_unusable(state: State, side: Side, root: str) -> None:
     if state.unrecorded:
         raise Refused(f"{state.unrecorded[0]} in it is another program's: a job may use it")
     if state.links:
-        raise Refused(f"{state.links[0]} in it is a symbolic link")
+        raise Refused(f"{state.links[0]} in it is a symbolic link or a mount")
 
 
 def _ledger_of(job: OfAJob, state: State, replica: Replica) -> JobLedger:

@@ -138,6 +138,10 @@ class LocalStorage(RenamingStorage):
     def are_in_one_mount(self, uri: str, other: str) -> bool:
         return mounts.are_in_one_mount(os.path.realpath(_path(uri)), os.path.realpath(_path(other)))
 
+    def mounts_below(self, uri: str) -> Sequence[str]:
+        directory = os.path.realpath(_path(uri))
+        return [os.path.relpath(point, directory) for point in mounts.points_below(directory)]
+
     def space(self, uri: str) -> Sequence[Space]:
         status = os.statvfs(_path(uri))
         # some filesystems, such as btrfs, count no files

@@ -17,14 +17,25 @@ def are_in_one_mount(directory: str, other: str) -> bool:
     Both are real paths. False if the mounts cannot be read. If True, a directory below `directory`
     is at or above `other` only if its path is: no bind mount gives it another name.
     """
-    try:
-        with open(_MOUNTINFO, "rb") as file:
-            points = mount_points(file.read())
-    except OSError:
+    points = _mount_points()
+    if points is None:
         return False
     return mount_of(directory, points) == mount_of(other, points) and not any(
         _is_below(point, directory) for point in points
     )
+
+
+def points_below(directory: str) -> list[str]:
+    """Return the mount points below a real path: none if the mounts cannot be read."""
+    return sorted(point for point in _mount_points() or () if _is_below(point, directory))
+
+
+def _mount_points() -> frozenset[str] | None:
+    try:
+        with open(_MOUNTINFO, "rb") as file:
+            return mount_points(file.read())
+    except OSError:
+        return None
 
 
 def mount_points(mountinfo: bytes) -> frozenset[str]:

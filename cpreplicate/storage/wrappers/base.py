@@ -86,6 +86,9 @@ class StorageWrapper(Storage):
     def are_in_one_mount(self, uri: str, other: str) -> bool:
         return self.unwrapped.are_in_one_mount(uri, other)
 
+    def mounts_below(self, uri: str) -> Sequence[str]:
+        return self.unwrapped.mounts_below(uri)
+
     def real(self, uri: str) -> str:
         return self.unwrapped.real(uri)
 

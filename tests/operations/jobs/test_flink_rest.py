@@ -146,6 +146,27 @@ def test_headers_user_and_password_follow_no_redirect_to_another_host():
         assert b"authorization" not in head.lower()
 
 
+def test_a_redirect_to_a_host_that_does_not_answer_is_blamed_on_that_host():
+    place = "http://127.0.0.1:1"
+    elsewhere = answer(b"", "307 Temporary", f"Location: {place}/jobs")
+    with hostile(elsewhere) as server, pytest.raises(Transient) as raised:
+        client(server.url).jobs()
+    assert f"it redirects to {place}, which failed: " in str(raised.value)
+    assert "Connection refused" in str(raised.value)
+    assert f"Check {place}, and why" in str(raised.value)
+    assert "whether the JobManager runs" not in str(raised.value)
+
+
+def test_a_host_that_a_redirect_leads_to_is_named_if_it_is_silent_or_refuses():
+    silent, refuses = endless(OK, b"X", 0.05), answer(b"", "401 Unauthorized")
+    for script, expected in ((silent, "which failed: no complete"), (refuses, "which answers")):
+        with hostile(script) as other:
+            elsewhere = answer(b"", "307 Temporary", f"Location: {other.url}/jobs")
+            with hostile(elsewhere) as server, pytest.raises(Transient) as raised:
+                client(server.url, SHORT).jobs()
+            assert f"it redirects to {other.url}, {expected}" in str(raised.value)
+
+
 def test_nothing_of_the_environment_replaces_what_a_request_authenticates_with(
     monkeypatch, tmp_path
 ):

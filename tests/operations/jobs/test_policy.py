@@ -40,7 +40,7 @@ def follow(
     shown = []
 
     def show(stop):
-        def add(_name, report):
+        def add(_name, _label, report):
             shown.append(report)
             on_report(report)
             if len(shown) == reports:

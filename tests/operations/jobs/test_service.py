@@ -12,7 +12,6 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import SourceBroken, UsageError
-from cpreplicate.operations.jobs import attempt
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.sight import Sight
@@ -169,13 +168,10 @@ def test_a_service_that_starts_with_a_failure_knows_the_lag_of_its_replicas(tmp_
         assert observed.lag(completed + 50.0) == pytest.approx(50.0, abs=0.1)
 
 
-def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(attempt, "_LOOK_AGAIN", 0.3)
+def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(tmp_path):
     write(tmp_path, 1, 1)
     replica = tmp_path / "dcB" / job_id(1)
-    with running(Jobs(served(tmp_path, 1))) as service:
+    with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
         shutil.rmtree(replica)
         wait_until((replica / "chk-1" / "_metadata").exists)
@@ -565,3 +561,30 @@ def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp
         write(tmp_path, 1, 2, NEXT)
         wait_until(lambda: replica_ids(service) == {"job-1": 2})
     assert warnings == [warning for warning in warnings if "is left out" in warning]
+
+
+def test_where_two_jobs_have_one_name_lines_and_probes_name_them_with_their_ids(tmp_path):
+    dark, released = threading.Event(), threading.Event()
+
+    def block(_verb, place):
+        if dark.is_set() and "/dcA/" in place:
+            released.wait(PATIENCE)
+
+    found = [served(tmp_path, number) for number in (1, 2, 3)]
+    for index in (0, 1):
+        write(tmp_path, index + 1, 1)
+        found[index] = replace(found[index], name="orders")
+    write(tmp_path, 3, 1)
+    lines: list[str] = []
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(*found), lines=lines, least_look_within=0.2) as service,
+    ):
+        wait_until(lambda: sum(": committed " in line for line in lines) == 3)
+        dark.set()
+        ids = [f"orders ({job_id(number)})" for number in (1, 2)]
+        everyone = f": job-3, {', '.join(ids)}"
+        wait_until(lambda: any(line.endswith(everyone) for line in service.remarks()))
+        released.set()
+    named = {line.partition(": committed")[0] for line in lines if ": committed " in line}
+    assert named == {*ids, "job-3"}

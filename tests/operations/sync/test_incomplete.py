@@ -22,6 +22,8 @@ from tests.support.jobs import JOB, metadata, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
 
+pytestmark = pytest.mark.usefixtures("still_source")
+
 FILES = {f"shared/{name}": 10 for name in "abcdefgh"} | {"taskowned/t": 5, "chk-1/x": 3}
 OTHER = "fedcba9876543210fedcba9876543210"
 

@@ -33,7 +33,7 @@ from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
-from tests.support import corpus
+from tests.support import corpus, parts
 from tests.support.corpus import DataCentre
 from tests.support.encoder import (
     File,
@@ -50,6 +50,8 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, recorded, synced
 from tests.support.tracing import Tracing
+
+pytestmark = pytest.mark.usefixtures("still_source")
 
 FOLDERS = sorted(folder.name for folder in corpus.ROOT.iterdir())
 INCREMENTAL = "2.3.0-rocks-incr"
@@ -96,7 +98,8 @@ def pair(tmp_path):
     return Pair(INCREMENTAL, tmp_path)
 
 
-@pytest.mark.parametrize("paths", ["auto", "relative", "absolute"])
+# auto is one of them: the default, of which the next test reads the bytes
+@pytest.mark.parametrize("paths", [parts.rest("auto"), "relative", "absolute"])
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_job_of_the_corpus_is_replicated_checkpoint_by_checkpoint(folder, paths, tmp_path):
     pair = Pair(folder, tmp_path)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cpreplicate.storage.backends.mounts import are_in_one_mount, mount_of, mount_points
+from cpreplicate.storage.backends.mounts import (
+    are_in_one_mount,
+    mount_of,
+    mount_points,
+    points_below,
+)
 
 LINES = (
     b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
@@ -44,3 +49,8 @@ def test_a_directory_with_a_mount_below_it_is_not_in_one_mount_with_its_neighbou
     assert not are_in_one_mount("/dev", "/dev/cpreplicate-no-such")
     assert are_in_one_mount("/dev/shm", "/dev/shm/cpreplicate-no-such")
     assert not are_in_one_mount("/dev/shm", "/usr")
+
+
+def test_the_mounts_below_a_directory_are_listed() -> None:
+    assert "/dev/shm" in points_below("/dev")
+    assert points_below("/dev/cpreplicate-no-such") == []
