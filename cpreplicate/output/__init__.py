@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.doctor import Diagnosis
     from cpreplicate.operations.jobs.fleet import FleetReport
     from cpreplicate.operations.points import ReplicaPoints
-    from cpreplicate.operations.status import FleetStatus
+    from cpreplicate.operations.replica_status import FleetStatus
     from cpreplicate.operations.upkeep.promote import Promotion
     from cpreplicate.operations.upkeep.relocate import Relocation
     from cpreplicate.operations.upkeep.sweep import Sweep

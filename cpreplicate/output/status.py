@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cpreplicate.operations.status import FleetStatus, ReplicaStatus
+from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.text import duration, lines, size, table
 

@@ -126,10 +126,8 @@ class _Layout:
         return self.place(source)
 
 
-def relocate(
-    request: RelocateRequest, notify: Notify, names: Sequence[str] | None = None
-) -> Relocation:
-    """Rewrite every committed checkpoint, or those named, under the lease.
+def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
+    """Rewrite every committed checkpoint under the lease.
 
     Each `_metadata` is replaced atomically, after all checkpoints were found complete. The former
     ones are kept until all are replaced and read back. With `unpack`, all checkpoints are
@@ -139,7 +137,7 @@ def relocate(
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
     state = _examined(replica)
-    _unpacking(_prepare(replica, state, names, request), replica, state, request)
+    _unpacking(_prepare(replica, state, None, request), replica, state, request)
 
     def examine(_lease: Lease) -> State:
         state = _examined(replica, is_alone=True)
@@ -148,7 +146,7 @@ def relocate(
         return state
 
     with opened(replica, examine, request.lock_wait, notify) as change:
-        return _relocate(change, names, request)
+        return _relocate(change, None, request)
 
 
 def relocate_held(
