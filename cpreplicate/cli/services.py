@@ -15,7 +15,7 @@ import click
 
 from cpreplicate.cli import signals
 from cpreplicate.cli.requests import build
-from cpreplicate.cli.results import change_code
+from cpreplicate.cli.results import show_change
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError
 
@@ -231,25 +231,23 @@ def run_service(
 
 def showing_jobs(form: Form) -> Show:
     """Return what prints each checkpoint of many jobs that was replicated, with the job's name."""
-    from cpreplicate.output import show_replicated
+    from cpreplicate.operations.jobs.attempt import Replicated
 
     def show(name: str, report: Report) -> None:
         if report.runner is not None:
-            change_code(show_replicated(name, report, form))
+            show_change(Replicated(name, report), form)
 
     return show
 
 
 def showing_one(form: Form, actions: bool) -> Show:
     """Return what prints the first report of one job, then each checkpoint that was replicated."""
-    from cpreplicate.output import show_report
-
     is_first = True
 
     def show(_name: str, report: Report) -> None:
         nonlocal is_first
         if is_first or report.runner is not None:
-            change_code(show_report(report, form, actions))
+            show_change(report, form, actions)
         is_first = False
 
     return show

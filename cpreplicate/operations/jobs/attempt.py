@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify, named
@@ -38,6 +39,14 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import cancellable
+
+
+class Replicated(NamedTuple):
+    """What a sync of one of several jobs did, with the name of the job."""
+
+    job: str
+    report: Report
+
 
 Show = Callable[[str, Report], object]
 
