@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import exit_codes, groups, options, recording, service_options, services
+from cpreplicate.cli import exit_codes, groups, options, service_options, services
 from cpreplicate.cli.config import load_config
 from cpreplicate.cli.kinds import absolute
+from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
 from cpreplicate.cli.option import PREFIX, location
 from cpreplicate.cli.requests import (
     build,
@@ -144,7 +145,7 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     with showing_refused_plan(output, actions):
         if dry_run:
             return _shown_plan(plan_of(request, notify), output, actions)
-        with recording.sync_metrics(metrics_file, request) as record:
+        with sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)
     return show_change(report, output, actions)
@@ -284,7 +285,7 @@ def verify(
     notify = start_narration(values)
     sample = sample_of(values)
     side = target_side(values)
-    with recording.verify_metrics(metrics_file, replica) as measure:
+    with verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))
         verifications = operation.verify_each(
             replica, names, sample, notify, side, execution_of(values)

@@ -15,7 +15,7 @@ from cpreplicate.cli.toml_options import checked, converted, options_of, paramet
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hadoop_conf import read
-from cpreplicate.storage.option_names import described, unknown_options
+from cpreplicate.storage.option_names import unknown_option, unknown_options
 from cpreplicate.storage.sides import SCHEMES, Options
 
 STORAGES = "cpreplicate.storages"  # the key of click's `meta` under which these tables are kept
@@ -159,7 +159,7 @@ def _refuse_unknown(file: TomlFile, name: str, options: Mapping[str, str]) -> No
             name,
         )
     for key in unknown_options(scheme, options):
-        raise file.error(described(scheme, key, [_CONF_DIR]), STORAGE, name, key)
+        raise file.error(unknown_option(scheme, key, [_CONF_DIR]), STORAGE, name, key)
 
 
 def _check_storage_value(file: TomlFile, name: str, key: str, value: object) -> None:

@@ -12,13 +12,13 @@ from cpreplicate.cli import (
     config,
     exit_codes,
     options,
-    recording,
     service_options,
     services,
     signals,
 )
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages, storages_of
+from cpreplicate.cli.metrics_file import fleet_metrics
 from cpreplicate.cli.option import Option, OptionParameter
 from cpreplicate.cli.requests import (
     build,
@@ -91,7 +91,7 @@ def fleet(
         return _serve(configuration, every, defaults, forced, output, values)
     if build(services.ServiceOptions, values).is_observed:
         raise click.UsageError("--metrics and --heartbeat need --every TIME")
-    with recording.fleet_metrics(None if dry_run else metrics_file, configuration) as record:
+    with fleet_metrics(None if dry_run else metrics_file, configuration) as record:
         file = TomlFile(configuration)
         _refuse_mistakes(file)
         add_storages(file)

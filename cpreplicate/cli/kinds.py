@@ -247,9 +247,9 @@ def _shard(text: str) -> Shard:
 
 
 def _job_name(text: str) -> str:
-    from cpreplicate.protocol.job_record import bounded
+    from cpreplicate.protocol.job_record import recorded_name
 
-    if not text or bounded(text) != text:
+    if not text or recorded_name(text) != text:
         raise click.BadParameter(
             "expected the name of a job: 1 to 300 characters that can be printed, without blanks"
             " around them"

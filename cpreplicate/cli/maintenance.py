@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import exit_codes, options, recording
+from cpreplicate.cli import exit_codes, options
 from cpreplicate.cli.commands import cli
+from cpreplicate.cli.metrics_file import sweep_metrics
 from cpreplicate.cli.option import location
 from cpreplicate.cli.requests import build, execution_of, sample_of, start_narration, target_side
 from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
@@ -46,7 +47,7 @@ def sweep(
     )
     with (
         showing_refused_plan(output, actions),
-        recording.sweep_metrics(metrics_file, request.replica) as record,
+        sweep_metrics(metrics_file, request.replica) as record,
     ):
         report = operation.check(request) if dry_run else operation.sweep(request, notify)
         record(report)

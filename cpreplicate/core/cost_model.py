@@ -23,7 +23,7 @@ _PACKS_AT_ONCE = 4
 _WITHIN_BYTES = 100e6  # a second that a process reads and writes at one site
 _FILES_A_JOURNAL = 2_000  # copies after which the journal gets a further part
 
-Samples = Mapping[str, Sequence[float]]
+RateSamples = Mapping[str, Sequence[float]]
 """The values that earlier runs showed for fields of `Rates`, by the name of the field."""
 
 
@@ -159,7 +159,7 @@ TARGET_CALLS = CallCosts(
 FIRST_TARGET_CALLS = TARGET_CALLS._replace(fixed=44)
 
 
-def learned(defaults: Rates, samples: Samples) -> Learned:
+def learned(defaults: Rates, samples: RateSamples) -> Learned:
     """Return the median of the samples of each rate, and the default where there are none."""
     medians = {name: median(values) for name, values in samples.items() if values}
     return Learned(defaults._replace(**medians), frozenset(medians))

@@ -120,7 +120,7 @@ def physical_paths(
     return pa.concat_arrays([plain, texts(kept.used_packs)])
 
 
-def repacks(keeps: Keeps, moving: MemberTable) -> tuple[Action, ...]:
+def repack_actions(keeps: Keeps, moving: MemberTable) -> tuple[Action, ...]:
     """Return the rows of a plan for the members that move to a new pack."""
     return tuple(
         keep._replace(

@@ -25,7 +25,7 @@ _FIRST_WITH_CLAIM_MODE_OPTION = 5
 _FIRST_OF_FLINK_2 = 5  # v5 and v6 are written by Flink 2 only
 
 
-class Paths(NamedTuple):
+class ChosenPaths(NamedTuple):
     """The spelling that was chosen, and why.
 
     `reported` is the name in results: `mixed` if `mode` is relative and some paths have no relative
@@ -39,7 +39,7 @@ class Paths(NamedTuple):
 
 def choose(
     metadata: Metadata, closure: Closure, asked: PathsMode, has_packs: bool = False
-) -> Paths:
+) -> ChosenPaths:
     """Return the spelling for a replica of this checkpoint.
 
     `auto` takes relative where Flink's default restore is safe.
@@ -47,15 +47,15 @@ def choose(
     mode, reason = _choose(metadata, asked)
     if mode == "relative" and has_packs:
         text = f"{reason}. Packed files have no relative form and are absolute"
-        return Paths(mode, "mixed", text)
+        return ChosenPaths(mode, "mixed", text)
     if mode == "relative" and _has_segments(metadata, closure):
-        return Paths(
+        return ChosenPaths(
             mode,
             "mixed",
             f"{reason}. Merged segments and their directories have no relative form and are"
             " absolute",
         )
-    return Paths(mode, mode, reason)
+    return ChosenPaths(mode, mode, reason)
 
 
 def _choose(metadata: Metadata, asked: PathsMode) -> tuple[Literal["relative", "absolute"], str]:
@@ -84,7 +84,7 @@ def _has_segments(metadata: Metadata, closure: Closure) -> bool:
     return bool(closure.directories) or bool(closure.files.is_segment.any())
 
 
-def warnings(metadata: Metadata, chosen: Paths, has_packs: bool = False) -> tuple[str, ...]:
+def warnings(metadata: Metadata, chosen: ChosenPaths, has_packs: bool = False) -> tuple[str, ...]:
     """Return what the operator should know about the spelling that was chosen."""
     texts = list(warnings_of_packs(metadata)) if has_packs else []
     if chosen.mode == "relative" and metadata.changelog:

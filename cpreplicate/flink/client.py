@@ -34,7 +34,7 @@ _MOST_REASON = 300  # characters of what a library states
 _LOOK = 0.1  # seconds between two looks at a cancellation
 
 
-class Limits(NamedTuple):
+class RequestLimits(NamedTuple):
     """What one request may take, redirects included."""
 
     seconds: float = 20.0
@@ -79,7 +79,7 @@ class Client:
         headers: Mapping[str, str],
         certificate: str | None,
         authority: str | None,
-        limits: Limits,
+        limits: RequestLimits,
     ) -> None:
         self._origin, self._limits, self._authority = origin(address.url), limits, authority
         self._credentials = Credentials(address.user, headers, certificate)

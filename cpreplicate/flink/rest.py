@@ -16,7 +16,7 @@ from cpreplicate.flink import address
 from cpreplicate.storage import Transient
 
 if TYPE_CHECKING:
-    from cpreplicate.flink.client import Answer, Limits
+    from cpreplicate.flink.client import Answer, RequestLimits
 
 # `JobStatus.isGloballyTerminalState` of Flink, and SUSPENDED: another JobManager takes over
 _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
@@ -78,13 +78,15 @@ class FlinkRest:
         headers: Mapping[str, str] | None = None,
         certificate: str | None = None,
         authority: str | None = None,
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
     ) -> None:
-        from cpreplicate.flink.client import Client, Limits
+        from cpreplicate.flink.client import Client, RequestLimits
 
         place = address.parse(url)
         self.url = place.url
-        self._client = Client(place, headers or {}, certificate, authority, limits or Limits())
+        self._client = Client(
+            place, headers or {}, certificate, authority, limits or RequestLimits()
+        )
 
     def jobs(self) -> Overview:
         """Return the jobs that the JobManager knows, also those that ended a while ago.

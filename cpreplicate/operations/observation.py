@@ -202,10 +202,10 @@ def newest_of_replica(request: SyncRequest) -> Newest | None:
     replica = Replica(replica_root(request.source, request.target_root), request.sides.target)
     names = newest_first(replica)
     record = read_record(replica, names[0]) if names else None
-    return newest(names[0], record.completed) if record is not None else None
+    return newest_of(names[0], record.completed) if record is not None else None
 
 
-def newest(name: str, completed: float | None) -> Newest | None:
+def newest_of(name: str, completed: float | None) -> Newest | None:
     """Return the checkpoint of a directory `chk-N`; None of a savepoint, or without a time."""
     match = CHECKPOINT_NAME.fullmatch(name)
     return None if match is None or completed is None else Newest(int(match[1]), completed)
@@ -213,7 +213,7 @@ def newest(name: str, completed: float | None) -> Newest | None:
 
 def _newest_at(request: SyncRequest) -> Newest | None:
     source = find(request.source, request.sides.source, request.allow_older)
-    return newest(uri.name(source.checkpoint), source.completed)
+    return newest_of(uri.name(source.checkpoint), source.completed)
 
 
 def _has_checkpoint(request: SyncRequest) -> bool:

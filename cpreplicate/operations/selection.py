@@ -15,7 +15,7 @@ from cpreplicate.core.placement import OWN
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import some
 from cpreplicate.protocol.checkpoint_record import last_published_first, read_record
-from cpreplicate.protocol.job_record import JobRecord, bounded, read_job_record
+from cpreplicate.protocol.job_record import JobRecord, read_job_record, recorded_name
 from cpreplicate.protocol.marker import is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -86,7 +86,7 @@ def select(target_root: str, side: Side, job: str) -> Selected:
     if exact in places and is_replica(Replica(exact, side)):
         return Selected(exact, f"the id is {job}")
     known = read_names(places, side)
-    name = bounded(job)  # as it is recorded
+    name = recorded_name(job)  # as it is recorded
     of_name = [each for each in known if each.record is not None and each.record.name == name]
     of_id = [each for each in known if job and each.job.startswith(job)]
     of_id = [each for each in of_id if is_replica(Replica(each.replica, side))]
@@ -205,7 +205,7 @@ def _life(named: Named, side: Side) -> _Life:
     Raises `Refused` if that cannot be read: without it, no replica of the name is the newest.
     """
     try:
-        return _examined(named, side)
+        return _read_life(named, side)
     except Transient:
         raise
     except (CpreplicateError, OSError) as error:
@@ -215,7 +215,7 @@ def _life(named: Named, side: Side) -> _Life:
         ) from error
 
 
-def _examined(named: Named, side: Side) -> _Life:
+def _read_life(named: Named, side: Side) -> _Life:
     """Return the life of a job; what has no recorded completion has the time of its `_metadata`."""
     replica, roots = Replica(named.replica, side), _roots(named, side)
     names = replica.committed_names()

@@ -170,7 +170,7 @@ class _Examination:
         try:
             own = replica.own_files()
             is_there = bool(own)
-            row = _examined(row, replica, own) if is_there else row
+            row = _with_replica(row, replica, own) if is_there else row
             if is_there and self.with_orphans:
                 row = replace(row, orphans=_orphans(replica))
         except (CpreplicateError, OSError) as error:
@@ -229,7 +229,9 @@ def _has_siblings(source: str, side: Side) -> bool:
         return False
 
 
-def _examined(row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus]) -> ReplicaStatus:
+def _with_replica(
+    row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus]
+) -> ReplicaStatus:
     """Return a row with what the files of the replica say."""
     marker = read_marker(replica.side, replica.root)
     observed = row.observed

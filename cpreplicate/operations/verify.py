@@ -226,7 +226,7 @@ def _as_promote(
     name = f"chk-{verification.checkpoint_id}"
     refused = next(ownership.foreign(state, replica), None)
     if refused is None and name in state.adopted:
-        refused = ownership.is_adopted(replica.uri_of(name))
+        refused = ownership.of_adopted(replica.uri_of(name))
     is_repairable = refused is None and state.marker is not None and not verification.outside
     if verification.restorable or not is_repairable:
         return replace(verification, refused=refused)
@@ -253,7 +253,7 @@ def _refuse_only_adopted(replica: Replica, state: State | str) -> None:
 def _refuse_links(replica: Replica, checkpoint: CommittedCheckpoint) -> None:
     """Raise `Refused` if files of the replica are reached through a link: they lie elsewhere."""
     for name in replica_state.links(replica):
-        raise Refused(ownership.is_link(replica.uri_of(name)))
+        raise Refused(ownership.of_link(replica.uri_of(name)))
     refuse_links(directories(checkpoint.files.paths), replica)
 
 

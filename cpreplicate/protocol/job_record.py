@@ -35,7 +35,7 @@ class JobRecord(NamedTuple):
     follows: tuple[str, ...] = ()
 
 
-def bounded(name: str) -> str:
+def recorded_name(name: str) -> str:
     """Return the name of a job as it is recorded: of bounded length, in characters that print."""
     return "".join(each if each.isprintable() else "?" for each in name[:_MOST_NAME]).strip()
 
@@ -53,21 +53,21 @@ def read_job_record(side: Side, root: str) -> JobRecord | None:
     except OSError:  # a directory, for instance
         return None
     name = fields.get("name") if fields else None
-    if fields is None or not isinstance(name, str) or not bounded(name):
+    if fields is None or not isinstance(name, str) or not recorded_name(name):
         return None
     since = json_files.seconds(fields, "since") or 0.0  # damaged: the name counts for all times
-    return JobRecord(bounded(name), since, tuple(_ids(fields.get("follows"))))
+    return JobRecord(recorded_name(name), since, tuple(_ids(fields.get("follows"))))
 
 
-def is_recorded(side: Side, root: str, own: Collection[str], name: str | None) -> bool:
+def is_name_recorded(side: Side, root: str, own: Collection[str], name: str | None) -> bool:
     """Return whether the name of a job is recorded, or there is none.
 
     `own` are the names of the files in `.cpreplicate/`.
     """
-    if name is None or not bounded(name):
+    if name is None or not recorded_name(name):
         return True
     known = read_job_record(side, root) if NAME in own else None
-    return known is not None and known.name == bounded(name)
+    return known is not None and known.name == recorded_name(name)
 
 
 def record_job(replica: Replica, own: Collection[str], new: JobRecord) -> None:
@@ -75,7 +75,7 @@ def record_job(replica: Replica, own: Collection[str], new: JobRecord) -> None:
 
     The ids that were recorded before stay, and so does `since` under the same name.
     """
-    name = bounded(new.name)
+    name = recorded_name(new.name)
     if not name:
         return
     known = read_job_record(replica.side, replica.root) if NAME in own else None

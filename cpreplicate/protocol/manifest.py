@@ -5,7 +5,7 @@
 that was in an adopted directory before). The row of a packed file has its logical path, and names
 its `pack` and the `offset` in it; both are null for other files. A pack has a row of its own,
 without a CRC32C. The manifest is written after the commit and names the digest of the
-`_metadata` that it describes. It vouches for a file as long as the file has the recorded length.
+`_metadata` that it describes. It counts for a file as long as the file has the recorded length.
 cpreplicate writes no row with a path or a pack outside the replica, or with a member outside its
 pack. So a manifest with such a row is damaged or forged, and counts as damaged as a whole.
 The description in its footer also has the totals of the rows, which `status` reads alone.

@@ -30,7 +30,7 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
     `may_adopt`: the latter two are accepted.
     """
     if state.links:
-        yield is_link(replica.uri_of(state.links[0]))
+        yield of_link(replica.uri_of(state.links[0]))
     if state.marker is None and not state.is_empty and not may_adopt:
         yield (
             f"{replica.root} is not empty and is not a replica of cpreplicate's making"
@@ -46,7 +46,7 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
         )
 
 
-def is_link(path: str) -> str:
+def of_link(path: str) -> str:
     """Return the message for a part of a replica that is a symbolic link or a mount."""
     return (
         f"{path} is a symbolic link or a mount: what would be written or deleted there may not"
@@ -55,7 +55,7 @@ def is_link(path: str) -> str:
     )
 
 
-def is_adopted(checkpoint: str) -> str:
+def of_adopted(checkpoint: str) -> str:
     """Return the message for an adopted checkpoint that is to be promoted."""
     return (
         f"{checkpoint} was here before the directory was adopted, so it is never changed. Nothing"

@@ -18,7 +18,7 @@ from cpreplicate.protocol.checkpoint_record import (
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_state import State, observe
+from cpreplicate.protocol.replica_state import State, read_checkpoint
 from cpreplicate.storage.base import Content
 
 
@@ -111,7 +111,7 @@ def announce_rewrite(replica: Replica, name: str, current: Digest, content: Cont
 
 def withdraw(replica: Replica, name: str) -> None:
     """Remove the `_metadata` of a checkpoint. Raise `Refused` if it is not cpreplicate's own."""
-    observed = observe(replica, name, has_own=True)
+    observed = read_checkpoint(replica, name, has_own=True)
     if observed is None:
         return
     if observed.record is None or observed.record.adopted:

@@ -75,7 +75,7 @@ def examine(replica: Replica, is_alone: bool = False, former: State | None = Non
     """
     while True:
         try:
-            state = _examine(replica, former)
+            state = _read_state(replica, former)
         except (NotADirectoryError, IsADirectoryError) as error:
             raise Refused(
                 f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
@@ -101,7 +101,7 @@ def _remove_unfinished_own(replica: Replica, own: Mapping[str, FileStatus]) -> N
             replica.storage.delete(replica.uri_of(f"{OWN}/{name}"))
 
 
-def _examine(replica: Replica, former: State | None) -> State:
+def _read_state(replica: Replica, former: State | None) -> State:
     began = json_files.now()
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
@@ -110,7 +110,7 @@ def _examine(replica: Replica, former: State | None) -> State:
     metadata_files = {name: replica.listed_metadata(name) for name in names}
     known = _Known(former, own, metadata_files)
     same = {name: committed for name in names if (committed := known.checkpoint(name)) is not None}
-    checkpoints = _observe_all(replica, [name for name in names if name not in same], has_own)
+    checkpoints = _read_checkpoints(replica, [name for name in names if name not in same], has_own)
     records = {name: known.record(name) for name in same} | {
         name: checkpoint.record
         for name, checkpoint in checkpoints.items()
@@ -138,12 +138,12 @@ def _examine(replica: Replica, former: State | None) -> State:
     )
 
 
-def _others(checkpoints: Mapping[str, _Observed]) -> dict[str, MetadataBytes]:
+def _others(checkpoints: Mapping[str, _Checkpoint]) -> dict[str, MetadataBytes]:
     """Return the `_metadata` of the checkpoints that cpreplicate did not publish, by name."""
     return {
-        name: observed.data
-        for name, observed in checkpoints.items()
-        if observed.record is None or observed.record.adopted
+        name: checkpoint.data
+        for name, checkpoint in checkpoints.items()
+        if checkpoint.record is None or checkpoint.record.adopted
     }
 
 
@@ -233,14 +233,14 @@ def links_among(
     return [*directories, *own_links, *replica.storage.mounts_below(replica.root)]
 
 
-class _Observed(NamedTuple):
+class _Checkpoint(NamedTuple):
     """A `_metadata` as it lies, and the record that matches it."""
 
     data: MetadataBytes
     record: Record | None
 
 
-def observe(replica: Replica, name: str, has_own: bool) -> _Observed | None:
+def read_checkpoint(replica: Replica, name: str, has_own: bool) -> _Checkpoint | None:
     """Return the `_metadata` of a checkpoint and its record, both of one moment.
 
     Another run may publish or withdraw the checkpoint meanwhile. A record is in place before its
@@ -251,28 +251,30 @@ def observe(replica: Replica, name: str, has_own: bool) -> _Observed | None:
     while data is not None:
         record = matching_record(replica, name, data.digest) if has_own else None
         if record is not None:
-            return _Observed(data, record)
+            return _Checkpoint(data, record)
         again = replica.metadata_bytes(name) if has_own else data
         if again is not None and again.digest == data.digest:
-            return _Observed(data, None)
+            return _Checkpoint(data, None)
         data = again
     return None
 
 
-def _observe_all(replica: Replica, names: Sequence[str], has_own: bool) -> dict[str, _Observed]:
+def _read_checkpoints(
+    replica: Replica, names: Sequence[str], has_own: bool
+) -> dict[str, _Checkpoint]:
     """Return the checkpoints of these names that are there.
 
     A storage may list a `_metadata` and yet answer that it is not there. To take it for withdrawn
     would have its files deleted. So it is listed again, and if it is there, opened again. Raises
     `Transient` if that does not help.
     """
-    seen: dict[str, _Observed | None] = dict.fromkeys(names)
+    seen: dict[str, _Checkpoint | None] = dict.fromkeys(names)
     for _ in range(_LOOKS):
-        unseen = [name for name, observed in seen.items() if observed is None]
-        seen |= {name: observe(replica, name, has_own) for name in unseen}
+        unseen = [name for name, checkpoint in seen.items() if checkpoint is None]
+        seen |= {name: read_checkpoint(replica, name, has_own) for name in unseen}
         hidden = [name for name in unseen if seen[name] is None and _is_listed(replica, name)]
         if not hidden:
-            return {name: observed for name, observed in seen.items() if observed is not None}
+            return {name: checkpoint for name, checkpoint in seen.items() if checkpoint is not None}
     raise Transient(
         errno.EIO,
         "is listed, but opening it answers that it is not there. Run again",

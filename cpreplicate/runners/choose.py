@@ -81,33 +81,33 @@ def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
     return speed.start + inline / speed.speedup
 
 
-class Choice(NamedTuple):
+class RunnerChoice(NamedTuple):
     """The name of the runner that executes a plan, and why."""
 
     runner: str
     reason: str
 
 
-def choice(
+def runner_choice(
     execution: ExecutionOptions,
     files: int,
     size: int,
     bandwidth: float | None = None,
     reason: str = "asked for",
     is_started: bool = False,
-) -> Choice:
+) -> RunnerChoice:
     """Return the runner that was asked for, or the faster one. Nothing is created or imported.
 
     `reason` is returned unless the choice is made here. `is_started`: Spark runs already.
     """
     if execution.runner != "auto":
-        return Choice(execution.runner, reason)
+        return RunnerChoice(execution.runner, reason)
     if not _can_start():
         why = "auto, Spark cannot start under a user id without a passwd entry"
-        return Choice("inline", why)
+        return RunnerChoice("inline", why)
     cost = runner_cost(execution, files, size, bandwidth, is_started)
     why = f"auto, {files} files of {size} bytes: {cost}"
-    return Choice("inline" if cost.inline <= cost.spark else "spark", why)
+    return RunnerChoice("inline" if cost.inline <= cost.spark else "spark", why)
 
 
 def choose_runner(
@@ -124,7 +124,7 @@ def choose_runner(
     is made here. pyspark is imported only if Spark is chosen.
     """
     bandwidth = sides.target.limits.bandwidth
-    chosen = choice(execution, files, size, bandwidth, reason)
+    chosen = runner_choice(execution, files, size, bandwidth, reason)
     _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
     if chosen.runner == "inline":
         return InlineRunner(sides, execution, chosen.reason)

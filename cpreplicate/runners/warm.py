@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cpreplicate.runners.base import Done, In, Out, Runner
-from cpreplicate.runners.choose import choice, choose_runner
+from cpreplicate.runners.choose import choose_runner, runner_choice
 from cpreplicate.runners.copy_rows import sizes_of
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.options import ExecutionOptions
@@ -66,7 +66,7 @@ class WarmRunners:
     def chosen(self, files: int, size: int) -> Iterator[Runner]:
         """Yield the runner for a plan of so many files and bytes."""
         bandwidth = self._sides.target.limits.bandwidth
-        chosen = choice(self._execution, files, size, bandwidth, is_started=self.is_warm)
+        chosen = runner_choice(self._execution, files, size, bandwidth, is_started=self.is_warm)
         if chosen.runner == "inline":
             yield self.inline
             return

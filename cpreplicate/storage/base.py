@@ -138,7 +138,7 @@ class Space(NamedTuple):
     files: int | None
 
 
-class Retention(NamedTuple):
+class DeletePolicy(NamedTuple):
     """A setting that decides what becomes of deleted files; `keeps`: they go on using space."""
 
     text: str
@@ -168,7 +168,7 @@ class Storage(ABC):
         """The storage itself, without its wrappers."""
         return self
 
-    def around(
+    def carry_out(
         self,
         verb: str,  # noqa: ARG002  # for wrappers
         uri: str,  # noqa: ARG002  # for wrappers
@@ -182,7 +182,7 @@ class Storage(ABC):
 
         `calls` gets the storage without its wrappers.
         """
-        return self.around(verb, uri, lambda: calls(self.unwrapped))
+        return self.carry_out(verb, uri, lambda: calls(self.unwrapped))
 
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
@@ -309,7 +309,7 @@ class Storage(ABC):
         """Return what limits the files below a directory that exists, as far as it is known."""
         return ()
 
-    def retention(self, uri: str) -> Sequence[Retention] | None:  # noqa: ARG002
+    def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:  # noqa: ARG002
         """Return what becomes of files that are deleted below a URI, None if it is not known."""
         return None
 

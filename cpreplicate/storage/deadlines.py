@@ -22,7 +22,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.storage import workers
 from cpreplicate.storage.base import NoAnswer
 from cpreplicate.storage.bounds import answered, limit
-from cpreplicate.storage.workers import Call, Job, LeftBehind
+from cpreplicate.storage.workers import Assignment, Call, LeftBehind
 
 T = TypeVar("T")
 OPTION = "deadline"
@@ -55,21 +55,21 @@ class Deadline:
         self._breaks_off = breaks_off
         self._answered = 0.0  # when the last call was answered
         self._is_silent = False
-        self._asking: Job | None = None
+        self._asking: Assignment | None = None
 
     def run(self, work: Callable[[], T]) -> T:
         """Do what makes calls, in a worker; raise `NoAnswer` if one of them is not answered."""
-        if workers.thread.job is not None:
+        if workers.thread.assignment is not None:
             return work()
-        job = Job(work, self)
-        workers.workers.start(job)
+        assignment = Assignment(work, self)
+        workers.workers.start(assignment)
         try:
-            job.done.acquire()
+            assignment.done.acquire()
         except BaseException:  # a signal: let the worker clean up, if it can
-            workers.workers.leave(job)
-            job.done.acquire()
+            workers.workers.leave(assignment)
+            assignment.done.acquire()
             raise
-        result: T = job.outcome()
+        result: T = assignment.outcome()
         return result
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -81,32 +81,32 @@ class Deadline:
         return self._call(True, function, *arguments)
 
     def _call(self, is_change: bool, function: Callable[..., T], *arguments: Any) -> T:
-        job = workers.thread.job
-        if job is None:
+        assignment = workers.thread.assignment
+        if assignment is None:
             return self.run(lambda: self._call(is_change, function, *arguments))
-        job.raise_if_left()
+        assignment.raise_if_left()
         if self._is_silent:
-            self._begin_asking(job)
-        call = job.call = Call(limit(self.seconds), self, is_change)
+            self._begin_asking(assignment)
+        call = assignment.call = Call(limit(self.seconds), self, is_change)
         try:
             result = function(*arguments)
             answered()
             return result
         finally:
-            job.call = None
-            if self._asking is job:
+            assignment.call = None
+            if self._asking is assignment:
                 self._asking = None
-            if job.is_left:
-                job.cleans_up = True
+            if assignment.is_left:
+                assignment.cleans_up = True
                 raise LeftBehind
             self._answered, self._is_silent = call.began, False  # by an error, perhaps
 
     def progress(self) -> None:
         """Record that the present call goes on: its deadline begins again."""
-        job = workers.thread.job
-        if job is not None and job.call is not None:
+        assignment = workers.thread.assignment
+        if assignment is not None and assignment.call is not None:
             answered()
-            job.call.began, job.call.seconds = time.monotonic(), self.seconds
+            assignment.call.began, assignment.call.seconds = time.monotonic(), self.seconds
 
     def no_answer(self, lasted: float) -> NoAnswer:
         """Return the exception for a call that was not answered for some seconds."""
@@ -133,11 +133,11 @@ class Deadline:
         with contextlib.suppress(RuntimeError):  # there are too many threads
             threading.Thread(target=self._breaks_off, name="break", daemon=True).start()
 
-    def _begin_asking(self, job: Job) -> None:
-        """Let a job ask a silent server, unless another one does."""
+    def _begin_asking(self, assignment: Assignment) -> None:
+        """Let an assignment ask a silent server, unless another one does."""
         asking = self._asking
-        if asking is None or asking is job or asking.is_left or asking.has_ended:
-            self._asking = job
+        if asking is None or asking is assignment or asking.is_left or asking.has_ended:
+            self._asking = assignment
             return
         lasted = time.monotonic() - self._answered if self._answered else self.seconds
         raise self.no_answer(lasted)

@@ -47,7 +47,7 @@ def accepted(
     for name in unknown:
         is_of_others = name in general and any(name in names for names in _names.values())
         if not is_of_others:
-            raise UsageError(described(scheme, name))
+            raise UsageError(unknown_option(scheme, name))
     return {name: value for name, value in options.items() if name not in unknown}
 
 
@@ -62,7 +62,7 @@ def unknown_options(scheme: str, options: Iterable[str]) -> list[str]:
     return [name for name in unknown if name not in known]
 
 
-def described(scheme: str, name: str, also: Iterable[str] = ()) -> str:
+def unknown_option(scheme: str, name: str, also: Iterable[str] = ()) -> str:
     """Return the message for an option that the storages of a scheme do not have.
 
     `also` are other names that it may be a misspelling of.

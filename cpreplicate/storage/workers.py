@@ -62,7 +62,7 @@ class Call:
         self.began = min(self.began + seconds, time.monotonic())
 
 
-class Job:
+class Assignment:
     """What a worker does for a caller."""
 
     def __init__(self, work: Callable[[], Any], server: Server) -> None:
@@ -97,7 +97,7 @@ class Job:
             self._error = self.broken_off = error = None  # the exception refers to this frame
 
     def break_off(self, error: BaseException) -> None:
-        """Let the caller go on with an exception. Only the thread that looks at jobs calls it."""
+        """Let the caller go on with an exception. Called only by the thread that looks at calls."""
         self.broken_off = error
         self.release()
 
@@ -124,26 +124,27 @@ class Workers:
 
     def __init__(self) -> None:
         self._idle: deque[_Worker] = deque()
-        self._active: set[Job] = set()
-        self._left: set[Job] = set()
+        self._active: set[Assignment] = set()
+        self._left: set[Assignment] = set()
         self._lock = threading.Lock()
         self._has_work = threading.Event()
         self._is_watched = False
 
-    def start(self, job: Job) -> None:
-        """Let a worker do a job. Raises `Transient` if too many have been left behind."""
-        if len(self._left) >= _MOST_LEFT and self.left_of(job.server) >= _MOST_LEFT:
+    def start(self, assignment: Assignment) -> None:
+        """Let a worker do an assignment. Raises `Transient` if too many have been left behind."""
+        if len(self._left) >= _MOST_LEFT and self.left_of(assignment.server) >= _MOST_LEFT:
             raise Transient(
-                errno.EAGAIN, f"{_MOST_LEFT} calls to {job.server.who} have not been answered"
+                errno.EAGAIN,
+                f"{_MOST_LEFT} calls to {assignment.server.who} have not been answered",
             )
         try:
             worker = self._idle.pop()
         except IndexError:
             worker = _Worker(self)
-        self._active.add(job)
+        self._active.add(assignment)
         if not self._has_work.is_set():
             self._watch()
-        worker.begin(job)
+        worker.begin(assignment)
 
     def _watch(self) -> None:
         with self._lock:
@@ -153,12 +154,12 @@ class Workers:
                 self._is_watched = True
 
     def _look(self) -> None:
-        """Look at the jobs under way, until the process ends."""
+        """Look at the assignments under way, until the process ends."""
         while self._has_work.wait():
             if self._has_been_paused():
                 self._has_been_paused()  # answers that arrived meanwhile are taken first
-            for job in list(self._active):
-                self._look_at(job)
+            for assignment in list(self._active):
+                self._look_at(assignment)
             self._has_work.clear()
             if self._active:  # also if one was begun before the line above
                 self._has_work.set()
@@ -173,77 +174,77 @@ class Workers:
         late = time.monotonic() - began - _LOOK
         if late <= _PAUSED:
             return False
-        for call in [job.call for job in list(self._active)]:
+        for call in [assignment.call for assignment in list(self._active)]:
             if call is not None:
                 call.forgive(late)
         return True
 
-    def _look_at(self, job: Job) -> None:
+    def _look_at(self, assignment: Assignment) -> None:
         try:
-            raise_if_overdue(job)
+            raise_if_overdue(assignment)
         except BaseException as error:  # noqa: BLE001  # raised by the caller
-            self.leave(job)
-            self._active.discard(job)
-            job.break_off(error)
+            self.leave(assignment)
+            self._active.discard(assignment)
+            assignment.break_off(error)
 
-    def ends(self, worker: _Worker, job: Job) -> None:
-        """Record that a worker has done a job, and may do another one."""
-        self._active.discard(job)
-        if job.is_left:
+    def ends(self, worker: _Worker, assignment: Assignment) -> None:
+        """Record that a worker has done an assignment, and may do another one."""
+        self._active.discard(assignment)
+        if assignment.is_left:
             with self._lock:
-                self._left.discard(job)
-        self._idle.append(worker)  # before the caller goes on: its next job finds it here
+                self._left.discard(assignment)
+        self._idle.append(worker)  # before the caller goes on: its next assignment finds it here
 
-    def leave(self, job: Job) -> None:
-        """Wait for a job no longer."""
+    def leave(self, assignment: Assignment) -> None:
+        """Wait for an assignment no longer."""
         with self._lock:
-            job.is_left = True
-            if not job.has_ended:
-                self._left.add(job)
+            assignment.is_left = True
+            if not assignment.has_ended:
+                self._left.add(assignment)
 
     def left_of(self, server: Server | None) -> int:
         """Return how many workers were left behind and are not back: of a server, or all."""
         with self._lock:
-            self._left = {job for job in self._left if not job.has_ended}
-            return sum(server is None or job.server is server for job in self._left)
+            self._left = {assignment for assignment in self._left if not assignment.has_ended}
+            return sum(server is None or assignment.server is server for assignment in self._left)
 
 
 class _Worker:
-    """A daemon thread that does one job after the other.
+    """A daemon thread that does one assignment after the other.
 
     The threads of `concurrent.futures` are waited for at the end of the process.
     """
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._job: Job | None = None
+        self._assignment: Assignment | None = None
         self._wake = threading.Lock()
         self._wake.acquire()
         threading.Thread(target=self._work, name="storage", daemon=True).start()
 
-    def begin(self, job: Job) -> None:
-        """Do a job; there is none under way."""
-        self._job = job
+    def begin(self, assignment: Assignment) -> None:
+        """Do an assignment; there is none under way."""
+        self._assignment = assignment
         self._wake.release()
 
     def _work(self) -> None:
         while True:
             self._wake.acquire()
-            job, self._job = self._job, None
-            assert job is not None
-            thread.job = job
-            job.perform()
-            thread.job = None
-            self._workers.ends(self, job)
-            job.release()
-            del job  # its result is the caller's
+            assignment, self._assignment = self._assignment, None
+            assert assignment is not None
+            thread.assignment = assignment
+            assignment.perform()
+            thread.assignment = None
+            self._workers.ends(self, assignment)
+            assignment.release()
+            del assignment  # its result is the caller's
 
 
 class _Thread(threading.local):
-    job: Job | None = None
+    assignment: Assignment | None = None
 
 
-class Ending:
+class ProcessEnd:
     """The end of this process: once it was requested, no call may hold it up."""
 
     def __init__(self) -> None:
@@ -261,15 +262,15 @@ class Ending:
 
 
 workers = Workers()
-ending = Ending()
+ending = ProcessEnd()
 thread = _Thread()
 
 
-def raise_if_overdue(job: Job) -> None:
-    """Raise `NoAnswer` if the present call of a job has lasted too long."""
-    call, now = job.call, time.monotonic()
+def raise_if_overdue(assignment: Assignment) -> None:
+    """Raise `NoAnswer` if the present call of an assignment has lasted too long."""
+    call, now = assignment.call, time.monotonic()
     if call is None:
-        if job.is_left and ending.is_over(0.0, now):
+        if assignment.is_left and ending.is_over(0.0, now):
             raise NoAnswer(errno.ETIMEDOUT, "the process ends")
         return
     lasted = now - call.began
@@ -280,7 +281,7 @@ def raise_if_overdue(job: Job) -> None:
         raise call.server.no_answer(lasted)
     if lasted >= _HANGS:
         try:
-            job.raise_if_cancelled()
+            assignment.raise_if_cancelled()
         except BaseException:
             call.server.leaves(call)
             raise
@@ -290,7 +291,7 @@ def _after_fork() -> None:
     """Begin without workers: threads do not exist in a forked child."""
     global workers
     workers = Workers()
-    thread.job = None
+    thread.assignment = None
 
 
 os.register_at_fork(after_in_child=_after_fork)

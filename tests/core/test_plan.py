@@ -68,7 +68,7 @@ def test_what_a_run_that_died_had_copied_is_kept():
     )
 
 
-def test_what_nothing_vouches_for_is_copied_again():
+def test_what_the_ledger_does_not_have_is_copied_again():
     reason = copies_and_keeps(needed(a=5), [], {"shared/a": 5}, {})[0][0].reason
     assert reason == "what is there is not recorded by cpreplicate"
 

@@ -41,7 +41,7 @@ class Unreliable(StorageWrapper):
         self._draw = draw
         self.faults = 0
 
-    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # whatever verb it is
+    def carry_out(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # whatever verb it is
         is_lost, arrived = self._draw.random() < SHARE, self._draw.random() < 0.5
         found = call() if arrived or not is_lost else None
         if is_lost:

@@ -1,5 +1,5 @@
-"""The journal vouches for what a run that died had copied, but for what was complete in its last
-half minute.
+"""The journal lists what a run that died had copied, but for what was complete in its last half
+minute.
 """
 
 import threading

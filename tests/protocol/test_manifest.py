@@ -1,4 +1,4 @@
-"""A damaged manifest or journal vouches for nothing, whatever pyarrow makes of it."""
+"""A damaged manifest or journal counts for nothing, whatever pyarrow makes of it."""
 
 from __future__ import annotations
 

@@ -653,7 +653,7 @@ def test_a_manifest_replaces_a_record_that_is_damaged_or_lost(job, text):
 
 @pytest.mark.parametrize("offset", [4, 200, 600, -20])
 @pytest.mark.parametrize("name", ["chk-1.parquet", "copied-00000000000001-a-000000.parquet"])
-def test_a_manifest_or_journal_with_a_flipped_bit_vouches_for_nothing(job, name, offset):
+def test_a_manifest_or_journal_with_a_flipped_bit_counts_for_nothing(job, name, offset):
     sync(job)
     own = job / "dcB" / JOB / ".cpreplicate"
     if name != "chk-1.parquet":

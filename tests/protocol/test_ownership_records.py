@@ -29,7 +29,7 @@ def test_a_damaged_marker_or_record_is_refused_with_nothing_changed(tmp_path, re
     (replica / ".cpreplicate" / record).write_bytes(content)
     (
         replica / ".cpreplicate" / "chk-1.parquet"
-    ).unlink()  # otherwise it vouches for the same as the record
+    ).unlink()  # otherwise it shows the same as the record
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     before = contents(replica)
     with pytest.raises(Refused, match=why):

@@ -269,7 +269,7 @@ def test_what_is_left_behind_between_two_calls_does_not_make_the_second():
 
     def put():
         deadline.call(done.append, "create")
-        workers.thread.job.is_left = True
+        workers.thread.assignment.is_left = True
         try:
             deadline.call(done.append, "rename")
         finally:
@@ -294,7 +294,7 @@ def test_a_pause_of_this_process_counts_for_no_call(monkeypatch):
 
     monkeypatch.setattr(workers, "time", clock := Paused())
     pool, deadline = workers.Workers(), Deadline(20.0, PLACE, "x")
-    job = workers.Job(lambda: None, deadline)
+    job = workers.Assignment(lambda: None, deadline)
     job.call = workers.Call(20.0, deadline, False)
     pool._active.add(job)
     assert pool._has_been_paused()

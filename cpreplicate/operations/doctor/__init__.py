@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cpreplicate.operations.doctor import access, cluster, source, target
-from cpreplicate.operations.doctor.case import Case, Configured, Place, source_of, target_of
+from cpreplicate.operations.doctor.case import Case, CaseSide, Configured, source_of, target_of
 from cpreplicate.operations.doctor.findings import Check, Diagnosis, Finding, Result, run_checks
 from cpreplicate.operations.sync.request import SyncRequest
 
@@ -20,9 +20,9 @@ _OTHER_PLACE = "Give another TARGET_ROOT"
 
 
 def _of(
-    place_of: Callable[[Case], Place], check: Callable[[Place], Result]
+    side_of: Callable[[Case], CaseSide], check: Callable[[CaseSide], Result]
 ) -> Callable[[Case], Result]:
-    return lambda subject: check(place_of(subject))
+    return lambda subject: check(side_of(subject))
 
 
 # in the order in which a sync meets their faults

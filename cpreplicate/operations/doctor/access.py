@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cpreplicate import __version__
 from cpreplicate.core import uri
-from cpreplicate.operations.doctor.case import Place
+from cpreplicate.operations.doctor.case import CaseSide
 from cpreplicate.operations.doctor.findings import Result, failure, warning
 from cpreplicate.operations.doctor.sockets import resolves, unanswered
 from cpreplicate.storage import java
@@ -21,10 +21,10 @@ _NOT_THERE = 10
 _HADOOP = "--hdfs-client hadoop"
 
 
-def check_client(place: Place) -> Result:
+def check_client(case_side: CaseSide) -> Result:
     """Check that the package which reaches a side is installed."""
-    scheme = place.uri.partition(":")[0]
-    if scheme in HDFS_SCHEMES and place.side.hdfs_client == "hadoop":
+    scheme = case_side.uri.partition(":")[0]
+    if scheme in HDFS_SCHEMES and case_side.side.hdfs_client == "hadoop":
         return _hadoop()
     if scheme not in CLIENTS:
         return Result(f"cpreplicate {__version__} itself")
@@ -48,15 +48,15 @@ def _hadoop() -> Result:
     return Result(f"Hadoop {version} in a JVM of Java {reported[1] if reported else 'unknown'}")
 
 
-def check_configuration(place: Place) -> Result:
+def check_configuration(case_side: CaseSide) -> Result:
     """Check that the configuration of a side names where it is, and that the names resolve."""
-    _ = place.storage  # raises `UsageError` if the configuration does not suffice
-    unusable = _unusable_variable(place)
+    _ = case_side.storage  # raises `UsageError` if the configuration does not suffice
+    unusable = _unusable_variable(case_side)
     if unusable is not None:
         return unusable
-    addresses = place.side.namenodes(place.uri)
+    addresses = case_side.side.namenodes(case_side.uri)
     unknown = [address for address in addresses if not resolves(address)]
-    described = f"{_where(place, addresses)}{_origin(place)}"
+    described = f"{_where(case_side, addresses)}{_origin(case_side)}"
     if not unknown:
         return Result(described)
     message = f"the host name of {', '.join(unknown)} cannot be resolved. {described}"
@@ -66,38 +66,38 @@ def check_configuration(place: Place) -> Result:
     return failure(message, remedy, _UNREACHABLE)
 
 
-def _unusable_variable(place: Place) -> Result | None:
+def _unusable_variable(case_side: CaseSide) -> Result | None:
     directory = os.environ.get("HADOOP_CONF_DIR")
-    is_hdfs = place.uri.partition(":")[0] in HDFS_SCHEMES
-    if not is_hdfs or place.configured or not directory or Path(directory).is_dir():
+    is_hdfs = case_side.uri.partition(":")[0] in HDFS_SCHEMES
+    if not is_hdfs or case_side.configured or not directory or Path(directory).is_dir():
         return None
     return warning(
         f"HADOOP_CONF_DIR is {directory}, which is not a directory, and was ignored",
-        f"Correct it, or name the configuration with --{place.name}-conf",
+        f"Correct it, or name the configuration with --{case_side.name}-conf",
     )
 
 
-def _where(place: Place, addresses: tuple[str, ...]) -> str:
+def _where(case_side: CaseSide, addresses: tuple[str, ...]) -> str:
     if addresses:
-        return f"{uri.filesystem(place.uri)} is {', '.join(addresses)}"
-    if place.uri.startswith("file:"):
+        return f"{uri.filesystem(case_side.uri)} is {', '.join(addresses)}"
+    if case_side.uri.startswith("file:"):
         return "files of this machine"
-    return place.side.identity(place.uri).replace(" at None", ", the endpoint of AWS")
+    return case_side.side.identity(case_side.uri).replace(" at None", ", the endpoint of AWS")
 
 
-def _origin(place: Place) -> str:
-    return f", by {', '.join(place.configured)}" if place.configured else ""
+def _origin(case_side: CaseSide) -> str:
+    return f", by {', '.join(case_side.configured)}" if case_side.configured else ""
 
 
-def check_reach(place: Place) -> Result:
+def check_reach(case_side: CaseSide) -> Result:
     """Check that the service of a side answers, and that a bucket exists."""
-    storage, addresses = place.storage, place.side.namenodes(place.uri)
+    storage, addresses = case_side.storage, case_side.side.namenodes(case_side.uri)
     try:
-        storage.reach(place.uri)
+        storage.reach(case_side.uri)
     except FileNotFoundError:
-        code = _NOT_THERE if place.name == "source" else _UNEXPECTED
+        code = _NOT_THERE if case_side.name == "source" else _UNEXPECTED
         remedy = "Create the bucket, or correct its name"
-        return failure(f"{uri.filesystem(place.uri)} does not exist", remedy, code)
+        return failure(f"{uri.filesystem(case_side.uri)} does not exist", remedy, code)
     down = unanswered(addresses) if len(addresses) > 1 else []
     if down:
         return warning(
@@ -105,4 +105,4 @@ def check_reach(place: Place) -> Result:
             "Start it, or open the port for this machine and the executors: after a failover no"
             " NameNode would be reached",
         )
-    return Result(f"{uri.filesystem(place.uri)} answers")
+    return Result(f"{uri.filesystem(case_side.uri)} answers")

@@ -68,7 +68,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Place:
+class CaseSide:
     """A side of a subject: its name in findings, how it is reached, and its URI."""
 
     name: str
@@ -82,13 +82,13 @@ class Place:
         return self.side.storage(self.uri)
 
 
-def source_of(subject: Case) -> Place:
+def source_of(subject: Case) -> CaseSide:
     """Return the place of SOURCE."""
     request, configured = subject.request, subject.configured.source
-    return Place("source", request.sides.source, request.source, configured)
+    return CaseSide("source", request.sides.source, request.source, configured)
 
 
-def target_of(subject: Case) -> Place:
+def target_of(subject: Case) -> CaseSide:
     """Return the place of TARGET_ROOT."""
     request, configured = subject.request, subject.configured.target
-    return Place("target", request.sides.target, request.target_root, configured)
+    return CaseSide("target", request.sides.target, request.target_root, configured)

@@ -14,7 +14,7 @@ from cpreplicate.operations.doctor.findings import Result, failure, skipped, tex
 from cpreplicate.operations.doctor.sockets import unanswered
 from cpreplicate.operations.sync.copy import choice_for
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.runners.choose import Choice
+from cpreplicate.runners.choose import RunnerChoice
 from cpreplicate.storage import Sides, java
 
 _TASKS = 32  # on executors, unless --parallelism gives another number
@@ -51,12 +51,12 @@ def _java_problem() -> str | None:
     return None if major >= java.LEAST else f"{path} is Java {full}"
 
 
-def _choice(subject: Case) -> Choice:
+def _choice(subject: Case) -> RunnerChoice:
     """Return which runner a sync would use, as far as its plan is known."""
     request, plan = subject.request, subject.plan
     if plan is None or plan.empty:
         runner = request.execution.runner
-        return Choice("inline" if runner == "auto" else runner, "nothing to copy is known")
+        return RunnerChoice("inline" if runner == "auto" else runner, "nothing to copy is known")
     return choice_for(plan, request)
 
 

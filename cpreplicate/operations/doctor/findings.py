@@ -9,7 +9,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from cpreplicate.errors import exit_code_of
 
-Status = Literal["ok", "warning", "failed", "skipped"]
+FindingStatus = Literal["ok", "warning", "failed", "skipped"]
 _NO_NEWS = re.compile(r"Nothing was [a-z, ]+(?:\.|$)")  # of a check it is certain
 _RIGHTS = "Grant the user of this run the right to do this, or run with other credentials"
 _UNSAID = "See docs/doctor.md"
@@ -28,7 +28,7 @@ class Finding:
     """
 
     check: str
-    status: Status
+    status: FindingStatus
     message: str
     remedy: str | None = None
     exit_code: int = 0
@@ -54,7 +54,7 @@ class Result(NamedTuple):
     message: str
     remedy: str | None = None
     exit_code: int = 0
-    status: Status = "ok"
+    status: FindingStatus = "ok"
 
 
 def warning(message: str, remedy: str) -> Result:

@@ -15,7 +15,7 @@ from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import LeaseHeld, Refused, UsageError, exit_code_of
-from cpreplicate.operations.doctor.case import Case, Place, target_of
+from cpreplicate.operations.doctor.case import Case, CaseSide, target_of
 from cpreplicate.operations.doctor.findings import (
     Result,
     failure,
@@ -58,9 +58,9 @@ def check_places(subject: Case) -> Result:
         target_replica(subject.source_state)
     else:
         _refuse_overlap(subject)
-    place = target_of(subject)
-    refuse_replica_as_root(place.uri, subject.job, place.storage)
-    existing = _existing(place)
+    case_side = target_of(subject)
+    refuse_replica_as_root(case_side.uri, subject.job, case_side.storage)
+    existing = _existing(case_side)
     if existing is not None and not existing.is_directory:
         return failure(f"{existing.uri} is a file", _REMEDIES[errno.ENOTDIR], _REFUSED)
     return Result(f"the replica is {subject.replica().root}")
@@ -98,14 +98,14 @@ def check_plan(subject: Case) -> Result:
 
 def check_write(subject: Case) -> Result:
     """Check every verb that a sync needs at the target, in a directory of this check's own."""
-    place = target_of(subject)
-    probe = _Probe(place.side, _own_directory(subject))
+    case_side = target_of(subject)
+    probe = _Probe(case_side.side, _own_directory(subject))
     with probe.removed():
         for step, act in probe.steps():
             try:
                 act()
             except OSError as error:
-                return _denied(step, place, error)
+                return _denied(step, case_side, error)
         subject.offset = probe.offset
         same = _same_place(subject, probe)
         if same is not None:
@@ -113,10 +113,10 @@ def check_write(subject: Case) -> Result:
     return probe.left_over() or Result(f"lists, writes, reads and deletes below {probe.within}")
 
 
-def _denied(step: str, place: Place, error: OSError) -> Result:
+def _denied(step: str, case_side: CaseSide, error: OSError) -> Result:
     remedy = _REMEDIES.get(error.errno or 0, "Make the target accept writes, and run again")
-    user = place.side.options_for(uri.filesystem(place.uri)).get("hadoop.user.name")
-    as_user = f" as {user}" if user and not place.uri.startswith("file:") else ""
+    user = case_side.side.options_for(uri.filesystem(case_side.uri)).get("hadoop.user.name")
+    as_user = f" as {user}" if user and not case_side.uri.startswith("file:") else ""
     return failure(
         f"cannot {step}{as_user}: {error.strerror or error}", remedy, exit_code_of(error)
     )
@@ -251,9 +251,9 @@ def check_clock(subject: Case) -> Result:
 
 def check_space(subject: Case) -> Result:
     """Compare what the target may still hold with what a sync would copy."""
-    place = target_of(subject)
-    storage, existing = place.storage, _existing(place)
-    directory = existing.uri if existing is not None else f"{uri.filesystem(place.uri)}/"
+    case_side = target_of(subject)
+    storage, existing = case_side.storage, _existing(case_side)
+    directory = existing.uri if existing is not None else f"{uri.filesystem(case_side.uri)}/"
     try:
         spaces = storage.space(directory)
     except OSError as error:
@@ -298,18 +298,18 @@ def _left(space: Space) -> str:
     return f"{space.limit} leaves {' and '.join(amounts)}"
 
 
-def _existing(place: Place) -> FileStatus | None:
+def _existing(case_side: CaseSide) -> FileStatus | None:
     """Return what lies at TARGET_ROOT, else at the deepest place above it where something does."""
-    statuses = map(place.storage.stat, uri.upwards(place.uri))
+    statuses = map(case_side.storage.stat, uri.upwards(case_side.uri))
     return next(filter(None, statuses), None)
 
 
 def check_retention(subject: Case) -> Result:
     """Check whether files that cpreplicate deletes go on using space."""
-    place = target_of(subject)
-    storage = place.storage
+    case_side = target_of(subject)
+    storage = case_side.storage
     try:
-        settings = storage.retention(place.uri)
+        settings = storage.delete_policies(case_side.uri)
     except OSError as error:
         return skipped(f"the settings cannot be asked for: {text_of(error)}")
     if settings is None:

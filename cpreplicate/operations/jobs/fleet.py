@@ -36,7 +36,7 @@ from cpreplicate.runners import (
 )
 from cpreplicate.storage import Sides, Transient
 
-Status = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
+ResultStatus = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _SOME_FAILED = 3
 _UNREACHED = Transient.exit_code
 # Seconds for a call when a job is first looked at. Where it takes longer, the job is looked at
@@ -69,7 +69,7 @@ class JobResult:
     source: str
     target_root: str
     priority: int
-    status: Status
+    status: ResultStatus
     check: SyncCheck | None = None
     report: Report | None = None
     exit_code: int = 0
@@ -91,7 +91,7 @@ class FleetReport:
         codes = {job.exit_code for job in self.jobs if job.status == "failed"}
         return codes.pop() if len(codes) == 1 else _SOME_FAILED if codes else 0
 
-    def count(self, status: Status) -> int:
+    def count(self, status: ResultStatus) -> int:
         """Return how many jobs have this status."""
         return sum(job.status == status for job in self.jobs)
 
@@ -294,7 +294,7 @@ def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobResult:
     return replace(_ended(job, "replicated"), report=report)
 
 
-def _ended(job: Job, status: Status) -> JobResult:
+def _ended(job: Job, status: ResultStatus) -> JobResult:
     return JobResult(job.name, job.request.source, job.request.target_root, job.priority, status)
 
 

@@ -64,7 +64,8 @@ class ServiceSettings:
 class Service:
     """Follows the jobs that discovery returns, until it is interrupted, or `policy` ends it.
 
-    `show` is called with each sync. `warn` gets the failures, `notify` everything else. `sight` is that of the discovery, if it has one.
+    `show` is called with each sync. `warn` gets the failures, `notify` everything else. `sight` is
+    that of the discovery, if it has one.
     """
 
     def __init__(

@@ -21,13 +21,13 @@ from cpreplicate.errors import CopyFailed, SourceMovedOn
 from cpreplicate.operations.change import Change, some
 from cpreplicate.operations.compare import errors_of
 from cpreplicate.operations.sync import incomplete, reuse
-from cpreplicate.operations.sync.plan import copies, make_plan, repacks
+from cpreplicate.operations.sync.plan import copies, make_plan, repack_tasks
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.reuse import with_earlier_replicas
 from cpreplicate.operations.sync.source import SourceState, search
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
-from cpreplicate.runners.choose import Choice, choice
+from cpreplicate.runners.choose import RunnerChoice, runner_choice
 
 _log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ def _copy_within_target(run: SyncChange) -> list[Outcome]:
 
 def _move_members(run: SyncChange) -> list[Outcome]:
     """Move members of sparse packs into new ones; copy the damaged ones from the source instead."""
-    moves = repacks(run.plan, run.replica, run.journal.pack_stem)
+    moves = repack_tasks(run.plan, run.replica, run.journal.pack_stem)
     results = run.write(moves)
     damaged = {outcome.target for outcome in results if outcome.damaged}
     whole = [outcome for outcome in results if outcome.target not in damaged]
@@ -357,9 +357,9 @@ def runner_for(plan: Plan, request: SyncRequest) -> Runner:
     return choose_runner(request.execution, *_work(plan), request.sides)
 
 
-def choice_for(plan: Plan, request: SyncRequest) -> Choice:
+def choice_for(plan: Plan, request: SyncRequest) -> RunnerChoice:
     """Return which runner would carry out a plan, and why."""
-    return choice(request.execution, *_work(plan), request.sides.target.limits.bandwidth)
+    return runner_choice(request.execution, *_work(plan), request.sides.target.limits.bandwidth)
 
 
 def _work(plan: Plan) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.runners import TimedRunner, rates
-from cpreplicate.runners.choose import choice, spark_speed
+from cpreplicate.runners.choose import runner_choice, spark_speed
 from cpreplicate.runners.options import is_submitted
 from cpreplicate.runners.startup_times import key
 from cpreplicate.storage import Side, Sides
@@ -120,7 +120,7 @@ def _known(plan: Plan, work: Work, request: SyncRequest, runner: str | None = No
     if runner is None:
         files = work.files + work.packed + work.deletes
         bandwidth = request.sides.target.limits.bandwidth
-        runner = choice(execution, files, work.bytes + work.packed_bytes, bandwidth).runner
+        runner = runner_choice(execution, files, work.bytes + work.packed_bytes, bandwidth).runner
     is_spark = runner == "spark"
     recorded = rates.recorded(plan.source, plan.replica, _kind(runner, request))
     learned = cost_model.learned(_defaults(plan, request.sides, is_spark), recorded.samples)

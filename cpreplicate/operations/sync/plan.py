@@ -84,7 +84,7 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
         warnings=restore.warnings(metadata, paths, has_packs),
         packed=packed,
         members=kept_members,
-        repacks=packs.repacks(split.keeps, moving),
+        repacks=packs.repack_actions(split.keeps, moving),
         moving=moving,
         strangers=_strangers(split.copies, present, ledger),
     )
@@ -245,7 +245,7 @@ def copies(
     return Copies(Planned(origin, root, files, token, stem, plan.packed))
 
 
-def repacks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
+def repack_tasks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
     """Return the tasks that move members of sparse packs into packs of this run."""
     return [
         Copy(
@@ -303,7 +303,9 @@ def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState)
     if state.marker is None or not state.marker.names(source_state.name):
         return False
     request = source_state.request
-    is_named = job_record.is_recorded(request.sides.target, plan.replica, state.own, request.name)
+    is_named = job_record.is_name_recorded(
+        request.sides.target, plan.replica, state.own, request.name
+    )
     return is_named and is_recorded(plan, state, ledger)
 
 

@@ -1,8 +1,8 @@
 """Copies from the replicas of earlier jobs, which the target holds already.
 
 A job that was restored from an earlier one references files of that job. Such a file is copied
-within the target if a manifest of the earlier job's replica vouches for it. That replica is not
-changed, but for its lease.
+within the target if a manifest of the earlier job's replica lists it. That replica is not changed,
+but for its lease.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _refuse_unusable(state: State, side: Side, root: str) -> None:
 
 
 def _ledger_of(job: OfAJob, state: State, replica: Replica) -> JobLedger:
-    """Return what the manifests of committed checkpoints vouch for, and what is there of it."""
+    """Return what the manifests of committed checkpoints list, and what is there of it."""
     manifests = list(_manifests(state, replica))
     files = LedgerTable.merged([listed.entries.ledger for listed in manifests])
     members = MemberTable.merged([listed.members for listed in manifests])

@@ -164,7 +164,7 @@ def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
         return None
     state = orphans.examine(replica)
     if request.checkpoint in state.adopted:
-        raise Refused(ownership.is_adopted(replica.uri_of(str(request.checkpoint))))
+        raise Refused(ownership.of_adopted(replica.uri_of(str(request.checkpoint))))
     if not state.committed:
         raise NotThere(
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"

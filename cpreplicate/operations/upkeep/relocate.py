@@ -97,7 +97,7 @@ class _Work:
     file: MetadataFile
     closure: Closure
     layout: _Layout
-    spelling: restore.Paths
+    spelling: restore.ChosenPaths
     root: str
     packed: PackedFiles | None
     has_packs: bool

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, Status
+from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.results import Forms
 from cpreplicate.output.results.report import fields
 from cpreplicate.output.text import columns, lines, table
 
-_STATUSES: tuple[Status, ...] = ("replicated", "current", "empty", "skipped", "planned", "failed")
-_LISTED: tuple[Status, ...] = ("replicated", "planned")
+_STATUSES: tuple[ResultStatus, ...] = get_args(ResultStatus)
+_LISTED: tuple[ResultStatus, ...] = ("replicated", "planned")
 _HEAD = ("job", "priority", "checkpoint", "files", "bytes", "status")
 
 

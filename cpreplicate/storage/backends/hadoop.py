@@ -248,7 +248,7 @@ class HadoopStorage(HdfsClientStorage):
             answered()
         except jvm_client.Thrown as error:
             raise raised_for(jvm, error.java_exception, uri) from None
-        except jvm_client.Silent as error:
+        except jvm_client.SilentJvm as error:
             raise NoAnswer(
                 errno.ETIMEDOUT, f"Hadoop's client {error}; a server may be silent", uri
             ) from None

@@ -103,7 +103,7 @@ class HdfsStorage(HdfsClientStorage):
         self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", self._break)
         self._datanodes = Deadline(deadline, filesystem, "a DataNode or the NameNode")
 
-    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # of the interface
+    def carry_out(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # of the interface
         return self._namenode.run(lambda: self._with_the_active_one(uri, call))
 
     def _break(self) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import Retention, Space, refuse_unusable
+from cpreplicate.storage.base import DeletePolicy, Space, refuse_unusable
 from cpreplicate.storage.settings import WriteSettings
 
 _SNAPSHOTS = ".snapshot"
@@ -55,20 +55,20 @@ class HdfsClientStorage(RenamingStorage):
             for space in usage.space(directory, self.replication)
         ]
 
-    def retention(self, uri: str) -> Sequence[Retention]:
+    def delete_policies(self, uri: str) -> Sequence[DeletePolicy]:
         return [*self._trash(uri), *self._snapshots(uri)]
 
-    def _trash(self, uri: str) -> Iterator[Retention]:
+    def _trash(self, uri: str) -> Iterator[DeletePolicy]:
         """Yield what the trash means: Hadoop's shell moves files there, `delete` does not."""
         minutes = self.trash_minutes(uri)
         if minutes:
-            yield Retention(
+            yield DeletePolicy(
                 f"the trash keeps files of `hdfs dfs -rm` for {minutes:g} min; cpreplicate deletes"
                 " without it",
                 False,
             )
 
-    def _snapshots(self, uri: str) -> Iterator[Retention]:
+    def _snapshots(self, uri: str) -> Iterator[DeletePolicy]:
         """Yield the snapshottable directories at or above a URI.
 
         Only they have a `.snapshot`, by `FSDirStatAndListingOp.getFileInfo`.
@@ -77,7 +77,7 @@ class HdfsClientStorage(RenamingStorage):
             snapshots = uris.join(directory, _SNAPSHOTS)
             if self.stat(snapshots) is not None:
                 count = len(self.list(snapshots))
-                yield Retention(f"{directory} is snapshottable and has {count} snapshots", True)
+                yield DeletePolicy(f"{directory} is snapshottable and has {count} snapshots", True)
 
     def delete(
         self,

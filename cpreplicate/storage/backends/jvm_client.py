@@ -47,7 +47,7 @@ Gone = Py4JNetworkError  # the JVM does not answer
 Failed = Py4JError  # either
 
 
-class Silent(Py4JError):  # type: ignore[misc]  # py4j has no types
+class SilentJvm(Py4JError):  # type: ignore[misc]  # py4j has no types
     """The JVM is there, but has not answered a call in its time."""
 
 
@@ -70,7 +70,7 @@ _seconds: ContextVar[float | None] = ContextVar("seconds", default=None)
 
 @contextlib.contextmanager
 def answering(seconds: float | None) -> Iterator[None]:
-    """Raise `Silent` for a call in the block that takes longer; None: each may take for ever."""
+    """Raise `SilentJvm` for a call in the block that takes longer; None: each may take for ever."""
     token = _seconds.set(seconds)
     try:
         yield
@@ -216,7 +216,7 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
         except Gone as error:
             connection.close()
             if isinstance(error.cause, TimeoutError):
-                raise Silent(f"has not answered for {_seconds.get():.3g} s") from None
+                raise SilentJvm(f"has not answered for {_seconds.get():.3g} s") from None
             raise
         except BaseException:
             connection.close()  # an answer may be on its way

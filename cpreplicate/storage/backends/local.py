@@ -21,9 +21,9 @@ from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import (
     Attributes,
     Content,
+    DeletePolicy,
     FileStatus,
     Listing,
-    Retention,
     Space,
     new_listing,
 )
@@ -148,7 +148,7 @@ class LocalStorage(RenamingStorage):
         files = status.f_favail if status.f_files else None
         return [Space("the filesystem", status.f_bavail * status.f_frsize, files)]
 
-    def retention(self, uri: str) -> Sequence[Retention]:  # noqa: ARG002  # of the interface
+    def delete_policies(self, uri: str) -> Sequence[DeletePolicy]:  # noqa: ARG002  # of the interface
         return ()
 
     def rmdir(self, uri: str) -> bool:

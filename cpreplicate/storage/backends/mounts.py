@@ -20,7 +20,7 @@ def are_in_one_mount(directory: str, other: str) -> bool:
     points = _mount_points()
     if points is None:
         return False
-    return holder(directory, points) == holder(other, points) and not any(
+    return mount_of(directory, points) == mount_of(other, points) and not any(
         _is_below(point, directory) for point in points
     )
 
@@ -49,7 +49,7 @@ def _character(escaped: re.Match[bytes]) -> bytes:
     return bytes([int(escaped[1], 8)])
 
 
-def holder(path: str, points: Iterable[str]) -> str | None:
+def mount_of(path: str, points: Iterable[str]) -> str | None:
     """Return the mount point that a path lies at or below, the nearest one, None without any.
 
     If two paths have the same nearest mount point, the same mount holds both: also if that is

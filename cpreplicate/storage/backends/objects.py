@@ -25,8 +25,8 @@ from cpreplicate.storage.base import (
     CHUNK,
     Attributes,
     Content,
+    DeletePolicy,
     FileStatus,
-    Retention,
     SourceMissing,
     Storage,
     Transient,
@@ -246,12 +246,12 @@ class ObjectStorage(Storage):
         date = response["ResponseMetadata"]["HTTPHeaders"].get("date")
         return parsedate_to_datetime(date).timestamp() if date else None
 
-    def retention(self, uri: str) -> Sequence[Retention] | None:
+    def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:
         if self._protocol != "s3":
             return None
         bucket = _bucket(uri)
         settings = [self._versioning(bucket), self._object_lock(bucket)]
-        return [Retention(text, True) for text in settings if text]
+        return [DeletePolicy(text, True) for text in settings if text]
 
     def _versioning(self, bucket: str) -> str | None:
         status = self._setting("get_bucket_versioning", bucket).get("Status")

@@ -8,9 +8,9 @@ from typing import BinaryIO, TypeVar
 from cpreplicate.storage.base import (
     Attributes,
     Content,
+    DeletePolicy,
     FileStatus,
     Listing,
-    Retention,
     Space,
     Storage,
 )
@@ -21,7 +21,7 @@ READING = frozenset({"open", "read", "copy", "stat", "list", "known_crc32c"})
 
 
 class StorageWrapper(Storage):
-    """A storage that passes every verb on to another one through `around`."""
+    """A storage that passes every verb on to another one through `carry_out`."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -34,28 +34,28 @@ class StorageWrapper(Storage):
     def unwrapped(self) -> Storage:
         return self._inner.unwrapped
 
-    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:
+    def carry_out(self, verb: str, uri: str, call: Callable[[], T]) -> T:
         """Carry out a verb. A subclass may act before it, raise instead of it, or repeat it."""
         self.before(verb, uri)
-        return self._inner.around(verb, uri, call)
+        return self._inner.carry_out(verb, uri, call)
 
     def before(self, verb: str, uri: str) -> None:
         """Act before each verb; an exception is raised instead of it."""
 
     def open(self, uri: str) -> BinaryIO:
-        return self.around("open", uri, lambda: self.unwrapped.open(uri))
+        return self.carry_out("open", uri, lambda: self.unwrapped.open(uri))
 
     def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
-        return self.around("open", uri, lambda: self.unwrapped.read(uri, offset, count))
+        return self.carry_out("open", uri, lambda: self.unwrapped.read(uri, offset, count))
 
     def stat(self, uri: str) -> FileStatus | None:
-        return self.around("stat", uri, lambda: self.unwrapped.stat(uri))
+        return self.carry_out("stat", uri, lambda: self.unwrapped.stat(uri))
 
     def list(self, uri: str) -> list[FileStatus]:
-        return self.around("list", uri, lambda: self.unwrapped.list(uri))
+        return self.carry_out("list", uri, lambda: self.unwrapped.list(uri))
 
     def listing(self, uri: str) -> Listing:
-        return self.around("list", uri, lambda: self.unwrapped.listing(uri))
+        return self.carry_out("list", uri, lambda: self.unwrapped.listing(uri))
 
     def put(
         self,
@@ -65,20 +65,20 @@ class StorageWrapper(Storage):
         attributes: Attributes | None = None,
         replace: bool = True,
     ) -> int:
-        return self.around(
+        return self.carry_out(
             "put", uri, lambda: self.unwrapped.put(uri, content, expect, attributes, replace)
         )
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        return self.around(
+        return self.carry_out(
             "create_exclusive", uri, lambda: self.unwrapped.create_exclusive(uri, data)
         )
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        return self.around("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
+        return self.carry_out("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
 
     def move(self, uri: str, new_uri: str) -> bool:
-        return self.around("move", uri, lambda: self.unwrapped.move(uri, new_uri))
+        return self.carry_out("move", uri, lambda: self.unwrapped.move(uri, new_uri))
 
     def file_id(self, uri: str) -> object | None:
         return self.unwrapped.file_id(uri)
@@ -93,32 +93,32 @@ class StorageWrapper(Storage):
         return self.unwrapped.real(uri)
 
     def delete(self, uri: str, durable: bool = False) -> bool:
-        return self.around("delete", uri, lambda: self.unwrapped.delete(uri, durable))
+        return self.carry_out("delete", uri, lambda: self.unwrapped.delete(uri, durable))
 
     def rmdir(self, uri: str) -> bool:
-        return self.around("rmdir", uri, lambda: self.unwrapped.rmdir(uri))
+        return self.carry_out("rmdir", uri, lambda: self.unwrapped.rmdir(uri))
 
     def known_crc32c(self, uri: str) -> int | None:
-        return self.around("known_crc32c", uri, lambda: self.unwrapped.known_crc32c(uri))
+        return self.carry_out("known_crc32c", uri, lambda: self.unwrapped.known_crc32c(uri))
 
     def reach(self, uri: str) -> None:
-        self.around("stat", uri, lambda: self.unwrapped.reach(uri))
+        self.carry_out("stat", uri, lambda: self.unwrapped.reach(uri))
 
     def service_time(self, uri: str) -> float | None:
-        return self.around("stat", uri, lambda: self.unwrapped.service_time(uri))
+        return self.carry_out("stat", uri, lambda: self.unwrapped.service_time(uri))
 
     def space(self, uri: str) -> Sequence[Space]:
-        return self.around("stat", uri, lambda: self.unwrapped.space(uri))
+        return self.carry_out("stat", uri, lambda: self.unwrapped.space(uri))
 
-    def retention(self, uri: str) -> Sequence[Retention] | None:
-        return self.around("stat", uri, lambda: self.unwrapped.retention(uri))
+    def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:
+        return self.carry_out("stat", uri, lambda: self.unwrapped.delete_policies(uri))
 
     def copy_from(
         self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
     ) -> tuple[int, int]:
-        return self.around(
+        return self.carry_out(
             "put", uri, lambda: self.unwrapped.copy_from(source, source_uri, uri, check)
         )
 
     def copy_within(self, uri: str, new_uri: str) -> int | None:
-        return self.around("put", new_uri, lambda: self.unwrapped.copy_within(uri, new_uri))
+        return self.carry_out("put", new_uri, lambda: self.unwrapped.copy_within(uri, new_uri))

@@ -81,12 +81,12 @@ class Retrying(StorageWrapper):
         self._reading, self._writing = _Health(1), _Health(_WRITES)
         self._reports = RetryReports()
 
-    def around(self, verb: str, uri: str, call: Callable[[], T]) -> T:
+    def carry_out(self, verb: str, uri: str, call: Callable[[], T]) -> T:
         """Carry out a call, several times if needed.
 
         A `copy` is tried again by the storage that it writes to.
         """
-        once = functools.partial(self._inner.around, verb, uri, call)
+        once = functools.partial(self._inner.carry_out, verb, uri, call)
         if verb == "copy":
             return once()
         return self._again(once, uri, self._reading if verb in READING else self._writing)

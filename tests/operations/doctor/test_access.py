@@ -3,14 +3,14 @@
 import pytest
 
 from cpreplicate.operations.doctor.access import check_configuration
-from cpreplicate.operations.doctor.case import Place
+from cpreplicate.operations.doctor.case import CaseSide
 from cpreplicate.storage import Side
 
 HERE, NOWHERE = "localhost:1", "nowhere.invalid:8020"
 
 
 def place(uri, options=(), configured=()):
-    return Place("target", Side((("", tuple(options)),)), uri, configured)
+    return CaseSide("target", Side((("", tuple(options)),)), uri, configured)
 
 
 def pair(first, second):

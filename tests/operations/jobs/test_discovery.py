@@ -11,7 +11,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.flink import FlinkRest
-from cpreplicate.flink.client import Limits
+from cpreplicate.flink.client import RequestLimits
 from cpreplicate.operations.jobs.chosen import Chosen
 from cpreplicate.operations.jobs.discovery import JobsUnder, KnownRoots
 from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
@@ -324,7 +324,7 @@ EVERYWHERE = SyncRequest("", "file:/dcB")
 
 def asking(urls, lines, template=EVERYWHERE, patience=HANG, **options):
     """Discovery of every job; its requests end only when the test does."""
-    limits = Limits(HANG, 1 << 20)
+    limits = RequestLimits(HANG, 1 << 20)
     connect = lambda url: FlinkRest(url, limits=limits)  # noqa: E731
     chosen = Chosen(every=True)
     return FlinkJobs(

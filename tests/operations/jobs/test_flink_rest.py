@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from cpreplicate.errors import CpreplicateError, MetadataError, UsageError
 from cpreplicate.flink import FlinkRest, address
-from cpreplicate.flink.client import Limits, Silent
+from cpreplicate.flink.client import RequestLimits, Silent
 from cpreplicate.storage import Transient
 from tests.support.hostile import answer, endless, hostile
 from tests.support.waiting import PATIENCE
 
 JOB = "0123456789abcdef0123456789abcdef"
-SHORT = Limits(0.5, 100_000)  # met only by a server that never ends
-AMPLE = Limits(PATIENCE, 100_000)  # met only by a hang
+SHORT = RequestLimits(0.5, 100_000)  # met only by a server that never ends
+AMPLE = RequestLimits(PATIENCE, 100_000)  # met only by a hang
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 OVERVIEW = {"jobs": [{"jid": JOB, "name": "orders", "start-time": 5000, "state": "RUNNING"}]}

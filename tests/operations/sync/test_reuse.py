@@ -258,7 +258,7 @@ def test_files_that_cpreplicate_did_not_write_are_not_used(tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["chk-1/_metadata", ".cpreplicate/chk-1.parquet"])
-def test_only_the_manifest_of_a_committed_checkpoint_vouches(chain, lost):
+def test_only_the_manifest_of_a_committed_checkpoint_counts(chain, lost):
     (chain.earlier / lost).unlink()
     assert chain.within(chain.sync()) == 0
 

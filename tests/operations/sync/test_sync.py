@@ -509,7 +509,7 @@ def test_the_lease_is_given_back_after_a_failure(pair):
     assert pair.sync(number).committed
 
 
-def test_without_its_manifest_nothing_vouches_for_a_file_and_all_are_copied_again(pair):
+def test_without_its_manifest_no_file_is_in_the_ledger_and_all_are_copied_again(pair):
     number = pair.source.numbers(pair.job)[0]
     first = pair.sync(number).plan
     lost = pair.replica / ".cpreplicate" / f"chk-{number}.parquet"

@@ -100,7 +100,7 @@ def test_an_unpacked_replica_is_the_replica_that_was_never_packed(tmp_path, spel
     assert unpacked == contents(plain)
 
 
-def test_the_manifests_vouch_for_the_plain_files_and_a_sync_has_nothing_to_do(replica, tmp_path):
+def test_the_manifests_list_the_plain_files_and_a_sync_has_nothing_to_do(replica, tmp_path):
     unpack(replica)
     assert is_restorable(replica, "chk-1")
     assert is_restorable(replica, "chk-2")

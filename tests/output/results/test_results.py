@@ -37,6 +37,7 @@ WORDS = {
 }
 REPLICATED = Replicated(
     "orders",
+    "orders",
     Report(
         Plan(
             source="hdfs://a/job/chk-1",

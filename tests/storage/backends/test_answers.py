@@ -32,7 +32,7 @@ def test_after_a_silence_a_question_precedes_the_change_once():
     storage._client = cast(Any, client)
     storage._break()
     for _ in range(2):
-        assert storage.around("delete", URI, lambda: storage.delete(URI))
+        assert storage.carry_out("delete", URI, lambda: storage.delete(URI))
     deleted = ("delete", "/directory")
     assert client.asked == [("get_file_info", "/directory"), deleted, deleted]
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cpreplicate.storage.backends.mounts import are_in_one_mount, holder, mount_points, points_below
+from cpreplicate.storage.backends.mounts import (
+    are_in_one_mount,
+    mount_of,
+    mount_points,
+    points_below,
+)
 
 LINES = (
     b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
@@ -33,11 +38,11 @@ def test_mount_points_are_those_of_the_lines_with_their_escapes_decoded() -> Non
     ],
 )
 def test_the_nearest_mount_point_at_or_above_a_path_holds_it(path: str, point: str) -> None:
-    assert holder(path, POINTS) == point
+    assert mount_of(path, POINTS) == point
 
 
 def test_without_mounts_nothing_holds_a_path() -> None:
-    assert holder("/x", ()) is None
+    assert mount_of("/x", ()) is None
 
 
 def test_a_directory_with_a_mount_below_it_is_not_in_one_mount_with_its_neighbour() -> None:

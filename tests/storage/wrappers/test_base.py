@@ -13,7 +13,7 @@ from tests.support.memory import MemoryStorage
 
 URI = "memory:/a"
 # what a storage offers for itself and for its wrappers alike, by calling its own verbs
-OF_BOTH = {"around", "as_one", "unwrapped"}
+OF_BOTH = {"carry_out", "as_one", "unwrapped"}
 VERBS = sorted(
     name
     for name, member in inspect.getmembers(Storage, callable)
@@ -44,7 +44,7 @@ def arguments_of(verb: str) -> list[Any]:
 
 
 def test_there_are_verbs_and_attributes_to_be_passed_on():
-    assert {"put", "list", "space", "retention", "reach", "service_time"} <= set(VERBS)
+    assert {"put", "list", "space", "delete_policies", "reach", "service_time"} <= set(VERBS)
     assert {"streams", "copies_its_own", "unusable"} <= set(ATTRIBUTES)
 
 

@@ -195,7 +195,7 @@ class Forgetful(Retrying):
         super().__init__(inner, 1.0)
         self.lost = False
 
-    def around(self, verb, uri, call):
+    def carry_out(self, verb, uri, call):
         def once():
             result = call()
             if verb in ("create_exclusive", "take_over") and not self.lost:
@@ -203,7 +203,7 @@ class Forgetful(Retrying):
                 raise transient()
             return result
 
-        return super().around(verb, uri, once)
+        return super().carry_out(verb, uri, once)
 
 
 def test_a_lease_whose_answer_was_lost_is_known_as_ours():

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from cpreplicate.operations.sync.report import Report
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.upkeep.sweep import Sweep
-    from cpreplicate.output.textfile import MetricsFile, Try
+    from cpreplicate.output.textfile import Apply, MetricsFile, Try
 
 _INTERRUPTED = 130
 _DAMAGED = 4
 _UNREACHABLE = 7
-Apply = Callable[["Observation"], None]
 
 
 @contextmanager
@@ -144,12 +143,12 @@ def _fleet_file(path: str) -> MetricsFile:
 
 
 def _job_result(result: JobResult) -> Apply:
-    from cpreplicate.operations.observation import newest
+    from cpreplicate.operations.observation import newest_of
 
     def apply(job: Observation) -> None:
         now, check = time.time(), result.check
         # a failed check saw nothing of the source
-        at_source = check and newest(check.checkpoint, check.completed)
+        at_source = check and newest_of(check.checkpoint, check.completed)
         if result.status == "failed":
             job.failed(result.exit_code, result.error or "", now, result.is_sealed)
             # without the replica's newest checkpoint, the lag would be infinite
