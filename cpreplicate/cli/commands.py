@@ -25,7 +25,7 @@ from cpreplicate.cli.requests import (
     start_narration,
     target_side,
 )
-from cpreplicate.cli.results import change_code, read_code, showing_refused_plan
+from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
 from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
 
@@ -81,14 +81,11 @@ def cli() -> None:
 def inspect(checkpoint: str, refs: bool, output: Any, **values: Any) -> int:
     """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate.operations import inspect as operation
-    from cpreplicate.output import show_inspection, show_references
 
     start_narration(values)
     side, remaps = source_side(values), values["remaps"]
-    if refs:
-        rows = list(operation.references(checkpoint, side, remaps))
-        return read_code(show_references(rows, output))
-    return read_code(show_inspection(operation.inspect(checkpoint, side, remaps), output))
+    read = operation.references if refs else operation.inspect
+    return show_read(read(checkpoint, side, remaps), output)
 
 
 @cli.command(
@@ -104,10 +101,9 @@ def inspect(checkpoint: str, refs: bool, output: Any, **values: Any) -> int:
 def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
     """Show the plan of a sync and an estimate of what it will take, and change nothing."""
     from cpreplicate.operations.sync import diff as operation
-    from cpreplicate.output import show_report
 
     start_narration(values)
-    with showing_refused_plan(lambda report: show_report(report, output, actions)):
+    with showing_refused_plan(output, actions):
         report = operation.diff(planned_sync(values))
     code = _shown_plan(report, output, actions)
     return 20 if exit_code and not report.plan.empty else code
@@ -143,24 +139,21 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     """
     from cpreplicate.operations.sync import sync as operation
     from cpreplicate.operations.sync.diff import diff as plan_of
-    from cpreplicate.output import show_report
 
     notify = start_narration(values)
     request = planned_sync(values)
-    with showing_refused_plan(lambda report: show_report(report, output, actions)):
+    with showing_refused_plan(output, actions):
         if dry_run:
             return _shown_plan(plan_of(request, notify), output, actions)
         with sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)
-    return change_code(show_report(report, output, actions))
+    return show_change(report, output, actions)
 
 
 def _shown_plan(report: Report, output: Any, actions: bool) -> int:
     """Show a plan that is not carried out, then end as its sync would."""
-    from cpreplicate.output import show_report
-
-    code = read_code(show_report(report, output, actions))
+    code = show_read(report, output, actions)
     if report.refusal is not None:
         raise report.refusal
     return code
@@ -288,7 +281,6 @@ def verify(
     not refuse the replica because of checkpoints of others in it.
     """
     from cpreplicate.operations import verify as operation
-    from cpreplicate.output import show_verifications
 
     notify = start_narration(values)
     sample = sample_of(values)
@@ -299,13 +291,12 @@ def verify(
             replica, names, sample, notify, side, execution_of(values)
         )
         if record:  # the newest one, which is first with --all
-            operation.record(verifications[0], sample.share, side)
-        is_restorable = all(result.restorable for result in verifications)
+            operation.record(verifications.checkpoints[0], sample.share, side)
         # with --all, adopted checkpoints are no obstacle: `promote` takes the first
-        asked = verifications[:1] if every else verifications
+        asked = verifications.checkpoints[: 1 if every else None]
         refused = next((each.refused for each in asked if each.refused is not None), None)
-        measure(is_restorable, refused)
-    code = read_code(show_verifications(verifications, output))
-    if not is_restorable:
+        measure(verifications.restorable, refused)
+    code = show_read(verifications, output)
+    if not verifications.restorable:
         return _DAMAGED
     return code if refused is None else Refused.exit_code

@@ -7,7 +7,7 @@ from typing import Any
 from cpreplicate.cli import exit_codes, options
 from cpreplicate.cli.commands import cli, source_and_target
 from cpreplicate.cli.requests import configured_directories, planned_sync, start_narration
-from cpreplicate.cli.results import read_code
+from cpreplicate.cli.results import show_read
 
 _CODES = {
     **exit_codes.REPLICATE,
@@ -42,12 +42,11 @@ def doctor(output: Any, **values: Any) -> int:
     again.
     """
     from cpreplicate.operations import doctor as operation
-    from cpreplicate.output import show_diagnosis
 
     start_narration(values)
     configured = operation.Configured(
         configured_directories(values["source_conf"]), configured_directories(values["target_conf"])
     )
     diagnosis = operation.diagnose(planned_sync(values), configured)
-    code = read_code(show_diagnosis(diagnosis, output))
+    code = show_read(diagnosis, output)
     return diagnosis.exit_code or code

@@ -27,7 +27,7 @@ from cpreplicate.cli.requests import (
     start_narration,
     sync_request,
 )
-from cpreplicate.cli.results import change_code, read_code
+from cpreplicate.cli.results import show_change, show_read
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.cli.toml_options import checked, converted, parameters_of, spelled
 from cpreplicate.core import uri
@@ -81,7 +81,6 @@ def fleet(
     writes, such as hdfs://dcB/flink/replicas.
     """
     from cpreplicate.operations.jobs.fleet import replicate_fleet
-    from cpreplicate.output import show_fleet
 
     # what the command line gives for all jobs: a default, and a value that wins
     defaults = {"lock_wait": lock_wait}
@@ -102,8 +101,8 @@ def fleet(
         jobs = [job for job in every_job if job.is_in(values["shard"])]
         report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run)
         record(report)
-    unwritten = show_fleet(report, output)
-    return report.exit_code or (read_code(unwritten) if dry_run else change_code(unwritten))
+    code = show_read(report, output) if dry_run else show_change(report, output)
+    return report.exit_code or code
 
 
 def _serve(

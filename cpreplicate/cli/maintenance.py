@@ -11,7 +11,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.metrics_file import sweep_metrics
 from cpreplicate.cli.option import location
 from cpreplicate.cli.requests import build, execution_of, sample_of, start_narration, target_side
-from cpreplicate.cli.results import change_code, read_code, showing_refused_plan
+from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
 
 
 @cli.command(
@@ -38,7 +38,6 @@ def sweep(
 ) -> int:
     """Remove orphans: files of a replica that none of its committed checkpoints references."""
     from cpreplicate.operations.upkeep import sweep as operation
-    from cpreplicate.output import show_sweep
     from cpreplicate.storage import Sides
 
     notify = start_narration(values)
@@ -47,13 +46,13 @@ def sweep(
         operation.SweepRequest, values, sides=Sides(side, side), execution=execution_of(values)
     )
     with (
-        showing_refused_plan(lambda report: show_sweep(report, output, actions)),
+        showing_refused_plan(output, actions),
         sweep_metrics(metrics_file, request.replica) as record,
     ):
         report = operation.check(request) if dry_run else operation.sweep(request, notify)
         record(report)
-    unwritten = show_sweep(report, output, actions)
-    return read_code(unwritten) if dry_run else change_code(unwritten)
+    show = show_read if dry_run else show_change
+    return show(report, output, actions)
 
 
 @cli.command(
@@ -83,13 +82,12 @@ def relocate(output: Any, **values: Any) -> int:
     The source is not needed.
     """
     from cpreplicate.operations.upkeep import relocate as operation
-    from cpreplicate.output import show_relocation
 
     notify = start_narration(values)
     request = build(
         operation.RelocateRequest, values, side=target_side(values), execution=execution_of(values)
     )
-    return change_code(show_relocation(operation.relocate(request, notify), output))
+    return show_change(operation.relocate(request, notify), output)
 
 
 @cli.command(
@@ -122,7 +120,6 @@ def promote(output: Any, **values: Any) -> int:
     start the job from it.
     """
     from cpreplicate.operations.upkeep import promote as operation
-    from cpreplicate.output import show_promotion
 
     if values["checkpoint"] is not None and values["as_of"] is not None:
         raise click.UsageError("--checkpoint and --as-of both choose a checkpoint: give one")
@@ -135,7 +132,7 @@ def promote(output: Any, **values: Any) -> int:
         execution=execution_of(values),
     )
     promotion = operation.promote(request, notify)
-    code = change_code(show_promotion(promotion, output))
+    code = show_change(promotion, output)
     return code if promotion.verification.restorable else 4
 
 

@@ -10,7 +10,7 @@ from cpreplicate.cli import exit_codes, options, service_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.option import location
 from cpreplicate.cli.requests import sides_of, start_narration
-from cpreplicate.cli.results import read_code
+from cpreplicate.cli.results import show_read
 from cpreplicate.errors import NotThere
 
 
@@ -37,21 +37,21 @@ def list_(target_root: str, job: str | None, output: Any, **values: Any) -> int:
     """
     from cpreplicate.operations import points as operation
     from cpreplicate.operations.selection import select
-    from cpreplicate.output import show_points, write_warning
+    from cpreplicate.output import write_warning
 
     notify = start_narration(values)
     sides = sides_of(values)
     if job is None:
-        replicas = operation.points_below(target_root, sides)
+        points = operation.points_below(target_root, sides)
     else:
         selected = select(target_root, sides.target, job)
         for warning in selected.warnings:
             write_warning(warning)
         notify(f"{selected.replica}: {selected.why}")
-        replicas = operation.points([selected.replica, *selected.others], sides)
-    if not replicas:
+        points = operation.points([selected.replica, *selected.others], sides)
+    if not points.replicas:
         raise NotThere(
             f"{target_root} holds no replica. TARGET_ROOT is the directory that `sync` was given"
         )
-    code = read_code(show_points(replicas, output))
-    return code if any(replica.error is None for replica in replicas) else 1
+    code = show_read(points, output)
+    return code if any(replica.error is None for replica in points.replicas) else 1

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EPIPE
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cpreplicate.errors import TooManyDeletes
+
+if TYPE_CHECKING:
+    from cpreplicate.output import Form
 
 UNWRITTEN = 1
 
 
-def read_code(unwritten: OSError | None) -> int:
-    """Return the exit code of a command that only reads: without its result it did nothing.
+def show_read(result: object, form: Form, actions: bool = False) -> int:
+    """Print the result of a command that only reads, and return the exit code.
 
-    No message is printed for a reader that closed the pipe early, such as `head`.
+    Without its result the command did nothing. No message is printed for a reader that closed the
+    pipe early, such as `head`.
     """
-    from cpreplicate.output import write_error
+    from cpreplicate.output import show, write_error
 
+    unwritten = show(result, form, actions)
     if unwritten is None:
         return 0
     if unwritten.errno != EPIPE:
@@ -26,25 +31,28 @@ def read_code(unwritten: OSError | None) -> int:
     return UNWRITTEN
 
 
-def change_code(unwritten: OSError | None) -> int:
-    """Return the exit code of a command that changed a replica, and warn that its result is lost.
+def show_change(result: object, form: Form, actions: bool = False) -> int:
+    """Print the result of a command that changed a replica, and return the exit code.
 
-    The exit code is about the work that was done.
+    The exit code is about the work that was done. A result that is lost is a warning.
     """
-    from cpreplicate.output import write_warning
+    from cpreplicate.output import show, write_warning
 
+    unwritten = show(result, form, actions)
     if unwritten is not None:
         write_warning(f"{_text(unwritten)}. The work is done, and the exit code is its own")
     return 0
 
 
 @contextmanager
-def showing_refused_plan(show: Callable[[Any], object]) -> Iterator[None]:
-    """Show the plan when it would delete more than `--max-delete` allows, then raise."""
+def showing_refused_plan(form: Form, actions: bool) -> Iterator[None]:
+    """Print the plan when it would delete more than `--max-delete` allows, then raise."""
+    from cpreplicate.output import show
+
     try:
         yield
     except TooManyDeletes as error:
-        show(error.report)
+        show(error.report, form, actions)
         raise
 
 

@@ -15,13 +15,13 @@ import click
 
 from cpreplicate.cli import signals
 from cpreplicate.cli.requests import build
-from cpreplicate.cli.results import change_code
+from cpreplicate.cli.results import show_change
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
-    from cpreplicate.operations.jobs.attempt import Show
+    from cpreplicate.operations.jobs.attempt import Replicated, Show
     from cpreplicate.operations.jobs.discovery import JobsUnder
     from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
     from cpreplicate.operations.jobs.job import Discovery
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.operations.jobs.sight import Sight
     from cpreplicate.operations.observation import Observation
-    from cpreplicate.operations.sync.report import Report
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Form
     from cpreplicate.runners import ExecutionOptions
@@ -231,25 +230,22 @@ def run_service(
 
 def showing_jobs(form: Form) -> Show:
     """Return what prints each checkpoint of many jobs that was replicated, with the job's name."""
-    from cpreplicate.output import show_replicated
 
-    def show(name: str, label: str, report: Report) -> None:
-        if report.runner is not None:
-            change_code(show_replicated(name, label, report, form))
+    def show(replicated: Replicated) -> None:
+        if replicated.report.runner is not None:
+            show_change(replicated, form)
 
     return show
 
 
 def showing_one(form: Form, actions: bool) -> Show:
     """Return what prints the first report of one job, then each checkpoint that was replicated."""
-    from cpreplicate.output import show_report
-
     is_first = True
 
-    def show(_name: str, _label: str, report: Report) -> None:
+    def show(replicated: Replicated) -> None:
         nonlocal is_first
-        if is_first or report.runner is not None:
-            change_code(show_report(report, form, actions))
+        if is_first or replicated.report.runner is not None:
+            show_change(replicated.report, form, actions)
         is_first = False
 
     return show

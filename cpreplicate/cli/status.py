@@ -14,7 +14,7 @@ from cpreplicate.cli.config import add_storages
 from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.requests import sides_of, start_narration
-from cpreplicate.cli.results import read_code
+from cpreplicate.cli.results import show_read
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import NotThere
 
@@ -55,7 +55,7 @@ def status(
     """
     from cpreplicate.operations import status as operation
     from cpreplicate.operations.replicas import MissingSources, missing_sources, replicas_below
-    from cpreplicate.output import show_status, write_warning
+    from cpreplicate.output import write_warning
 
     start_narration(values)
     is_file = target.endswith(".toml") and Path(target).is_file()
@@ -73,7 +73,7 @@ def status(
         missing = missing_sources(sources, sides.source)
         replicas = replicas_below(absolute(target), sources, sides)
     report = operation.status(replicas, sides, orphans, max_lag)
-    code = read_code(show_status(report, output)) if report.replicas or file is not None else 0
+    code = show_read(report, output) if report.replicas or file is not None else 0
     for source_root in missing.unmounted:
         write_warning(_unmounted(source_root))
     _refuse_missing(missing.misnamed)

@@ -85,6 +85,13 @@ class ReferenceRow(NamedTuple):
     position: int | None
 
 
+@dataclass(frozen=True)
+class References:
+    """Every state handle of a checkpoint, in the order of its `_metadata`."""
+
+    rows: tuple[ReferenceRow, ...]
+
+
 def inspect(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
     """Return a summary of the checkpoint at `path`. Raises `NotThere`, `MetadataError`."""
     source = find(path, side)
@@ -154,10 +161,13 @@ def _pack_summary(packed: _Packed, source: Source, side: Side) -> PackSummary | 
     return PackSummary(len(packed.members), len(packed.packs), live, max(0, whole - live))
 
 
-def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Iterator[ReferenceRow]:
-    """Yield every state handle of the checkpoint at `path`, in the order of the file."""
+def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> References:
+    """Return the state handles of the checkpoint at `path`. Raises `NotThere`, `MetadataError`."""
     metadata = read_metadata(find(path, side).checkpoint, side).metadata
-    uris = closure(metadata, remaps).uris
+    return References(tuple(_rows(metadata, closure(metadata, remaps).uris)))
+
+
+def _rows(metadata: Metadata, uris: Mapping[str, str]) -> Iterator[ReferenceRow]:
     for handle in metadata.handles:
         if handle.kind != "directory":
             yield ReferenceRow(

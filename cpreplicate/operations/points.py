@@ -71,7 +71,14 @@ class ReplicaPoints:
     error: str | None = None
 
 
-def points_below(root: str, sides: Sides) -> tuple[ReplicaPoints, ...]:
+@dataclass(frozen=True)
+class Points:
+    """The points of several replicas, in the order in which these were given or are listed."""
+
+    replicas: tuple[ReplicaPoints, ...]
+
+
+def points_below(root: str, sides: Sides) -> Points:
     """Return the points of each replica below a target root, or of the replica `root` itself.
 
     Raises `NotThere` if there is neither.
@@ -79,14 +86,14 @@ def points_below(root: str, sides: Sides) -> tuple[ReplicaPoints, ...]:
     return points([ref.replica for ref in replicas_below(root, (), sides)], sides)
 
 
-def points(replicas: Sequence[str], sides: Sides) -> tuple[ReplicaPoints, ...]:
+def points(replicas: Sequence[str], sides: Sides) -> Points:
     """Return the points of replicas, many of which are read at the same time.
 
     What fails for one of them is in its row. A directory that is no replica has no row.
     """
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
         rows = runner.map(_Reading(sides.target), replicas, replicas)
-    return tuple(row for row in rows if row is not None)
+    return Points(tuple(row for row in rows if row is not None))
 
 
 @dataclass(frozen=True)

@@ -39,15 +39,16 @@ def status(
     sides: Sides,
     with_orphans: bool = False,
     max_lag: float | None = None,
+    with_source: bool = True,
 ) -> FleetStatus:
     """Return the status of replicas, many of which are read at the same time.
 
     What fails for one of them is in its row. Directories that were found and are no replicas of
-    jobs with a checkpoint have none. Nothing is changed.
+    jobs with a checkpoint have none. Without `with_source`, no source is asked. Nothing is changed.
     """
     places = [place for one in replicas for place in (one.replica, one.source) if place is not None]
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        rows = runner.map(_Examination(sides, with_orphans), replicas, places)
+        rows = runner.map(_Examination(sides, with_orphans, with_source), replicas, places)
     return FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
 
 
@@ -69,6 +70,7 @@ class _Examination:
 
     sides: Sides
     with_orphans: bool
+    with_source: bool
     unreachable: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, ref: ReplicaRef) -> ReplicaStatus | None:
@@ -109,6 +111,8 @@ class _Examination:
             return True
 
     def _look(self, observed: Observation, allow_older: bool) -> _SourceLook:
+        if not self.with_source:
+            return _SourceLook(None, None, False)
         if not observed.source:
             return _SourceLook(None, "the replica does not name its source", False)
         filesystem = uri.filesystem(observed.source)

@@ -76,6 +76,18 @@ class Verification:
         return not (lacking or (self.uncompared and not self.died))
 
 
+@dataclass(frozen=True)
+class Verifications:
+    """The results of a verification of several checkpoints of a replica, in the order asked for."""
+
+    checkpoints: tuple[Verification, ...]
+
+    @property
+    def restorable(self) -> bool:
+        """Whether each of the checkpoints can be restored."""
+        return all(checkpoint.restorable for checkpoint in self.checkpoints)
+
+
 class Sample(NamedTuple):
     """The files whose content is compared: a `share` of all, the same ones for the same `seed`."""
 
@@ -108,7 +120,8 @@ def verify(
     `promote` would be refused because a directory of the replica is a symbolic link, and `OSError`
     if a file cannot be read.
     """
-    return verify_each(replica_root, [checkpoint], content, notify, side, execution)[0]
+    found = verify_each(replica_root, [checkpoint], content, notify, side, execution)
+    return found.checkpoints[0]
 
 
 def verify_each(
@@ -118,10 +131,11 @@ def verify_each(
     notify: Notify,
     side: Side,
     execution: ExecutionOptions = _DEFAULT,
-) -> list[Verification]:
+) -> Verifications:
     """Verify several checkpoints as `verify` does, with one runner."""
     with Reader(side, execution, notify) as reader:
-        return [_verify(replica_root, name, content, side, reader) for name in checkpoints]
+        found = [_verify(replica_root, name, content, side, reader) for name in checkpoints]
+    return Verifications(tuple(found))
 
 
 def _verify(

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from cpreplicate.core.sizes import size
 from cpreplicate.output.log import narrate, narrate_in_file, write_event
 from cpreplicate.output.streams import is_terminal
-from cpreplicate.output.text import duration, size
+from cpreplicate.output.text import duration
 from cpreplicate.runners import ShowProgress, Snapshot
 
 if TYPE_CHECKING:

@@ -255,7 +255,10 @@ def test_a_dry_run_needs_no_spark_however_much_there_is_to_do(cli):
 def test_a_run_with_nothing_to_do_imports_neither_spark_nor_what_services_need(cli):
     cli.sync(6)
     words = ["sync", f"{cli.source.job_root(JOB)}/chk-6", f"{cli.directory}/dcB", *cli.remap]
-    assert not {"pyspark", "asyncio", "requests"} & modules(words)
+    imported = modules(words)
+    assert not {"pyspark", "asyncio", "requests"} & imported
+    of_results = "cpreplicate.output.results."
+    assert {each for each in imported if each.startswith(of_results)} == {f"{of_results}report"}
 
 
 def modules(words: list[str]) -> set[str]:

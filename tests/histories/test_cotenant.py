@@ -93,7 +93,7 @@ def described(world: World) -> str:
     return "\n  ".join([*world.history, "WRONG:", *world.wrong])
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(main=100, full=HISTORIES, portion=PORTION))
+@pytest.mark.parametrize("seeds", parts.seeds(main=60, full=HISTORIES, portion=PORTION))
 def test_flink_loses_nothing_and_every_replica_equals_its_source(seeds):
     counts: Counter[str] = Counter()
     for seed in seeds:
@@ -106,7 +106,7 @@ def test_flink_loses_nothing_and_every_replica_equals_its_source(seeds):
         assert [each for each in NOT_RARE if not counts[each]] == []
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(main=40, full=HISTORIES // 2, portion=PORTION))
+@pytest.mark.parametrize("seeds", parts.seeds(main=24, full=HISTORIES // 2, portion=PORTION))
 def test_nothing_is_taken_from_jobs_that_share_files_with_replicas(seeds):
     """Jobs start from replicas that nobody promoted, other tools write into them, and manifests are
     forged.

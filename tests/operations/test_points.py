@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import NotThere
-from cpreplicate.operations.points import points, points_below
+from cpreplicate.operations.points import Points, points, points_below
 from cpreplicate.operations.upkeep import promote
 from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.verify import NOTHING, record, verify
@@ -28,7 +28,7 @@ def replica(tmp_path, request):
 
 
 def of(replica):
-    (row,) = points([f"file:{replica}"], Sides())
+    (row,) = points([f"file:{replica}"], Sides()).replicas
     return row
 
 
@@ -108,9 +108,9 @@ def test_a_replica_that_was_promoted_keeps_its_points(replica):
 def test_every_replica_below_a_root_is_listed_and_what_is_none_is_not(replica):
     (replica.parent / "other").mkdir()
     before = paths(replica)
-    (row,) = points_below(f"file:{replica.parent}", Sides())
-    assert row == of(replica)
-    assert points_below(f"file:{replica}", Sides()) == (row,)
+    found = points_below(f"file:{replica.parent}", Sides())
+    assert found == Points((of(replica),))
+    assert points_below(f"file:{replica}", Sides()) == found
     assert paths(replica) == before
     with pytest.raises(NotThere):
         points_below(f"file:{replica.parent}/nothing", Sides())

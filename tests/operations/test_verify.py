@@ -189,7 +189,7 @@ def test_several_checkpoints_are_verified_by_one_runner(tmp_path, monkeypatch):
 
     monkeypatch.setattr(compare_operation, "choose_runner", counting)
     found = verify_each(f"file:{replica}", ["chk-1", "chk-2"], ALL, lambda _line: None, Side())
-    assert [each.compared for each in found] == [len(FILES), len(NEXT)]
+    assert [each.compared for each in found.checkpoints] == [len(FILES), len(NEXT)]
     assert len(chosen) == 1
 
 

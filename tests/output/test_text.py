@@ -5,22 +5,11 @@ import pty
 import subprocess
 import sys
 
-import pytest
-
-from cpreplicate.output import text
 from tests.support.corpus import RECORDED, ROOT
 from tests.support.waiting import PATIENCE
 
 FOLDER = ROOT / "2.3.0-chain-claim"
 CHECKPOINT = next(FOLDER.glob("ckpt/*/chk-9"))
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10 * 1024**4, "10.0 TiB")],
-)
-def test_sizes_have_binary_units(number, expected):
-    assert text.size(number) == expected
 
 
 def on_a_terminal(*words):

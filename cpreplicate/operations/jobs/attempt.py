@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify, named
@@ -39,8 +40,16 @@ from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import cancellable
 
-Show = Callable[[str, str, Report], object]
-"""Called with the name of a job, its label, and the report of a sync."""
+
+class Replicated(NamedTuple):
+    """What a sync of a job did; `label` is the job's name, with its id if another has the same."""
+
+    job: str
+    label: str
+    report: Report
+
+
+Show = Callable[[Replicated], object]
 
 
 @dataclass
@@ -121,7 +130,7 @@ class Attempts:
         with self.lock:
             state.done, state.looked = checkpoint, time.monotonic()
             state.observation.succeeded(report, time.time())
-        self.show(job.name, state.label, report)
+        self.show(Replicated(job.name, state.label, report))
         if report.undeleted:
             state.backlog = state.backlog or Backlog(job.request)
             state.backlog.add(report)

@@ -64,8 +64,8 @@ class ServiceSettings:
 class Service:
     """Follows the jobs that discovery returns, until it is interrupted, or `policy` ends it.
 
-    `show` is called with the job's name, its label and the report of each sync. `warn` gets the
-    failures, `notify` everything else. `sight` is that of the discovery, if it has one.
+    `show` is called with each sync. `warn` gets the failures, `notify` everything else. `sight` is
+    that of the discovery, if it has one.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Service:
         settings: ServiceSettings,
         notify: Notify,
         warn: Notify,
-        show: Show = lambda _name, _label, _report: None,
+        show: Show = lambda _replicated: None,
         sight: Sight | None = None,
         policy: Policy | None = None,
     ) -> None:

@@ -5,7 +5,8 @@ It is verified, rewritten to absolute paths, and sealed against further syncs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cpreplicate.core import restore
@@ -14,14 +15,14 @@ from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.start import Starting, starting
-from cpreplicate.errors import NotThere, Refused
+from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import as_of, orphans
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal
-from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import read_metadata
@@ -34,6 +35,7 @@ class PromoteRequest:
     """What to promote: the newest committed checkpoint of a replica, or the one named.
 
     `as_of`: the newest one that was completed at or before this time, in seconds since the epoch.
+    With `dry_run`, everything is checked and nothing is changed.
     """
 
     replica: str
@@ -43,14 +45,15 @@ class PromoteRequest:
     side: Side = field(default=Side())
     execution: ExecutionOptions = field(default=ExecutionOptions())
     as_of: float | None = None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
 class Promotion:
     """A sealed replica and how a job is started from it.
 
-    `starting` is None if the replica cannot be restored; then it was left as it was. `warnings` are
-    about its packs, and files of others in it.
+    `starting` is None if the replica cannot be restored, or nothing was to be changed; then it was
+    left as it was. `warnings` are about its packs, and files of others in it.
     """
 
     verification: Verification
@@ -68,7 +71,7 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
     _refuse_foreign(replica, request)  # before a lease is written where no replica is
-    with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+    with _leased(replica, request, notify) as lease:
         state = _refuse_foreign(replica, request)
         strays = _strays(replica, state) if state is not None else ()
         asked = as_of.asked(replica, request.checkpoint, request.as_of)
@@ -76,10 +79,10 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             request.replica, asked, request.content, notify, request.side, request.execution
         )
         name = f"chk-{verification.checkpoint_id}"
-        if not verification.restorable:
-            sealed = seal.describe(replica)
+        sealed = seal.describe(replica)
+        if lease is None or not verification.restorable:
             return Promotion(verification, name, None, sealed, strays)
-        if seal.describe(replica) is None:
+        if sealed is None:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
             lease.check()
             seal.seal(replica, name)
@@ -94,6 +97,19 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     warnings = (*strays, *_of_packs(replica, metadata), *newer)
     start = starting(metadata, replica.uri_of(name), nonce)
     return Promotion(verification, name, start, seal.describe(replica), warnings)
+
+
+@contextmanager
+def _leased(replica: Replica, request: PromoteRequest, notify: Notify) -> Iterator[Lease | None]:
+    """Take the lease. If nothing is to be changed, only raise `LeaseHeld` if that is not free."""
+    if not request.dry_run:
+        with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
+            yield lease
+        return
+    held = Lease(replica.root, replica.side).refusal()
+    if held is not None:
+        raise LeaseHeld(held)
+    yield None
 
 
 def _strays(replica: Replica, state: State) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.seal import Seal
 from cpreplicate.protocol.source import completed_names, read_metadata
 from cpreplicate.storage import Side
@@ -27,11 +28,13 @@ class UnsealRequest:
     """What to unseal.
 
     `job` is the checkpoint directory of the job that was started from it, None if no job uses it.
+    With `dry_run`, everything is checked and nothing is changed.
     """
 
     replica: str
     job: str | None
     side: Side = field(default=Side())
+    dry_run: bool = False
 
 
 def unseal(request: UnsealRequest) -> str:
@@ -42,13 +45,21 @@ def unseal(request: UnsealRequest) -> str:
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
+    if request.dry_run:
+        return _checked(replica, orphans.examine(replica), request)
     _sealed(replica)
     with opened(replica, lambda _lease: orphans.examine(replica)) as change:
-        sealed = _sealed(replica)
-        orphans.refuse_unrecorded_files(replica, change.state)
-        if request.job is not None:
-            refuse_used(replica, request.job)
+        sealed = _checked(replica, change.state, request)
         replica.storage.delete(seal.seal_uri(replica), durable=True)
+    return sealed
+
+
+def _checked(replica: Replica, state: State, request: UnsealRequest) -> str:
+    """Return by whom the replica was sealed. Raise if the seal must stay."""
+    sealed = _sealed(replica)
+    orphans.refuse_unrecorded_files(replica, state)
+    if request.job is not None:
+        refuse_used(replica, request.job)
     return sealed
 
 

@@ -40,7 +40,8 @@ def follow(
     shown = []
 
     def show(stop):
-        def add(_name, _label, report):
+        def add(replicated):
+            report = replicated.report
             shown.append(report)
             on_report(report)
             if len(shown) == reports:

@@ -23,8 +23,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote, sweep
 from cpreplicate.operations.verify import ALL, verify
-from cpreplicate.output.json import report_object
-from cpreplicate.output.text import report as report_text
+from cpreplicate.output.results.report import FORMS, fields
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.manifest import ManifestEntry, ManifestTable
@@ -114,11 +113,11 @@ def test_no_call_is_made_at_the_source_for_such_a_file(chain):
 def test_diff_shows_what_is_copied_within_the_target_and_changes_nothing(chain):
     before = chain.tree()
     report = diff(chain.request())
-    found = report_object(report, actions=True)
+    found = fields(report, actions=True)
     assert found["copied_within_target"] == {"files": len(EARLIER), "bytes": BYTES}
     reasons = {row["target"]: row["reason"] for row in found["actions"]}
     assert set(reasons.values()) == {"new", f"copied from the replica of {JOB}"}
-    assert f"{len(EARLIER)} of the files (5.2 KiB) within the target" in report_text(report, False)
+    assert f"{len(EARLIER)} of the files (5.2 KiB) within the target" in FORMS.text(report)
     assert chain.tree() == before
     assert json.dumps(found)
     assert not chain.replica.exists()
@@ -131,7 +130,7 @@ def test_a_run_that_copies_within_the_target_records_no_rates_of_the_line(chain)
 
 
 def test_a_sync_reports_what_was_copied_within_the_target(chain):
-    found = report_object(chain.sync(), actions=False)
+    found = fields(chain.sync())
     assert found["copied_within_target"] == {"files": len(EARLIER), "bytes": BYTES}
     assert found["copy"]["files"] == len(EARLIER) + len(OWN)
     assert any("from replicas of earlier jobs" in line for line in chain.lines)

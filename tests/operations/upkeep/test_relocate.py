@@ -15,8 +15,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.verify import ALL, verify
-from cpreplicate.output import maintenance, text
-from cpreplicate.output.json import report_json
+from cpreplicate.output.results import forms_of
 from cpreplicate.protocol import lease, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
@@ -196,16 +195,16 @@ def merged(tmp_path, **options):
 @pytest.mark.parametrize("spelling", ["auto", "relative"])
 def test_a_replica_with_merged_segments_is_reported_as_mixed_with_a_warning(tmp_path, spelling):
     replica, report = merged(tmp_path, paths=spelling)
-    for form in (text.report(report, False), report_json(report, False)):
-        assert "mixed" in form
-        assert "merged segments have no relative form" in form
-    assert json.loads(report_json(report, False))["paths"] == "mixed"
+    for written in (forms_of(report).text(report), forms_of(report).json(report)):
+        assert "mixed" in written
+        assert "merged segments have no relative form" in written
+    assert json.loads(forms_of(report).json(report))["paths"] == "mixed"
     assert report.restore.claim_mode == "NO_CLAIM"
     done = run(replica, paths=spelling)
     assert [(each.rewritten, each.paths) for each in done.checkpoints] == [(False, "mixed")]
     assert done.warnings == report.warnings
-    assert json.loads(maintenance.relocation_json(done))["warnings"] == list(done.warnings)
-    assert done.warnings[0] in maintenance.relocation_text(done)
+    assert json.loads(forms_of(done).json(done))["warnings"] == list(done.warnings)
+    assert done.warnings[0] in forms_of(done).text(done)
 
 
 def test_a_mixed_replica_that_was_moved_is_not_restorable_until_it_is_relocated(tmp_path):
@@ -218,7 +217,7 @@ def test_a_mixed_replica_that_was_moved_is_not_restorable_until_it_is_relocated(
 
 def test_a_replica_with_merged_segments_and_absolute_paths_is_reported_as_absolute(tmp_path):
     _, report = merged(tmp_path, paths="absolute")
-    assert json.loads(report_json(report, False))["paths"] == "absolute"
+    assert json.loads(forms_of(report).json(report))["paths"] == "absolute"
     assert report.warnings == ()
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from cpreplicate.core.sizes import size
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
-from cpreplicate.output.json import document, report_object, timestamp
-from cpreplicate.output.text import columns, lines, size, table
+from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.results import Forms
+from cpreplicate.output.results.report import fields
+from cpreplicate.output.text import columns, lines, table
 
 _STATUSES: tuple[ResultStatus, ...] = get_args(ResultStatus)
 _LISTED: tuple[ResultStatus, ...] = ("replicated", "planned")
 _HEAD = ("job", "priority", "checkpoint", "files", "bytes", "status")
 
 
-def fleet_text(report: FleetReport) -> str:
+def _text(report: FleetReport) -> str:
     """Return what was replicated and what failed, without the jobs that had nothing to do."""
     counts = _counts(report)
     facts = [(status, f"{count} jobs") for status, count in counts.items() if count]
@@ -33,20 +36,20 @@ def fleet_text(report: FleetReport) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def fleet_json(report: FleetReport) -> str:
+def _json(report: FleetReport) -> str:
     """Return the result of `fleet --output json`."""
-    fields: dict[str, Any] = {
+    result = {
         **_counts(report),
         "runner": report.runner,
         "seconds": round(report.seconds, 3),
-        "jobs": [_job(job) for job in report.jobs],
+        "jobs": [_object(job) for job in report.jobs],
     }
-    return document(fields, report.seconds)
+    return document(result, report.seconds)
 
 
-def fleet_ndjson(report: FleetReport) -> str:
+def _ndjson(report: FleetReport) -> str:
     """Return the result of `fleet --output ndjson`: an object per job."""
-    return "\n".join(document(_job(job), report.seconds) for job in report.jobs)
+    return "\n".join(document(_object(job), report.seconds) for job in report.jobs)
 
 
 def _counts(report: FleetReport) -> dict[str, int]:
@@ -75,7 +78,7 @@ def _row(job: JobResult) -> tuple[str, ...]:
     return (job.name, str(job.priority), checkpoint, files, bytes_, job.status)
 
 
-def _job(job: JobResult) -> dict[str, Any]:
+def _object(job: JobResult) -> dict[str, Any]:
     result: dict[str, Any] = {
         "name": job.name,
         "source": job.source,
@@ -86,9 +89,12 @@ def _job(job: JobResult) -> dict[str, Any]:
         "error": job.error,
     }
     if job.report is not None:
-        result["report"] = report_object(job.report, actions=False)
+        result["report"] = fields(job.report)
     elif job.check is not None:
         looked = job.check._asdict()
         completed = timestamp(looked.pop("completed"))
         result["looked"] = {**looked, "checkpoint_completed": completed}
     return result
+
+
+FORMS = Forms(_text, _json, _ndjson)

@@ -1,4 +1,4 @@
-"""Results of `doctor`, for people and for programs."""
+"""The result of `doctor`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from cpreplicate.operations.doctor import Diagnosis, Finding
-from cpreplicate.output import text
+from cpreplicate.output.results import Forms
+from cpreplicate.output.text import lines
 
 _STATUS_WIDTH = len("warning")
 _CHECK_WIDTH = len("source checkpoint")
 
 
-def diagnosis_text(diagnosis: Diagnosis) -> str:
+def _text(diagnosis: Diagnosis) -> str:
     """Return a line for each check, with the remedy, and what they mean for a sync."""
-    return text.lines([*map(_line, diagnosis.findings), "", *_summary(diagnosis)])
+    return lines([*map(_line, diagnosis.findings), "", *_summary(diagnosis)])
 
 
 def _line(finding: Finding) -> str:
@@ -34,22 +34,21 @@ def _summary(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"a sync could run ({counted})"
 
 
-def diagnosis_json(diagnosis: Diagnosis) -> str:
+def _json(diagnosis: Diagnosis) -> str:
     """Return the result of `doctor --output json`."""
     return json.dumps(
         {
             "source": diagnosis.source,
             "target_root": diagnosis.target_root,
             "exit_code": diagnosis.exit_code,
-            "checks": list(map(_object, diagnosis.findings)),
+            "checks": list(map(asdict, diagnosis.findings)),
         }
     )
 
 
-def diagnosis_ndjson(diagnosis: Diagnosis) -> str:
+def _ndjson(diagnosis: Diagnosis) -> str:
     """Return the result of `doctor --output ndjson`: an object per check."""
-    return "\n".join(json.dumps(_object(finding)) for finding in diagnosis.findings)
+    return "\n".join(json.dumps(asdict(finding)) for finding in diagnosis.findings)
 
 
-def _object(finding: Finding) -> dict[str, Any]:
-    return asdict(finding)
+FORMS = Forms(_text, _json, _ndjson)

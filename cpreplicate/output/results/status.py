@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cpreplicate.core.sizes import size
 from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.text import duration, lines, size, table
+from cpreplicate.output.results import Forms
+from cpreplicate.output.text import duration, lines, table
 
 _HEAD = (
     *("job", "checkpoint", "age", "source", "lag", "ready", "files", "size", "packs"),
@@ -16,7 +18,7 @@ _HEAD = (
 _UNKNOWN = "?"
 
 
-def status_text(status: FleetStatus) -> str:
+def _text(status: FleetStatus) -> str:
     """Return a row for each replica, then what is wrong with some of them."""
     has_orphans = any(row.orphans is not None for row in status.replicas)
     head = (*_HEAD, "orphans") if has_orphans else _HEAD
@@ -29,7 +31,7 @@ def status_text(status: FleetStatus) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def status_json(status: FleetStatus) -> str:
+def _json(status: FleetStatus) -> str:
     """Return the result of `status --output json`."""
     return document(
         {
@@ -40,7 +42,7 @@ def status_json(status: FleetStatus) -> str:
     )
 
 
-def status_ndjson(status: FleetStatus) -> str:
+def _ndjson(status: FleetStatus) -> str:
     """Return the result of `status --output ndjson`: a document for each replica."""
     return "\n".join(document(_object(row, status)) for row in status.replicas)
 
@@ -185,3 +187,6 @@ def _lease_object(row: ReplicaStatus) -> dict[str, Any] | None:
     if row.holder is None:
         return None
     return {**row.holder._asdict(), "since": timestamp(row.holder.since)}
+
+
+FORMS = Forms(_text, _json, _ndjson)

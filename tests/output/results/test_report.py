@@ -8,7 +8,7 @@ from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
 from cpreplicate.operations.sync.report import Report
-from cpreplicate.output import text
+from cpreplicate.output.results.report import FORMS
 
 PLAN = Plan(
     source="hdfs://a/job/chk-1",
@@ -34,7 +34,7 @@ DEFAULT = UNPACKED._replace(low=4.1, high=36.6, is_learned=False)
 def shown(estimates):
     """The lines between the facts of the plan and the result."""
     report = Report(PLAN, Restore(None, "", ""), estimates=estimates)
-    lines = text.report(report, False).partition("\n\n")[0].splitlines()
+    lines = FORMS.text(report).partition("\n\n")[0].splitlines()
     return lines[7:-1]
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.points import Point, ReplicaPoints
+from cpreplicate.operations.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines, table
 
 _HEAD = ("checkpoint", "completed", "files", "size", "adds", "verified")
 
 
-def points_text(replicas: Sequence[ReplicaPoints]) -> str:
+def _text(points: Points) -> str:
     """Return a table of points for each replica, the newest first."""
-    return "\n\n".join(map(_replica, replicas))
+    return "\n\n".join(map(_replica, points.replicas))
 
 
 def _replica(replica: ReplicaPoints) -> str:
@@ -50,14 +51,14 @@ def _remarks(replica: ReplicaPoints) -> Iterator[str]:
         yield f"warning: cannot be read: {replica.error}"
 
 
-def points_json(replicas: Sequence[ReplicaPoints]) -> str:
+def _json(points: Points) -> str:
     """Return the result of `list --output json`."""
-    return document({"replicas": [_object(replica) for replica in replicas]})
+    return document({"replicas": [_object(replica) for replica in points.replicas]})
 
 
-def points_ndjson(replicas: Sequence[ReplicaPoints]) -> str:
+def _ndjson(points: Points) -> str:
     """Return the result of `list --output ndjson`: an object per replica."""
-    return "\n".join(document(_object(replica)) for replica in replicas)
+    return "\n".join(document(_object(replica)) for replica in points.replicas)
 
 
 def _object(replica: ReplicaPoints) -> dict[str, Any]:
@@ -70,3 +71,6 @@ def _object(replica: ReplicaPoints) -> dict[str, Any]:
         for point in replica.points
     ]
     return {**asdict(replica), "points": points, "others": list(replica.others)}
+
+
+FORMS = Forms(_text, _json, _ndjson)

@@ -1,0 +1,249 @@
+"""`promote --all`: hand the replicas of all jobs over, on the day their data centre is lost."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cpreplicate.core.notify import Notify, named
+from cpreplicate.errors import (
+    CpreplicateError,
+    LeaseHeld,
+    NotThere,
+    described,
+    exit_code_of,
+)
+from cpreplicate.operations.log_context import begin_job
+from cpreplicate.operations.replica_status import ReplicaStatus
+from cpreplicate.operations.replicas import ReplicaRef
+from cpreplicate.operations.selection import Named, newest_of_name
+from cpreplicate.operations.status import status
+from cpreplicate.operations.upkeep.promote import PromoteRequest, Promotion, promote
+from cpreplicate.storage import Sides
+
+Outcome = Literal["promoted", "sealed before", "can be promoted", "lagging", "failed"]
+
+AT_ONCE = 16  # replicas: most of the time each waits for a storage
+_WAITING_AT_ONCE = 200  # for leases of other runs
+_LOOK = 5.0  # seconds for a call to a source, which may be lost
+_NOT_RESTORABLE = 4
+_LAGGING = 21
+SOME_FAILED = 3
+
+
+@dataclass(frozen=True)
+class PromoteAllRequest:
+    """Which replicas are promoted: those whose jobs have a name that matches `include`, if any.
+
+    A job without a name has its id. A replica that lags more than `max_lag` seconds is listed
+    first, or with `skip_lagging` left as it is. With `dry_run` nothing is changed.
+    """
+
+    replicas: tuple[ReplicaRef, ...]
+    include: tuple[str, ...] = ()
+    max_lag: float | None = None
+    skip_lagging: bool = False
+    dry_run: bool = False
+    lock_wait: float = 0.0
+    sides: Sides = field(default=Sides())
+
+
+@dataclass(frozen=True)
+class JobPromotion:
+    """What became of the replica of one job.
+
+    `lag` is in seconds: behind the source if that answers, else behind the newest checkpoint of all
+    replicas; None if it was not asked for or has no checkpoint. `why` is why this replica was
+    taken, if the job has several. If it failed, `exit_code` and `error` are those with which
+    `promote` would end.
+    """
+
+    name: str
+    replica: str
+    outcome: Outcome
+    lag: float | None = None
+    is_lagging: bool = False
+    why: str | None = None
+    promotion: Promotion | None = None
+    exit_code: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class PromotionOfAll:
+    """What became of each replica: those that failed first, then those that lag."""
+
+    jobs: tuple[JobPromotion, ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every replica was promoted, or can be, else 3."""
+        return SOME_FAILED if any(job.exit_code for job in self.jobs) else 0
+
+    def count(self, outcome: Outcome) -> int:
+        """Return how many replicas have this outcome."""
+        return sum(job.outcome == outcome for job in self.jobs)
+
+
+def candidates(request: PromoteAllRequest) -> list[JobPromotion]:
+    """Return the replica of each job as it would be promoted, and those that cannot be.
+
+    Of a name, whose job restarted, it is the one with the newest checkpoint. Nothing is changed.
+    Raises `NotThere` if there is no replica of such a name.
+    """
+    sides = request.sides
+    if request.max_lag is not None:
+        source = replace(sides.source, retry_for=0.0, patience=_LOOK)
+        sides = sides._replace(source=source)
+    rows = status(request.replicas, sides, with_source=request.max_lag is not None).replicas
+    chosen = [
+        candidate
+        for name, group in _by_name(rows).items()
+        if is_included(name, request.include)
+        for candidate in _of_name(name, group, request)
+    ]
+    if not chosen:
+        raise NotThere(f"there is no replica{_of_names(request.include)}. Nothing was done")
+    return _with_lags(chosen, rows, request)
+
+
+def promote_all(
+    jobs: Sequence[JobPromotion], request: PromoteAllRequest, notify: Notify
+) -> PromotionOfAll:
+    """Promote the replicas that `candidates` returned, many at the same time.
+
+    What fails for one of them is in its result. Those whose lease is held are waited for when all
+    others are done.
+    """
+    started = time.monotonic()
+    at_once = replace(request, lock_wait=0.0)
+    done = _each(jobs, at_once, notify, AT_ONCE)
+    held = [job for job in done if job.exit_code == LeaseHeld.exit_code]
+    if held and request.lock_wait and not request.dry_run:
+        notify(f"{len(held)} replicas are in use: waiting {request.lock_wait:g} s at most for them")
+        again = {job.replica: job for job in jobs}
+        waited = [again[job.replica] for job in held]
+        late = {job.replica: job for job in _each(waited, request, notify, _WAITING_AT_ONCE)}
+        done = [late.get(job.replica, job) for job in done]
+    return PromotionOfAll(tuple(sorted(done, key=_worst_first)), time.monotonic() - started)
+
+
+def _each(
+    jobs: Sequence[JobPromotion], request: PromoteAllRequest, notify: Notify, at_once: int
+) -> list[JobPromotion]:
+    with ThreadPoolExecutor(min(at_once, max(1, len(jobs))), "promote") as pool:
+        return list(pool.map(lambda job: _promoted(job, request, notify), jobs))
+
+
+def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> JobPromotion:
+    if job.exit_code or job.outcome == "lagging":
+        return job
+    begin_job(job.name)
+    asked = PromoteRequest(
+        job.replica,
+        lock_wait=request.lock_wait,
+        side=request.sides.target,
+        dry_run=request.dry_run,
+    )
+    try:
+        promotion = promote(asked, named(job.name, notify))
+    except Exception as error:  # noqa: BLE001  # it concerns this job only
+        return _failed(job, error)
+    if promotion.verification.restorable:
+        outcome = "can be promoted" if request.dry_run else job.outcome
+        return replace(job, outcome=outcome, promotion=promotion)
+    problem = f"{promotion.checkpoint} cannot be restored: `cpreplicate verify {job.replica}`"
+    return replace(
+        job, outcome="failed", promotion=promotion, exit_code=_NOT_RESTORABLE, error=problem
+    )
+
+
+def _failed(job: JobPromotion, error: Exception) -> JobPromotion:
+    text = " ".join(described(error).split())
+    return replace(job, outcome="failed", exit_code=exit_code_of(error), error=text)
+
+
+def _by_name(rows: Iterable[ReplicaStatus]) -> dict[str, list[ReplicaStatus]]:
+    groups: dict[str, list[ReplicaStatus]] = {}
+    for row in rows:
+        groups.setdefault(name_of(row), []).append(row)
+    return groups
+
+
+def name_of(row: ReplicaStatus) -> str:
+    """Return the name of the job of a replica: as configured, as recorded, or its id."""
+    recorded = row.recorded.name if row.recorded is not None else row.job
+    return row.name or recorded
+
+
+def _of_name(
+    name: str, rows: Sequence[ReplicaStatus], request: PromoteAllRequest
+) -> Iterator[JobPromotion]:
+    """Yield the replica of a job that is promoted, or each of them if none can be chosen."""
+    why = None
+    chosen = rows[0]
+    if len(rows) > 1:
+        known = [Named(row.observed.replica, row.recorded) for row in rows]
+        try:
+            selected = newest_of_name(known, request.sides.target)
+        except (CpreplicateError, OSError) as error:
+            for row in rows:
+                yield _failed(JobPromotion(name, row.observed.replica, "failed"), error)
+            return
+        why = selected.why
+        chosen = next(row for row in rows if row.observed.replica == selected.replica)
+    outcome: Outcome = "promoted" if chosen.sealed is None else "sealed before"
+    yield JobPromotion(name, chosen.observed.replica, outcome, why=why)
+
+
+def _with_lags(
+    jobs: Sequence[JobPromotion], rows: Sequence[ReplicaStatus], request: PromoteAllRequest
+) -> list[JobPromotion]:
+    """Return the candidates with their lags, if these are asked for."""
+    if request.max_lag is None:
+        return list(jobs)
+    now, by_replica = time.time(), {row.observed.replica: row for row in rows}
+    completed = [
+        row.observed.replica_newest.completed
+        for row in rows
+        if row.observed.replica_newest is not None
+    ]
+    newest = max(completed, default=0.0)
+    lags = {path: _lag(row, newest, now) for path, row in by_replica.items()}
+    return [_with_lag(job, lags[job.replica], request) for job in jobs]
+
+
+def _lag(row: ReplicaStatus, newest: float, now: float) -> float | None:
+    """Return the lag behind the source, or behind the newest checkpoint of all replicas."""
+    own, lag = row.observed.replica_newest, row.lag(now)
+    if lag is not None or own is None:
+        return lag
+    return newest - own.completed
+
+
+def _with_lag(job: JobPromotion, lag: float | None, request: PromoteAllRequest) -> JobPromotion:
+    is_lagging = lag is None or (request.max_lag is not None and lag > request.max_lag)
+    job = replace(job, lag=lag, is_lagging=is_lagging)
+    if not is_lagging or job.exit_code or not request.skip_lagging:
+        return job
+    error = "it lags, and was left as it is (--skip-lagging)"
+    return replace(job, outcome="lagging", exit_code=_LAGGING, error=error)
+
+
+def _worst_first(job: JobPromotion) -> tuple[bool, bool, float, str]:
+    lag = job.lag if job.lag is not None else 0.0
+    return (job.outcome != "failed", not job.is_lagging, -lag if job.is_lagging else 0.0, job.name)
+
+
+def is_included(name: str, include: Sequence[str]) -> bool:
+    """Return whether a name matches one of some patterns; without patterns, each does."""
+    return not include or any(fnmatch.fnmatchcase(name, pattern) for pattern in include)
+
+
+def _of_names(include: Sequence[str]) -> str:
+    return f" of a job {' or '.join(map(repr, include))}" if include else ""

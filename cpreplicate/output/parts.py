@@ -1,0 +1,52 @@
+"""What results of several operations have in common: actions, warnings, how to restore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cpreplicate.core.plan import Action, total
+from cpreplicate.core.restore import Restore
+from cpreplicate.core.sizes import size
+from cpreplicate.output.streams import printable
+from cpreplicate.output.text import lines, table
+
+_SHOWN_ACTIONS = 12  # of each verb, without --actions
+
+
+def action_table(verbs: Iterable[tuple[str, Sequence[Action]]], every: bool) -> str:
+    """Return a table with the first files of each verb, or with every file.
+
+    The text is empty if there are no files.
+    """
+    rows: list[tuple[str, ...]] = []
+    for name, all_actions in verbs:
+        shown = all_actions if every else all_actions[:_SHOWN_ACTIONS]
+        hidden = all_actions[len(shown) :]
+        rows += [
+            (action.action, size(action.bytes), action.target, action.reason) for action in shown
+        ]
+        if hidden:
+            rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions lists all"))
+    return table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
+
+
+def totals(actions: Sequence[Action]) -> dict[str, int]:
+    """Return the JSON object of how many files and bytes actions are about."""
+    return {"files": len(actions), "bytes": total(actions)}
+
+
+def warning_lines(warnings: Iterable[str]) -> list[str]:
+    """Return a line for each warning."""
+    return [printable(f"warning: {warning}") for warning in warnings]
+
+
+def restore_text(restore: Restore, introduction: str) -> str:
+    """Return how to restore a checkpoint, or why not to."""
+    if not restore.command:
+        return f"do not restore it: {restore.reason}"
+    return lines([f"{introduction} ({restore.reason}):", f"    {restore.command}"])
+
+
+def restore_fields(restore: Restore) -> dict[str, str | None]:
+    """Return the JSON object of how to restore a checkpoint."""
+    return {"claim_mode": restore.claim_mode, "command": restore.command}

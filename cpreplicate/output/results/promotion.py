@@ -1,0 +1,63 @@
+"""The result of `promote`."""
+
+from __future__ import annotations
+
+import json
+
+from cpreplicate.core.start import yaml
+from cpreplicate.operations.upkeep.promote import Promotion
+from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.parts import warning_lines
+from cpreplicate.output.results import Forms, verification
+from cpreplicate.output.text import lines
+
+
+def _text(promotion: Promotion) -> str:
+    """Return how to start the job, or what is wrong with the replica."""
+    verified = verification.text_of(promotion.verification)
+    warnings, start = warning_lines(promotion.warnings), promotion.starting
+    if start is None:
+        unchanged = "not promoted: the replica was left unchanged"
+        return "\n\n".join([verified, *warnings, unchanged])
+    how = lines(
+        [
+            f"sealed {promotion.sealed}; start the job from it in one of these ways",
+            f"({start.restore.reason}):",
+            f"    {start.restore.command}",
+            f"    POST /jars/<jar>/run {json.dumps(start.rest)}",
+            "    FlinkDeployment (Kubernetes operator):",
+            *(f"        {line}" for line in yaml(start.deployment).splitlines()),
+        ]
+    )
+    return "\n\n".join([verified, *warnings, how])
+
+
+def _json(promotion: Promotion) -> str:
+    """Return the result of `promote --output json`."""
+    start = promotion.starting
+    restore = None
+    if start is not None:
+        restore = {
+            "claim_mode": start.restore.claim_mode,
+            "arguments": start.restore.arguments,
+            "command": start.restore.command,
+            "rest": start.rest,
+            "configuration": start.configuration,
+            "deployment": start.deployment,
+            "snapshot": start.snapshot,
+        }
+    return document(
+        {
+            "replica": promotion.verification.replica,
+            "checkpoint": promotion.checkpoint,
+            "checkpoint_completed": timestamp(promotion.verification.completed),
+            "promoted": start is not None,
+            "sealed": promotion.sealed,
+            "restore": restore,
+            "warnings": list(promotion.warnings),
+            "verification": verification.fields(promotion.verification),
+        }
+    )
+
+
+FORMS = Forms(_text, _json, ndjson=_json)
