@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core import uri
-from cpreplicate.core.closure import closure, foreign_groups
+from cpreplicate.core.closure import closure, foreign_groups, job_directory
 from cpreplicate.core.metadata import decode
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Refused
@@ -81,3 +81,8 @@ def test_foreign_files_are_counted_by_the_job_that_they_are_of():
     groups = foreign_groups(closure(metadata).files, job_root)
     assert all(uri.parent(group) == uri.parent(job_root) for group in groups)
     assert foreign_groups(closure(corpus("2.3.0-rocks-incr", "chk-6")).files, "file:/elsewhere")
+
+
+@pytest.mark.parametrize("below", ["shared/a", "taskowned/a", "chk-7/a"])
+def test_the_directory_of_a_job_is_found_from_each_kind_of_file(below):
+    assert job_directory(f"hdfs://dcA/ckpt/job1/{below}") == "hdfs://dcA/ckpt/job1"

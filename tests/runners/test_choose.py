@@ -1,6 +1,5 @@
 """Which runner carries out a plan, and the reason that is reported."""
 
-import json
 import pwd
 
 import pytest
@@ -64,15 +63,6 @@ def test_the_slots_of_a_cluster_are_computed_from_its_properties():
     assert spark_speed(ExecutionOptions(master="yarn", conf=properties)).speedup == 40
     most = (("spark.master", "yarn"), ("spark.cores.max", "6"))
     assert spark_speed(ExecutionOptions(conf=most)).speedup == 6
-
-
-def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(cache):
-    startup_times.record("yarn", 20.0)
-    startup_times.record("local[2]", 5.0)
-    assert startup_times.seconds("local[*,4]") == (5.0, True)
-    assert json.loads(cache.read_text()) == {"yarn": 20.0, "local": 5.0}
-    cache.write_text("[1")
-    assert startup_times.seconds("yarn") == (startup_times.DEFAULT_SECONDS, False)
 
 
 def test_where_the_bandwidth_is_the_limit_spark_gains_nothing():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.core.metadata import Absolute, Relative, decode, decoder, mutf8, rewrite, window
+from cpreplicate.core.metadata import Absolute, Relative, decode, decoder, rewrite, window
 from cpreplicate.errors import MetadataError
 from tests.support.flinkrows import same_spelling
 from tests.support.generate import PROPERTIES, Written, generate, java_utf, synthetic
@@ -130,21 +130,6 @@ def test_a_list_whose_entries_alternate_is_read_in_full():
         + bytes(8)
     )
     assert [row.size for row in rows(data)] == list(range(500))
-
-
-@given(st.text(st.characters(), max_size=30))
-def test_modified_utf8_is_javas(text):
-    data = java_utf(text)[2:]
-    assert mutf8.encode(text) == data
-    assert mutf8.decode(data).encode("utf-16", "surrogatepass") == text.encode(
-        "utf-16", "surrogatepass"
-    )
-
-
-@pytest.mark.parametrize("data", [b"\xf0\x9f\x98\x80", b"\x80", b"\xc3", b"\xe0\x80"])
-def test_what_is_not_modified_utf8_is_not_decoded(data):
-    with pytest.raises(ValueError, match=r"."):
-        mutf8.decode(data)
 
 
 def one_file(path: bytes) -> bytes:

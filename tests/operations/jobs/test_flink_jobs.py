@@ -1,4 +1,4 @@
-"""Jobs that JobManagers report in unusual ways, and roots with problems."""
+"""The jobs that JobManagers report, also in unusual ways."""
 
 import contextlib
 import http.server
@@ -9,20 +9,14 @@ import pytest
 
 from cpreplicate.core import uri
 from cpreplicate.core.shard import WHOLE, Shard
-from cpreplicate.errors import UsageError
 from cpreplicate.flink import FlinkRest
 from cpreplicate.flink.client import RequestLimits
 from cpreplicate.operations.jobs.chosen import Chosen
-from cpreplicate.operations.jobs.discovery import JobsUnder, KnownRoots
 from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
 from cpreplicate.operations.jobs.job import by_key
-from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.storage import Side
 from tests.support import hostile
-from tests.support.faults import Faulty
 from tests.support.killing import wait_until
-from tests.support.registry import serving
 from tests.support.waiting import PATIENCE
 
 HANG = PATIENCE
@@ -141,72 +135,6 @@ def test_each_job_of_a_jobmanager_is_followed_and_reported_in_one_shard():
             reported += [line.partition(":")[0] for line in lines]
     assert sorted(followed) == job_ids
     assert sorted(reported) == [job[-1] for job in job_ids]
-
-
-def test_each_job_below_a_root_is_followed_in_one_shard(tmp_path):
-    job_ids = [f"{number:032x}" for number in range(6)]
-    for job in job_ids:
-        (tmp_path / job).mkdir()
-    template = SyncRequest(f"file:{tmp_path}", "file:/dcB")
-    found = [
-        JobsUnder(f"file:{tmp_path}", template, lambda _line: None, Shard(number, 3)).jobs()
-        for number in (1, 2, 3)
-    ]
-    assert sorted(job.name for jobs in found for job in jobs) == job_ids
-    assert all(found)
-
-
-def test_a_root_that_cannot_be_listed_keeps_its_jobs_and_one_without_jobs_is_reported_once(
-    tmp_path, monkeypatch
-):
-    lines: list[str] = []
-    roots = KnownRoots(Side(), lines.append, HANG)
-    root = f"file:{tmp_path}"
-    for _ in range(2):
-        roots.look([root])
-        assert roots.jobs_under(root) == []
-    assert len(lines) == 1
-    (tmp_path / ONE).mkdir()
-    roots.look([root])
-    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
-
-    def refuse(*_args):
-        raise UsageError("no listing")
-
-    monkeypatch.setattr("cpreplicate.operations.jobs.discovery.jobs_under", refuse)
-    roots.look([root])
-    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
-    assert "no listing. The jobs found below" in lines[-1]
-
-
-def test_a_root_that_is_lost_keeps_its_jobs_and_is_reported(tmp_path):
-    lines: list[str] = []
-    roots, root = KnownRoots(Side(), lines.append, HANG), f"file:{tmp_path}/root"
-    (tmp_path / "root" / ONE).mkdir(parents=True)
-    roots.look([root])
-    (tmp_path / "root").rename(tmp_path / "elsewhere")
-    roots.look([root])
-    assert roots.jobs_under(root) == [f"{root}/{ONE}"]
-    assert f"The jobs found below {root} before are followed" in lines[-1]
-    [place] = roots.sight.places()
-    assert place.problem == lines[-1]
-
-
-def test_a_root_that_cannot_be_listed_is_a_place_that_was_asked_and_is_unseen(tmp_path):
-    now = [1000.0]
-    root = f"file:{tmp_path}"
-    found = JobsUnder(root, SyncRequest(root, "file:/dcB"), lambda _line: None)
-    found.sight = Sight(clock=lambda: now[0])
-    found.sight.expect([root])
-    assert not found.sight.was_asked(60.0)
-    assert found.jobs() == []
-    assert found.sight.was_asked(60.0)
-    assert found.sight.discovered(60.0).unseen == {root: False}
-    now[0] = 1061.0
-    assert found.sight.discovered(60.0).unseen == {root: True}
-    (tmp_path / ONE).mkdir()
-    found.jobs()
-    assert found.sight.discovered(60.0).unseen == {root: False}
 
 
 def test_a_file_without_a_jobmanager_is_reported():
@@ -486,32 +414,6 @@ def test_a_url_that_comes_back_is_asked_again():
         assert newest(found) == {"1": None}
         urls.append(server.url)
         assert newest(found) == {"1": 7}
-
-
-def test_a_root_that_does_not_answer_or_fails_unexpectedly_holds_up_no_other(tmp_path):
-    lines: list[str] = []
-    released = threading.Event()
-    for name in ("good", "silent", "odd"):
-        (tmp_path / name / ONE).mkdir(parents=True)
-
-    def misbehave(verb, place):
-        if verb == "list" and "silent" in place:
-            released.wait(HANG)
-        if verb == "list" and "odd" in place:
-            raise RecursionError("a defect")
-
-    roots = [f"file:{tmp_path}/{name}" for name in ("silent", "odd", "good")]
-    with serving("file", Faulty(Side().storage("file:/"), misbehave)):
-        known = KnownRoots(Side(), lines.append, 0.1)
-
-        def jobs_below():
-            known.look(roots)
-            return [len(known.jobs_under(root)) for root in roots]
-
-        wait_until(lambda: jobs_below() == [0, 0, 1])
-        wait_until(lambda: any("unexpected RecursionError" in line for line in lines))
-        released.set()
-        wait_until(lambda: jobs_below() == [1, 0, 1])
 
 
 def test_a_sync_is_asked_to_record_the_name_that_the_jobmanager_reports():

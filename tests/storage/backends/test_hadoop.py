@@ -2,6 +2,7 @@
 that lives.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import ShortSource, SourceMissing
-from cpreplicate.storage.backends import jvm_launcher
+from cpreplicate.storage.backends import jvm_client, jvm_launcher
 from cpreplicate.storage.backends.hadoop import HadoopStorage
 from cpreplicate.storage.base import Transient
 from cpreplicate.storage.settings import WriteSettings
@@ -346,3 +347,32 @@ def test_a_jvm_that_died_is_started_anew(clusters, place):
         files.stat(uri)
     assert read(files, uri) == b"abc"
     assert jvm_launcher.jvm().address.pid != died
+
+
+class Large(HadoopStorage):
+    """Has a directory and a file whose answers take long."""
+
+    def __init__(self):
+        self.waits = []
+
+    @contextlib.contextmanager
+    def translated_errors(self, _uri):
+        with jvm_client.answering(25.0):
+            yield self
+
+    def statuses(self, _uri):
+        self.waits.append(jvm_client._seconds.get())
+        return []
+
+    def path(self, uri):
+        return uri
+
+    def call(self, _method, *_arguments):
+        self.waits.append(jvm_client._seconds.get())
+
+
+def test_a_large_directory_and_a_checksum_have_no_limit_beyond_those_of_hadoops_client():
+    storage = Large()
+    assert storage.list("hdfs://ns/directory") == []
+    assert storage.known_crc32c("hdfs://ns/directory") is None
+    assert storage.waits == [None, None]

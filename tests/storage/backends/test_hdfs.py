@@ -1,6 +1,7 @@
 """What is particular to hdfs-native: its close sleeps if a block has not been reported yet."""
 
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -66,3 +67,31 @@ def test_a_file_that_is_deleted_while_hdfs_native_sleeps_leaves_nothing(reportin
         assert storage.create_exclusive(uri, BYTES)
         assert storage.delete(uri)
     assert storage.list(f"{reporting_late.uri}/deleted") == []
+
+
+class Client:
+    def __init__(self):
+        self.asked = []
+
+    def get_file_info(self, path):
+        self.asked.append(("get_file_info", path))
+        raise FileNotFoundError(path)
+
+    def delete(self, path, _recursive):
+        self.asked.append(("delete", path))
+        return True
+
+
+def test_after_a_silence_a_question_precedes_the_change_once():
+    """hdfs-native turns to the other NameNode for questions only."""
+    namenodes = ["127.0.0.1:1", "127.0.0.1:2"]
+    storage = HdfsStorage("hdfs://127.0.0.1:1", {}, WriteSettings(), 1800.0, namenodes)
+    client = Client()
+    storage._client = cast(Any, client)
+    storage._break()
+    for _ in range(2):
+        assert storage.carry_out(
+            "delete", "hdfs://ns/directory", lambda: storage.delete("hdfs://ns/directory")
+        )
+    deleted = ("delete", "/directory")
+    assert client.asked == [("get_file_info", "/directory"), deleted, deleted]
