@@ -54,7 +54,7 @@ def status(
     TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
     """
     from cpreplicate.operations import status as operation
-    from cpreplicate.output import write_warning
+    from cpreplicate.output.log import write_warning
 
     start_narration(values)
     is_file = target.endswith(".toml") and Path(target).is_file()
