@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -80,11 +79,6 @@ class OptionParameter(click.Option):
 def _value(_context: click.Context, parameter: click.Parameter, texts: Any) -> Any:
     assert isinstance(parameter, OptionParameter)
     return parameter.option.kind.value(texts)
-
-
-def options_of(command: click.Command) -> Sequence[Option]:
-    """Return the options of a command, in the order of its help."""
-    return [each.option for each in command.params if isinstance(each, OptionParameter)]
 
 
 def location(_context: click.Context, _parameter: click.Parameter, texts: Any) -> Any:

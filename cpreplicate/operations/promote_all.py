@@ -18,9 +18,10 @@ from cpreplicate.errors import (
     exit_code_of,
 )
 from cpreplicate.operations.log_context import begin_job
+from cpreplicate.operations.replica_status import ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.selection import Named, newest_of_name
-from cpreplicate.operations.status import ReplicaStatus, status
+from cpreplicate.operations.status import status
 from cpreplicate.operations.upkeep.promote import PromoteRequest, Promotion, promote
 from cpreplicate.storage import Sides
 

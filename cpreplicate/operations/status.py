@@ -17,108 +17,21 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.readiness import why_not_ready
+from cpreplicate.operations.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import job_record, journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
-from cpreplicate.protocol.job_record import JobRecord, read_job_record
-from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
+from cpreplicate.protocol.job_record import read_job_record
+from cpreplicate.protocol.manifest import SUFFIX, read_totals
 from cpreplicate.protocol.marker import Marker, is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.source import find
-from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
+from cpreplicate.protocol.verification_record import NAME, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import FileStatus, Side, Sides
 from cpreplicate.storage.base import Transient
-
-
-class Orphans(NamedTuple):
-    """What a sweep would remove from a replica, of whatever age."""
-
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class ReplicaStatus:
-    """What is known of a replica.
-
-    `observed` has its newest checkpoint, that of the source, the error of an examination that
-    failed, and whether the replica is sealed. `job` is its id. `name` is None without a
-    configuration. `checkpoint` is None without a committed one. `source_error` is why the source
-    has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
-    the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
-    `recorded` has the name that a sync recorded. `warnings` name links and checkpoints of others in
-    the replica: `sync` and `promote` refuse it because of them. `has_links`: of links first.
-    `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
-    since the epoch. `is_there`: there is a replica. `is_marked`: it has its marker. `is_damaged`:
-    `verified` is about the newest checkpoint, found it damaged, and no sync has repaired it since.
-    What was not looked for, or is not there, is None.
-    """
-
-    job: str
-    observed: Observation
-    name: str | None = None
-    checkpoint: str | None = None
-    source_error: str | None = None
-    totals: Totals | None = None
-    orphans: Orphans | None = None
-    sealed: str | None = None
-    verified: Verified | None = None
-    is_verified: bool = False
-    holder: lease.Holder | None = None
-    unfinished: float | None = None
-    is_source_known: bool = True
-    is_there: bool = True
-    warnings: tuple[str, ...] = ()
-    has_links: bool = False
-    recorded: JobRecord | None = None
-    is_marked: bool = False
-    is_damaged: bool = False
-
-    @property
-    def unready(self) -> str | None:
-        """Why `promote` would not succeed, None if nothing is known that is in its way."""
-        return why_not_ready(self)
-
-    def age(self, now: float) -> float | None:
-        """Return the seconds since the newest checkpoint was completed."""
-        newest = self.observed.replica_newest
-        return None if newest is None else max(0.0, now - newest.completed)
-
-    def lag(self, now: float) -> float | None:
-        """Return the lag in seconds, infinite without a replica; None if it is not known."""
-        observed = self.observed
-        is_read = observed.replica_newest is not None or observed.last_error is None
-        return observed.lag(now) if is_read and self.is_source_known else None
-
-    def is_lagging(self, limit: float, now: float) -> bool:
-        """Return whether the lag is over a limit in seconds.
-
-        A lag that is not known is at most the age of the replica's newest checkpoint.
-        """
-        lag = self.lag(now)
-        if lag is None:
-            lag = self.age(now)
-        return lag is None or lag > limit
-
-
-@dataclass(frozen=True)
-class FleetStatus:
-    """The status of every replica that was asked for, at a time in seconds since the epoch."""
-
-    replicas: tuple[ReplicaStatus, ...]
-    now: float
-    max_lag: float | None = None
-
-    @property
-    def lagging(self) -> tuple[ReplicaStatus, ...]:
-        """The replicas that lag more than is allowed."""
-        if self.max_lag is None:
-            return ()
-        return tuple(each for each in self.replicas if each.is_lagging(self.max_lag, self.now))
 
 
 def status(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from cpreplicate.runners.tasks import Outcome, Task
 from cpreplicate.storage import Sides
@@ -60,9 +59,4 @@ class Runner(Protocol):
 
     def __enter__(self) -> Runner: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *exception: Any) -> None: ...

@@ -6,8 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.batch import perform
@@ -109,13 +108,8 @@ class InlineRunner:
         self._shown.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._shown.__exit__(kind, error, trace)
+    def __exit__(self, *exception: Any) -> None:
+        self._shown.__exit__(*exception)
 
 
 def _is_tried_again(outcome: Outcome) -> bool:

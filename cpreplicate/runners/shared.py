@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from cpreplicate.runners.base import Done, Runner
 from cpreplicate.runners.tasks import Outcome, Task
@@ -34,10 +33,5 @@ class SharedRunner(RunnerWrapper):
     def __enter__(self) -> SharedRunner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing: other jobs still use the runner."""

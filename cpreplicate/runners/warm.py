@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cpreplicate.runners.base import Done, In, Out, Runner
 from cpreplicate.runners.choose import choose_runner, runner_choice
@@ -134,15 +133,10 @@ class WarmRunners:
         self.inline.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: Any) -> None:
         with self._lock:
             self._end_session()
-        self.inline.__exit__(kind, error, trace)
+        self.inline.__exit__(*exception)
 
 
 class _Share(SharedRunner):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from typing import Any
 
 from cpreplicate.runners.base import Done, In, Out, Runner
 from cpreplicate.runners.tasks import Outcome, Task
@@ -55,10 +55,5 @@ class RunnerWrapper:
         self._runner.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._runner.__exit__(kind, error, trace)
+    def __exit__(self, *exception: Any) -> None:
+        self._runner.__exit__(*exception)

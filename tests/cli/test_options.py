@@ -6,8 +6,9 @@ from click.core import ParameterSource
 
 from cpreplicate.cli import kinds, options
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import GROUPS, options_of
+from cpreplicate.cli.option import GROUPS
 from cpreplicate.cli.requests import build, execution_of, planned_sync, sample_of, sides_of
+from cpreplicate.cli.toml_options import options_of
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
 from cpreplicate.operations.sync.request import SyncRequest
@@ -18,7 +19,11 @@ from cpreplicate.operations.verify import NOTHING
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import WriteSettings
 
-EACH = [(command, option) for command in cli.commands.values() for option in options_of(command)]
+EACH = [
+    (command, each.option)
+    for command in cli.commands.values()
+    for each in options_of(command).values()
+]
 VALUES = {  # a value of each kind, as the environment has it
     kinds.FLAG: "true",
     kinds.REMAP: "/a=/b",
@@ -124,7 +129,7 @@ def test_each_field_of_a_request_is_filled_by_a_parameter_of_its_command(
 
 
 def test_a_job_of_a_fleet_has_the_options_of_sync_that_are_about_one_replica():
-    of_sync = {option.name: option for option in options_of(cli.commands["sync"])}
+    of_sync = {name: each.option for name, each in options_of(cli.commands["sync"]).items()}
     for table, keys in options.FLEET_TABLES.items():
         shared = {option for option in keys if option.name in of_sync and option.name != "name"}
         assert {option.name for option in shared} == {

@@ -354,15 +354,15 @@ def _is_subsumed(source_state: SourceState) -> bool:
 
 def runner_for(plan: Plan, request: SyncRequest) -> Runner:
     """Return the runner that carries out a plan."""
-    return choose_runner(request.execution, *_work(plan), request.sides)
+    return choose_runner(request.execution, *_amount(plan), request.sides)
 
 
 def choice_for(plan: Plan, request: SyncRequest) -> RunnerChoice:
     """Return which runner would carry out a plan, and why."""
-    return runner_choice(request.execution, *_work(plan), request.sides.target.limits.bandwidth)
+    return runner_choice(request.execution, *_amount(plan), request.sides.target.limits.bandwidth)
 
 
-def _work(plan: Plan) -> tuple[int, int]:
+def _amount(plan: Plan) -> tuple[int, int]:
     """Return the files and the bytes of a plan."""
     files = len(plan.copies) + len(plan.repacks) + len(plan.deletes)
     return files, total(plan.copies) + total(plan.repacks)

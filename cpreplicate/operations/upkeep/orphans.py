@@ -27,7 +27,7 @@ from cpreplicate.core.placement import (
 from cpreplicate.core.plan import Action
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.operations.change import refuse_links, some
-from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state
+from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.ledger import Ledger
@@ -136,6 +136,12 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
         )
     ownership.refuse_foreign(state, replica)
     return state
+
+
+def examine_unsealed(replica: Replica, is_alone: bool = False) -> State:
+    """Return the state as `examine` does. Raise `Sealed` if the replica was promoted."""
+    seal.refuse_sealed(replica)
+    return examine(replica, is_alone)
 
 
 def refuse_newer_files(replica: Replica, state: State) -> None:

@@ -23,7 +23,7 @@ from cpreplicate.operations.change import Change, opened, refuse_links, some, th
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans, unpack
 from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
-from cpreplicate.protocol import publication, seal
+from cpreplicate.protocol import publication
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.replica import Replica
@@ -126,10 +126,8 @@ class _Layout:
         return self.place(source)
 
 
-def relocate(
-    request: RelocateRequest, notify: Notify, names: Sequence[str] | None = None
-) -> Relocation:
-    """Rewrite every committed checkpoint, or those named, under the lease.
+def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
+    """Rewrite every committed checkpoint under the lease.
 
     Each `_metadata` is replaced atomically, after all checkpoints were found complete. The former
     ones are kept until all are replaced and read back. With `unpack`, all checkpoints are
@@ -138,17 +136,17 @@ def relocate(
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
-    state = _examined(replica)
-    _unpacking(_prepare(replica, state, names, request), replica, state, request)
+    state = orphans.examine_unsealed(replica)
+    _unpacking(_prepare(replica, state, None, request), replica, state, request)
 
     def examine(_lease: Lease) -> State:
-        state = _examined(replica, is_alone=True)
+        state = orphans.examine_unsealed(replica, is_alone=True)
         # under the lease: before, another run may be writing
         orphans.refuse_newer_files(replica, state)
         return state
 
     with opened(replica, examine, request.lock_wait, notify) as change:
-        return _relocate(change, names, request)
+        return _relocate(change, None, request)
 
 
 def relocate_held(
@@ -158,7 +156,7 @@ def relocate_held(
 
     Files that cpreplicate did not record do not stop it: it deletes none of them.
     """
-    state = _examined(replica, is_alone=True)
+    state = orphans.examine_unsealed(replica, is_alone=True)
     change = Change(replica, state, lease, lambda _line: None, threads(replica))
     return _relocate(change, names, request)
 
@@ -243,12 +241,6 @@ def _relocated(work: _Work, changed: bool) -> Relocated:
         restore.restore(work.file.metadata, work.spelling.mode, checkpoint),
         work.completed,
     )
-
-
-def _examined(replica: Replica, is_alone: bool = False) -> State:
-    """Return the state of a replica. Raise if its checkpoints must not be rewritten."""
-    seal.refuse_sealed(replica)
-    return orphans.examine(replica, is_alone)
 
 
 def _prepare(

@@ -14,7 +14,7 @@ from cpreplicate.operations.change import Change, opened, some
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.orphans import TRASH, Found
-from cpreplicate.protocol import json_files, seal
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.lease import NAME, Lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -76,7 +76,7 @@ def check(request: SweepRequest) -> Sweep:
     started = time.monotonic()
     replica = Replica(request.replica, request.sides.target)
     refuse_no_replica(replica.root, replica.side)
-    state = _examined(replica)
+    state = orphans.examine_unsealed(replica)
     if not request.lock_wait:
         _refuse_held(replica, state)
     report = _find(replica, state, request)
@@ -100,21 +100,15 @@ def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     replica = Replica(request.replica, request.sides.target)
     refuse_no_replica(replica.root, replica.side)
     # Checked before a lease is written where there is no replica, or one that must not be changed.
-    _examined(replica)
+    orphans.examine_unsealed(replica)
     wait = request.lock_wait
-    with opened(replica, lambda _lease: _examined(replica), wait, notify) as change:
+    with opened(replica, lambda _lease: orphans.examine_unsealed(replica), wait, notify) as change:
         report = _find(replica, change.state, request)
         if report.deletes:
             report = _remove(report, change, request)
         for directory in report.found.directories:
             replica.storage.rmdir(replica.uri_of(directory))
     return replace(report, done=True, seconds=time.monotonic() - started)
-
-
-def _examined(replica: Replica) -> State:
-    """Return the state of a replica. Raise if a sweep must not change it."""
-    seal.refuse_sealed(replica)
-    return orphans.examine(replica)
 
 
 def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:

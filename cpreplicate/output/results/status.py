@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.status import FleetStatus, ReplicaStatus
+from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import duration, lines, table

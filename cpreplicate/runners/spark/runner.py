@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark import SparkContext, TaskContext
@@ -150,12 +149,7 @@ class SparkRunner:
     def __enter__(self) -> SparkRunner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._resources.close()
         self._started = None
 

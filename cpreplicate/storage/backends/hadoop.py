@@ -253,7 +253,7 @@ class HadoopStorage(HdfsClientStorage):
                 errno.ETIMEDOUT, f"Hadoop's client {error}; a server may be silent", uri
             ) from None
         except jvm_client.Gone as error:
-            jvm_launcher.forget(jvm)
+            jvm_launcher.drop_lost(jvm)
             raise Transient(errno.EIO, "the JVM of Hadoop's client is gone", uri) from error
 
     def _reached(self, jvm: Jvm) -> Cluster:

@@ -82,7 +82,7 @@ def jvm() -> Jvm:
         return _current
 
 
-def forget(lost: Jvm) -> None:
+def drop_lost(lost: Jvm) -> None:
     """Start another JVM at the next call of `jvm`, if this one is gone."""
     global _current
     with _lock:
