@@ -68,6 +68,7 @@ DAYS = 3 * 24 * 3600.0
 EVERYTHING = plan.Cap(1, is_share=True)
 LINKS = 0.1  # of the things that happen, those that are followed by a link
 IN_VAIN = 0.1  # of the things that happen, those that are followed by what must be refused
+REPLACED = 0.5  # of what must be refused where a replica is behind, what a job does to a sync
 ROUNDS = 5  # of syncs, by when a replica has caught up once nothing goes wrong any more
 
 
@@ -518,6 +519,7 @@ class World:
 
     def _fleet(self, side: str) -> object:
         names = fleet.jobs_under(self._flink(side), Side())
+        standbys = {*self._replicas()} - {*self._sealed(), *self.broken}
         target = self._target(_other(side))
         members = [
             fleet.Member(
@@ -541,6 +543,13 @@ class World:
         )
         unexpected = [each.error for each in report.jobs if each.exit_code == 1]
         assert not unexpected, unexpected
+        met = [each for each in report.jobs if each.source in standbys]
+        self.counts["a fleet met a replica"] += bool(met)
+        self.wrong += [
+            f"a fleet did not skip the replica {each.source}: {each.status}"
+            for each in met
+            if each.status != "skipped"
+        ]
         return report
 
     def sweep(self, replica: str = "") -> None:
@@ -894,10 +903,15 @@ class World:
     def try_in_vain(self) -> None:
         """An operator syncs from a copy of a replica, or unseals one below which a job uploads.
 
-        That must be refused and change nothing. The operator takes it back.
+        That must be refused and change nothing. The operator takes it back. Or a job replaces a
+        checkpoint that a sync withdraws.
         """
         replicas = self._replicas()
         if not replicas:
+            return
+        behind = self._behind()
+        if behind and self.trying.random() < REPLACED:
+            self._replace_in_the_midst(*self.trying.choice(behind))
             return
         sealed = self._sealed()
         is_any = not sealed or self.trying.random() < 0.3
@@ -923,6 +937,58 @@ class World:
             for each in sorted(there.keys() | after.keys())
             if there.get(each) != after.get(each) and not PASSING.fullmatch(each)
         ]
+        self.disk.become(before)
+        self.disk.clock.now = now
+
+    def _behind(self) -> list[tuple[str, str]]:
+        """Return replicas of which the next sync withdraws a checkpoint, and the job's root."""
+        usable = set(self._replicas()) - {*self._sealed(), *self.broken, *self.renamed}
+        found = []
+        for replica in sorted(usable):
+            there = self._below(replica)
+            for root in sorted(self.sources.get(replica, ())):
+                newest = self._newest(root)
+                if newest is None or uri.name(root) != uri.name(replica):
+                    continue
+                if f"{uri.name(newest.place)}/{METADATA}" not in there:
+                    found.append((replica, root))
+        return found
+
+    def _replace_in_the_midst(self, replica: str, root: str) -> None:
+        """While a sync publishes the newest checkpoint, a job replaces the one published before.
+
+        It is the job's from then on, so it stays. All is taken back.
+        """
+        before, now = self.disk.snapshot(), self.disk.clock.now
+        last = newest_recorded(self.disk, replica)
+        old = f"{replica}/{last}/{METADATA}"
+        if last is None or old in self.flink.owned:
+            return
+        theirs = b"of a job"
+        replaced = []
+
+        def replace_it(moment: Moment, verb: str, place: str) -> None:
+            is_commit = COMMITTED.fullmatch(place) is not None and place != old
+            if (moment, verb) == ("after", "rename") and is_commit:
+                self.disk.place(old, theirs)
+                replaced.append(old)
+
+        request = SyncRequest(
+            root,
+            uri.parent(replica),
+            adopt=replica in self.adopted,
+            allow_older=True,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
+            subsumption_wait=0.0,
+        )
+        self.disk.clock.pass_(LATER)
+        self.disk.hook = replace_it
+        outcome = self._outcome(lambda: sync_operation.sync(request, silent))
+        self.disk.hook = lambda *_: None
+        self.history.append(f"sync of {root}, {old} is replaced in its midst: {outcome!r}")
+        self.counts["replaced in the midst"] += len(replaced)
+        if replaced and self.disk.data(old) != theirs:
+            self.wrong.append(f"a job's {old} was withdrawn")
         self.disk.become(before)
         self.disk.clock.now = now
 
