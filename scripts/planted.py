@@ -69,18 +69,23 @@ def bug_of(name: str) -> Bug:
 
 
 def examine_all(bugs: Sequence[Bug], seeds: int, processes: int) -> list[Result]:
-    """Examine bugs, one in each process, and print each result as it is known."""
+    """Examine bugs, one in each process, and print each result as it is known.
+
+    Return them in the order of the bugs.
+    """
     with ThreadPoolExecutor(processes) as pool:
         running = [pool.submit(examine, bug, seeds) for bug in bugs]
-        results = []
         for done in as_completed(running):
-            results.append(done.result())
-            print(_line(results[-1]), flush=True)
-    return results
+            print(_line(done.result()), flush=True)
+    return [each.result() for each in running]
 
 
 def reported(results: Sequence[Result]) -> int:
-    """Print a summary, and return the exit code: 0 if enough bugs, and only bugs, were found."""
+    """Print the table of all results, and what was missed.
+
+    Return the exit code: 0 if enough bugs, and only bugs, were found.
+    """
+    print("", *map(_line, results), "", sep="\n")
     control = [result for result in results if result.bug is CONTROL]
     bugs = [result for result in results if result.bug is not CONTROL]
     missed = [result.bug for result in bugs if result.seed is None]

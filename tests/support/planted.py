@@ -159,7 +159,7 @@ BUGS = (
             "return examined(source_state, replica, is_alone=True, former=former)",
             "return former",
         ),
-        by="overtaken, race, history",
+        by="held up, overtaken, history",
     ),
     _bug(
         "any checkpoint is withdrawn",
@@ -319,7 +319,7 @@ BUGS = (
             "self._publish(check)",
             "self._publish(check); self._record.appear(check)",
         ),
-        by="history, race, overtaken",
+        by="death, history",
     ),
     _bug(
         "files are deleted before the commit",

@@ -239,6 +239,7 @@ STATES: dict[str, Collection[str]] = {
         "a shared history had: copied within the target",
         "a shared history had: forged",
         "a shared history had: a stranger that equals",
+        "a shared history had: completed before delayed deletes",
     ),
 }
 RARE_STATES: dict[str, Collection[str]] = {
