@@ -51,7 +51,7 @@ def main() -> NoReturn:
 def _end_log(code: int) -> None:
     """Have the log file end with the exit code, if a command ran."""
     if "cpreplicate.output.log" in sys.modules:
-        from cpreplicate.output import narrate_in_file
+        from cpreplicate.output.log import narrate_in_file
 
         narrate_in_file(f"ended with exit code {code}")
 
@@ -90,7 +90,8 @@ def execute() -> int:
 
 
 def _misused(error: click.ClickException) -> int:
-    from cpreplicate.output import write_error, write_lines, write_messages
+    from cpreplicate.output.log import write_error, write_lines
+    from cpreplicate.output.streams import write_messages
 
     if isinstance(error, _NO_ARGUMENTS):  # its message is the help text
         write_messages(error.format_message())
@@ -102,7 +103,7 @@ def _misused(error: click.ClickException) -> int:
 
 
 def _failed(error: Exception) -> int:
-    from cpreplicate.output import write_error, write_lines
+    from cpreplicate.output.log import write_error, write_lines
 
     if "--debug" in sys.argv:
         write_lines("".join(traceback.format_exception(error)))
@@ -127,7 +128,7 @@ def _remedy(error: OSError) -> str:
 
 
 def _interrupted(code: int) -> int:
-    from cpreplicate.output import write_error
+    from cpreplicate.output.log import write_error
 
     write_error(f"interrupted. No partial files are visible. {_RESUME}")
     return code

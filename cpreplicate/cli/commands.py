@@ -259,9 +259,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
         *options.CONTENT,
         options.RECORD,
         *options.READING_RUNNER,
-        options.TARGET_CONF,
-        *options.ACCESS,
-        *options.OUTPUT,
+        *options.OF_REPLICA,
         options.METRICS_FILE,
     ),
 )

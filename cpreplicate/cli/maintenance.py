@@ -25,10 +25,8 @@ from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
         options.DRY_RUN,
         *options.SWEEP,
         *options.RUNNER,
-        options.TARGET_CONF,
-        *options.ACCESS,
         options.ACTIONS,
-        *options.OUTPUT,
+        *options.OF_REPLICA,
         options.METRICS_FILE,
     ),
 )
@@ -67,13 +65,7 @@ def sweep(
         3: "--unpack: some packed files could not be written; no _metadata was changed",
         **exit_codes.STOPPED,
     },
-    options=(
-        *options.RELOCATE,
-        *options.RUNNER,
-        options.TARGET_CONF,
-        *options.ACCESS,
-        *options.OUTPUT,
-    ),
+    options=(*options.RELOCATE, *options.RUNNER, *options.OF_REPLICA),
 )
 @click.argument("replica", callback=location)
 def relocate(output: Any, **values: Any) -> int:
@@ -107,9 +99,7 @@ def relocate(output: Any, **values: Any) -> int:
         options.AS_OF,
         *options.CONTENT,
         *options.RUNNER,
-        options.TARGET_CONF,
-        *options.ACCESS,
-        *options.OUTPUT,
+        *options.OF_REPLICA,
     ),
 )
 @click.argument("replica", callback=location)

@@ -132,7 +132,7 @@ def _tries_of(report: FleetReport) -> list[Try]:
 
 
 def _file(path: str, operation: Operation, is_fleet: bool = False) -> MetricsFile:
-    from cpreplicate.output import write_warning
+    from cpreplicate.output.log import write_warning
     from cpreplicate.output.textfile import MetricsFile
 
     return MetricsFile(path, operation, write_warning, is_fleet)

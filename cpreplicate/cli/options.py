@@ -270,6 +270,7 @@ CHECK_CONTENT = basic(
     "Read the files that are kept, and copy again those whose content differs from the recorded"
     " one.",
 )
+OF_REPLICA = (TARGET_CONF, *ACCESS, *OUTPUT)  # of a command that has no SOURCE
 REPLICATE = (*PLAN, *CONF, *ACCESS, ACTIONS, *OUTPUT)
 
 REFS = basic("refs", "List every state handle instead of the summary.")

@@ -37,7 +37,7 @@ def list_(target_root: str, job: str | None, output: Any, **values: Any) -> int:
     """
     from cpreplicate.operations import points as operation
     from cpreplicate.operations.selection import select
-    from cpreplicate.output import write_warning
+    from cpreplicate.output.log import write_warning
 
     notify = start_narration(values)
     sides = sides_of(values)

@@ -59,7 +59,8 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     """
     from cpreplicate import __version__
     from cpreplicate.operations.log_context import begin_job
-    from cpreplicate.output import narrate, narrate_in_file, run
+    from cpreplicate.output import run
+    from cpreplicate.output.log import narrate, narrate_in_file
 
     run.begin()
     context = click.get_current_context()
@@ -92,12 +93,12 @@ def _begin_log(values: Mapping[str, Any]) -> None:
 
 def _progress(values: Mapping[str, Any]) -> ShowProgress | None:
     """Return the function that shows progress, None if it is not shown."""
-    from cpreplicate.output import show_progress
+    from cpreplicate.output.progress import progress
 
     form: Form = "none" if values["quiet"] else values["progress"]
     if form == "auto" and values["log_format"] is not None:
         form = "lines"
-    return show_progress(form, in_file=values["log_file"] is not None)
+    return progress(form, in_file=values["log_file"] is not None)
 
 
 def _job_of(arguments: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,8 @@ def show_read(result: object, form: Form, actions: bool = False) -> int:
     Without its result the command did nothing. No message is printed for a reader that closed the
     pipe early, such as `head`.
     """
-    from cpreplicate.output import show, write_error
+    from cpreplicate.output import show
+    from cpreplicate.output.log import write_error
 
     unwritten = show(result, form, actions)
     if unwritten is None:
@@ -36,7 +37,8 @@ def show_change(result: object, form: Form, actions: bool = False) -> int:
 
     The exit code is about the work that was done. A result that is lost is a warning.
     """
-    from cpreplicate.output import show, write_warning
+    from cpreplicate.output import show
+    from cpreplicate.output.log import write_warning
 
     unwritten = show(result, form, actions)
     if unwritten is not None:

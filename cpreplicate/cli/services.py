@@ -43,11 +43,6 @@ _COMMENT = re.compile(r"(?:^|\s)#")  # `#` in a word may be part of a password
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
 
 
-def _without_scheme(option: str) -> str:
-    """Return the message for a URL of a JobManager without a scheme; it may hold a password."""
-    return f"{option}: expected a URL that begins with http:// or https://, as http://HOST:8081"
-
-
 @dataclass(frozen=True, kw_only=True)
 class FollowOptions:
     """Which jobs `watch` follows; see the options of the same names."""
@@ -83,7 +78,11 @@ class FollowOptions:
             raise click.UsageError("--flink needs --job-name NAME, --include PATTERN or --all-jobs")
         for url in self.flink:
             if not url.startswith(("http://", "https://")):
-                raise click.UsageError(_without_scheme("--flink"))
+                # it is not shown: it may hold a password
+                raise click.UsageError(
+                    "--flink: expected a URL that begins with http:// or https://, as"
+                    " http://HOST:8081"
+                )
         if not self.asks_flink and (chooses or self.exclude or self.header):
             raise click.UsageError(
                 "--job-name, --all-jobs, --include, --exclude and --header need --flink URL or"
@@ -204,7 +203,7 @@ def run_service(
     and SIGHUP are no failure: they end it with the exit code of the signal.
     """
     from cpreplicate.operations.jobs.service import Service
-    from cpreplicate.output import narrate, narrate_failure, write_warning
+    from cpreplicate.output.log import narrate, narrate_failure, write_warning
     from cpreplicate.runners import WarmRunners
 
     options = build(ServiceOptions, values)
@@ -276,7 +275,7 @@ def _outcome(jobs: Collection[Observation]) -> str:
 
 def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Callable[[], None]:
     """Serve the metrics, and return what sends the heartbeat when it is called each turn."""
-    from cpreplicate.output import narrate, write_warning
+    from cpreplicate.output.log import narrate, write_warning
 
     if options.metrics is not None:
         from cpreplicate.output.http import parse_address, serve

@@ -55,7 +55,7 @@ def status(
     """
     from cpreplicate.operations import status as operation
     from cpreplicate.operations.replicas import MissingSources, missing_sources, replicas_below
-    from cpreplicate.output import write_warning
+    from cpreplicate.output.log import write_warning
 
     start_narration(values)
     is_file = target.endswith(".toml") and Path(target).is_file()

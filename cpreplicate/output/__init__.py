@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from cpreplicate.output.log import (
-    narrate,
-    narrate_failure,
-    narrate_in_file,
-    write_error,
-    write_lines,
-    write_warning,
-)
+from cpreplicate.output.log import narrate
 from cpreplicate.output.results import Form, forms_of
-from cpreplicate.output.streams import write_messages, write_result
-from cpreplicate.runners import ShowProgress
+from cpreplicate.output.streams import write_result
 
-if TYPE_CHECKING:
-    from cpreplicate.output import progress
-
-__all__ = [
-    "Form",
-    "narrate",
-    "narrate_failure",
-    "narrate_in_file",
-    "show",
-    "show_progress",
-    "write_error",
-    "write_lines",
-    "write_messages",
-    "write_warning",
-]
+__all__ = ["Form", "show"]
 
 
 def show(result: object, form: Form, actions: bool = False) -> OSError | None:
@@ -48,13 +24,3 @@ def show(result: object, form: Form, actions: bool = False) -> OSError | None:
         narrate(written)
         return None
     return write_result(written) if written else None
-
-
-def show_progress(form: progress.Form, in_file: bool) -> ShowProgress | None:
-    """Return the function that shows progress in a form, and in the log file.
-
-    Returns None if it is to be shown nowhere.
-    """
-    from cpreplicate.output import progress  # a run without progress is quick without it
-
-    return progress.progress(form, in_file)

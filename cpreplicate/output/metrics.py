@@ -40,14 +40,14 @@ _EXPECTED_CODES: Mapping[Operation, tuple[int, ...]] = {
 class Family(NamedTuple):
     """A metric: how its samples follow from an observation at a time.
 
-    `samples` are the values of the labels after `labels`, and the value, None if it is unknown.
+    `samples` are the values of the labels after `labels`, and the value, None if it is unknown. A
+    name that ends in `_total` is that of a counter.
     """
 
     name: str
     help: str
-    labels: tuple[str, ...]
     samples: Callable[[Observation, float], Samples]
-    is_counter: bool = False
+    labels: tuple[str, ...] = _JOB
 
 
 def _one(value: Callable[[Observation], float | None]) -> Callable[[Observation, float], Samples]:
@@ -87,128 +87,111 @@ FAMILIES = (
         "cpreplicate_replica_lag_seconds",
         "Age of the replica's newest checkpoint while the source has a newer one or is unseen,"
         " else 0. +Inf without a replica.",
-        _JOB,
         _lag,
     ),
     Family(
         "cpreplicate_replica_checkpoints_behind",
         "Checkpoints that the replica is behind its source, by their numbers.",
-        _JOB,
         _behind,
     ),
     Family(
         "cpreplicate_source_unseen",
         "1 if nobody has looked at the source within two intervals, so that the lag is an age,"
         " else 0.",
-        _JOB,
         _unseen,
     ),
     Family(
         "cpreplicate_source_seen_timestamp_seconds",
         "Time at which the newest checkpoint of the source was last looked for and answered.",
-        _JOB,
         _one(lambda job: job.looked),
     ),
     Family(
         "cpreplicate_source_checkpoint_id",
         "Number of the newest completed checkpoint that was seen at the source.",
-        _JOB,
         _one(lambda job: job.source_newest and job.source_newest.checkpoint_id),
     ),
     Family(
         "cpreplicate_source_checkpoint_timestamp_seconds",
         "Completion time of the newest checkpoint that was seen at the source.",
-        _JOB,
         _one(lambda job: job.source_newest and job.source_newest.completed),
     ),
     Family(
         "cpreplicate_replica_checkpoint_id",
         "Number of the newest checkpoint that can be restored from the replica.",
-        _JOB,
         _one(lambda job: job.replica_newest and job.replica_newest.checkpoint_id),
     ),
     Family(
         "cpreplicate_replica_checkpoint_timestamp_seconds",
         "Completion time, at the source, of the newest checkpoint of the replica.",
-        _JOB,
         _one(lambda job: job.replica_newest and job.replica_newest.completed),
     ),
     Family(
         "cpreplicate_replica_sealed",
         "1 if the last try was refused because the replica is sealed, else 0.",
-        _JOB,
         _one(lambda job: job.is_sealed),
     ),
     Family(
         "cpreplicate_lease_held",
         "1 if another process held the lease of the replica at the last try, else 0.",
-        _JOB,
         _one(lambda job: job.is_lease_held),
     ),
     Family(
         "cpreplicate_replica_restorable",
         "1 if the last verify found the replica complete, 0 if it found damage.",
-        _JOB,
         _one(lambda job: job.is_restorable),
     ),
     Family(
         "cpreplicate_orphan_bytes",
         "Bytes of orphans that the last sweep left in the replica.",
-        _JOB,
         _one(lambda job: job.orphan_bytes),
     ),
     Family(
         "cpreplicate_last_try_timestamp_seconds",
         "Time at which the last try ended, successful or not.",
-        _TRY,
         _one(lambda job: job.last_try),
+        _TRY,
     ),
     Family(
         "cpreplicate_last_success_timestamp_seconds",
         "Time at which the last successful try ended, also one with nothing to do.",
-        _TRY,
         _one(lambda job: job.last_success),
+        _TRY,
     ),
     Family(
         "cpreplicate_last_exit_code",
         "Exit code of the last try: 0 after a success.",
-        _TRY,
         _one(lambda job: job.last_exit_code),
+        _TRY,
     ),
     Family(
         "cpreplicate_tries_total",
         "Tries, successful or not.",
-        _TRY,
         _one(lambda job: job.tries),
-        is_counter=True,
+        _TRY,
     ),
     Family(
         "cpreplicate_failures_total",
         "Failed tries by exit code.",
-        (*_TRY, "exit_code"),
         _failures,
-        is_counter=True,
+        (*_TRY, "exit_code"),
     ),
     Family(
         "cpreplicate_files_total",
         "Files that were copied, kept and deleted.",
-        (*_TRY, "action"),
         _each(lambda job: job.files),
-        is_counter=True,
+        (*_TRY, "action"),
     ),
     Family(
         "cpreplicate_bytes_total",
         "Bytes of the files that were copied, kept and deleted.",
-        (*_TRY, "action"),
         _each(lambda job: job.bytes),
-        is_counter=True,
+        (*_TRY, "action"),
     ),
     Family(
         "cpreplicate_phase_seconds_total",
         "Seconds of successful tries by phase.",
-        (*_TRY, "phase"),
         _each(lambda job: job.seconds),
-        is_counter=True,
+        (*_TRY, "phase"),
     ),
 )
 
@@ -325,7 +308,7 @@ def registry_of(
 
 
 def _metric(family: Family, jobs: Iterable[Observation], now: float) -> Metric:
-    kind = CounterMetricFamily if family.is_counter else GaugeMetricFamily
+    kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
     metric = kind(family.name, family.help, labels=family.labels)
     for job in jobs:
         labels = _labels(job, family.labels)

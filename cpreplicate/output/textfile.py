@@ -6,7 +6,7 @@ and replaces the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,19 @@ from cpreplicate.operations.observation import Observation, Operation
 from cpreplicate.output.metrics import registry_of
 
 _PREFIX = "cpreplicate_"
+# metrics that are a field of an observation, and what makes its value of a number
+_FIELDS: Mapping[str, tuple[str, Callable[[float], object]]] = {
+    "tries_total": ("tries", int),
+    "last_try_timestamp_seconds": ("last_try", float),
+    "last_success_timestamp_seconds": ("last_success", float),
+    "last_exit_code": ("last_exit_code", int),
+    "source_seen_timestamp_seconds": ("looked", float),
+    "sync_seconds_sum": ("sync_seconds", float),
+    "replica_sealed": ("is_sealed", bool),
+    "lease_held": ("is_lease_held", bool),
+    "replica_restorable": ("is_restorable", bool),
+    "orphan_bytes": ("orphan_bytes", int),
+}
 Warn = Callable[[str], None]
 Apply = Callable[[Observation], None]
 
@@ -162,36 +175,19 @@ def _newest(values: dict[str, float], side: str) -> Newest | None:
 
 def _restore(job: Observation, sample: Sample) -> None:
     """Set the field of an observation from which the sample was made, if it is one of its own."""
-    value, labels = sample.value, sample.labels
-    match sample.name.removeprefix(_PREFIX):
-        case "tries_total":
-            job.tries = int(value)
-        case "last_try_timestamp_seconds":
-            job.last_try = value
-        case "last_success_timestamp_seconds":
-            job.last_success = value
-        case "source_seen_timestamp_seconds":
-            job.looked = value
-        case "last_exit_code":
-            job.last_exit_code = int(value)
+    name, value, labels = sample.name.removeprefix(_PREFIX), sample.value, sample.labels
+    if name in _FIELDS:
+        field, convert = _FIELDS[name]
+        setattr(job, field, convert(value))
+    match name:
         case "failures_total":
             if value:  # else the code has not occurred
                 job.failures[int(labels["exit_code"])] = int(value)
         case "sync_seconds_bucket":
             job.sync_durations[float(labels["le"])] = int(value)
-        case "sync_seconds_sum":
-            job.sync_seconds = value
         case "files_total":
             job.files[labels["action"]] = int(value)
         case "bytes_total":
             job.bytes[labels["action"]] = int(value)
         case "phase_seconds_total":
             job.seconds.update({labels["phase"]: value})
-        case "replica_sealed":
-            job.is_sealed = bool(value)
-        case "lease_held":
-            job.is_lease_held = bool(value)
-        case "replica_restorable":
-            job.is_restorable = bool(value)
-        case "orphan_bytes":
-            job.orphan_bytes = int(value)

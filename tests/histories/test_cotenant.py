@@ -79,6 +79,7 @@ NOT_RARE_WHERE_SHARED = [
     "started unpromoted",
     "shared with a replica",
     "copied within the target",
+    "completed before delayed deletes",
     "forged",
     "a stranger that equals",
     "a stranger that differs",
@@ -275,7 +276,7 @@ MUTANTS = {
         adopted_files_are_overwritten, "changed Flink's", 57, True
     ),
     "adopted files are deleted": Mutant(adopted_files_are_deleted, "changed Flink's", 57, True),
-    "packs of others are deleted": Mutant(packs_of_others_are_deleted, "missing", 13),
+    "packs of others are deleted": Mutant(packs_of_others_are_deleted, "missing", 82),
     "a seal is no reason": Mutant(
         without(seal, "refuse_sealed"), "a sealed replica was changed", 12
     ),
@@ -283,10 +284,10 @@ MUTANTS = {
         without(Ledger, "left_over", texts(())), "no record of", 21
     ),
     "a plan asks its own checkpoints only": Mutant(
-        without_asking(sync_plan), "has lost", 65, is_sharing=True
+        without_asking(sync_plan), "has lost", 67, is_sharing=True
     ),
     "a sweep asks its own checkpoints only": Mutant(
-        without_asking(orphan), "has lost", 170, is_sharing=True
+        without_asking(orphan), "has lost", 158, is_sharing=True
     ),
     "every file at the path of a copy is ours": Mutant(others_are_ours, "changed Flink's", 7),
     "links are followed": Mutant(links_are_followed, "is a link", 13),

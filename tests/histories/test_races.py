@@ -9,7 +9,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import TypeAlias
@@ -143,7 +143,8 @@ class Race:
             for each in race.outcomes.values()
             if isinstance(each, BaseException) and not _is_foreseen(each)
         ]
-        return self.wrong + [f"ended unforeseen: {each!r}" for each in unforeseen]
+        self.wrong += [f"ended unforeseen: {each!r}" for each in unforeseen]
+        return self.wrong + ([] if self._were_held_up else _lost_leases(race.outcomes.values()))
 
     def _next(self, waiting: Mapping[int, Step]) -> int:
         self.wrong += self.replica.look()
@@ -260,6 +261,12 @@ class ReplicaUnderWatch:
 
 def _writes_to_source(verb: str, uri: str) -> bool:
     return uri.startswith("file:/dcA") and verb not in READS
+
+
+def _lost_leases(outcomes: Iterable[object]) -> list[str]:
+    """Return who lost a lease to another run. Nobody does whom nothing held up."""
+    held = (str(each) for each in outcomes if isinstance(each, LeaseHeld))
+    return [each for each in held if "lost its lease" in each]
 
 
 def _is_foreseen(error: BaseException) -> bool:

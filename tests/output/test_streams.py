@@ -113,6 +113,14 @@ def test_a_sync_that_failed_keeps_its_code_where_stderr_is_full(directory):
     assert sync(directory, "2>&-").returncode == 10
 
 
+def test_a_fleet_in_which_a_job_failed_keeps_its_code_and_mentions_a_lost_result(directory):
+    job = f'source = "{directory}/nothing"\ntarget = "{directory}/dcB"\n'
+    (directory / "jobs.toml").write_text(f"[[job]]\n{job}")
+    done = shell(directory, f"{command('fleet', 'jobs.toml')} >/dev/full")
+    assert done.returncode == 10
+    assert "could not be written to stdout: No space left on device" in done.stderr
+
+
 def test_help_that_cannot_be_written_exits_with_1(directory):
     done = shell(directory, f"{command('--help')} >/dev/full", PYTHONUNBUFFERED="")
     assert (done.returncode, "Exception ignored" in done.stderr) == (1, False)

@@ -1,5 +1,6 @@
 import pytest
 
+from scripts.planted import CONTROL, ENOUGH, Result, kinds_of, reported
 from tests.support.planted import BUGS, PACKAGE, Bug, Edit, SiteNotFound, plant, planted
 
 
@@ -35,3 +36,30 @@ def test_a_bug_is_planted_in_a_copy_only(tmp_path):
     [(path, text)] = planted(BUGS[0]).items()
     assert (tmp_path / "cpreplicate" / path).read_text() == text
     assert (PACKAGE / path).read_text() != text
+
+
+def results(found, control=None):
+    """The results of all bugs, of which so many were found, and of the control."""
+    seeds = [7 if number < found else None for number in range(len(BUGS))]
+    bugs = [Result(bug, seed, 1.0, "") for bug, seed in zip(BUGS, seeds, strict=True)]
+    return [Result(CONTROL, control, 1.0, "what is right"), *bugs]
+
+
+def test_enough_bugs_must_be_found(capsys):
+    assert reported(results(ENOUGH)) == 0
+    assert f"{ENOUGH} of 30 bugs were found" in capsys.readouterr().out
+    assert reported(results(ENOUGH - 1)) == 1
+    assert f"not found: {BUGS[-1].name}" in capsys.readouterr().out
+
+
+def test_nothing_must_be_found_without_a_bug(capsys):
+    assert reported(results(30, control=12)) == 1
+    assert "without a bug, seed 12 found: what is right" in capsys.readouterr().out
+    assert planted(CONTROL) == {}
+
+
+def test_what_fits_a_bug_is_played_in_the_first_half_of_its_seeds():
+    bug = Bug("a bug", "a rule", (), ("race", "churn"))
+    assert list(kinds_of(bug, 8))[:4] == ["race", "churn", "race", "churn"]
+    assert list(kinds_of(bug, 8))[4:] == list(kinds_of(CONTROL, 4))
+    assert len(list(kinds_of(bug, 101))) == 101

@@ -70,6 +70,8 @@ DAYS = 3 * 24 * 3600.0
 EVERYTHING = plan.Cap(1, is_share=True)
 LINKS = 0.1  # of the things that happen, those that are followed by a link
 IN_VAIN = 0.1  # of the things that happen, those that are followed by what must be refused
+REPLACED = 0.5  # of what must be refused where a replica is behind, what a job does to a sync
+DELAYED = 0.4  # of the steps of a watch, those that leave deletes to the next one
 ROUNDS = 5  # of syncs, by when a replica has caught up once nothing goes wrong any more
 
 
@@ -207,7 +209,7 @@ class World:
         self.draw = draw = Random(f"cotenant {seed}")
         # draws of their own, else all histories change
         self.packing, self.linking = Random(f"packing {seed}"), Random(f"linking {seed}")
-        self.trying = Random(f"trying {seed}")
+        self.trying, self.delaying = Random(f"trying {seed}"), Random(f"delaying {seed}")
         self.disk = SimulatedDisk(links=draw.random() < 0.3)
         self.disk.pieces = 1
         self.flink = Flink(self.disk, draw, draw.choice([1, 1, 2]), draw.random() < 0.25)
@@ -246,6 +248,7 @@ class World:
         self.sources: dict[str, set[str]] = {}  # replica to the roots that were replicated there
         self.starts: dict[str, Job] = {}  # sealed replica to the job that was started from it
         self.backlogs: dict[str, Backlog] = {}
+        self.delayed = DELAYED
         self.strangers: set[str] = set()  # files that another tool put where a sync will copy
         self._judged: dict[str, object] = {}
 
@@ -391,7 +394,7 @@ class World:
             same_source=self.draw.random() < (0.4 if is_odd else 0.05),
             allow_older=self.draw.random() < 0.4,
             check_content=self.draw.random() < 0.15,
-            async_deletes=self.draw.random() < 0.2,
+            async_deletes=self.draw.random() < 0.2 or follow,
             packing=PackOptions("on" if self.packing.random() < 0.25 else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
             subsumption_wait=0.0,
@@ -502,8 +505,12 @@ class World:
     def _watch_step(self, request: SyncRequest, replica: str) -> object:
         newest = find(request.source, Side(), request.allow_older).checkpoint
         backlog = self.backlogs.setdefault(replica, Backlog(request))
+        backlog.request, was_delayed = request, bool(backlog.targets)
         report = sync_operation.sync(replace(request, source=newest), silent)
         backlog.add(report)
+        if not was_delayed and self.delaying.random() < self.delayed and backlog.targets:
+            self.counts["deletes were delayed"] += 1
+            return report
         backlog.work_off(time.monotonic() + PATIENCE, silent)
         return report
 
@@ -520,6 +527,7 @@ class World:
 
     def _fleet(self, side: str) -> object:
         names = jobs_under(self._flink(side), Side())
+        standbys = {*self._replicas()} - {*self._sealed(), *self.broken}
         target = self._target(_other(side))
         jobs = [
             ReplicatedJob(
@@ -543,6 +551,13 @@ class World:
         )
         unexpected = [each.error for each in report.jobs if each.exit_code == 1]
         assert not unexpected, unexpected
+        met = [each for each in report.jobs if each.source in standbys]
+        self.counts["a fleet met a replica"] += bool(met)
+        self.wrong += [
+            f"a fleet did not skip the replica {each.source}: {each.status}"
+            for each in met
+            if each.status != "skipped"
+        ]
         return report
 
     def sweep(self, replica: str = "") -> None:
@@ -653,6 +668,41 @@ class World:
 
         Nobody promoted the replica, and the job writes its checkpoints below it.
         """
+        job, replica = self._sync_among_others()
+        if not replica:
+            return
+        self._start_unpromoted(replica, completed=self.draw.randint(0, 3))
+        with quiet(self.disk):
+            if job in self.flink.running():
+                self.flink.complete(job)
+        self.sync(job=job, follow=self.draw.random() < 0.5)
+        if not self.wrong and self.draw.random() < 0.5:
+            self.sweep(replica)
+
+    def delay(self) -> None:
+        """A watch delays its deletes, and a job that was started before needs what they delete.
+
+        Its first checkpoint shows that, which is accepted before the watch goes on.
+        """
+        job, replica = self._sync_among_others()
+        if not replica or job not in self.flink.running():
+            return
+        self._start_unpromoted(replica, completed=0)
+        with quiet(self.disk):
+            self.flink.complete(job)
+        self.delayed = 1.0
+        self.sync(job=job, follow=True)
+        self.delayed = DELAYED
+        if self.wrong or not (replica in self.backlogs and self.backlogs[replica].targets):
+            return
+        with quiet(self.disk):
+            for started in [each for each in self.flink.running() if each.root == replica]:
+                self.flink.complete(started)
+                self.counts["completed before delayed deletes"] += 1
+        self.sync(job=job, follow=True)
+
+    def _sync_among_others(self) -> tuple[Job, str]:
+        """Replicate any job into a directory of others. Return the job and the replica, or ""."""
         job = self._any_job()
         replica = f"{self._target(_other(job.side))}/{uri.name(job.root)}"
         if not self._below(replica):
@@ -661,16 +711,10 @@ class World:
             self.flink.owned[place] = b"of another program"
         self.sync(job=job)
         if self.wrong or replica not in self._replicas() or replica in self._sealed():
-            return
-        self._start_unpromoted(replica)
-        with quiet(self.disk):
-            if job in self.flink.running():
-                self.flink.complete(job)
-        self.sync(job=job, follow=self.draw.random() < 0.5)
-        if not self.wrong and self.draw.random() < 0.5:
-            self.sweep(replica)
+            return job, ""
+        return job, replica
 
-    def _start_unpromoted(self, replica: str) -> None:
+    def _start_unpromoted(self, replica: str, completed: int) -> None:
         newest = newest_recorded(self.disk, replica)
         start = self._published(f"{replica}/{newest}") if newest is not None else None
         if start is None:
@@ -685,7 +729,7 @@ class World:
         self.history.append(f"{job} starts from {start.place}, not promoted, with {mode}")
         self.counts["started unpromoted"] += 1
         with quiet(self.disk):
-            for _ in range(self.draw.randint(0, 3)):
+            for _ in range(completed):
                 self.flink.complete(job)
 
     def sync_restored(self) -> None:
@@ -896,10 +940,15 @@ class World:
     def try_in_vain(self) -> None:
         """An operator syncs from a copy of a replica, or unseals one below which a job uploads.
 
-        That must be refused and change nothing. The operator takes it back.
+        That must be refused and change nothing. The operator takes it back. Or a job replaces a
+        checkpoint that a sync withdraws.
         """
         replicas = self._replicas()
         if not replicas:
+            return
+        behind = self._behind()
+        if behind and self.trying.random() < REPLACED:
+            self._replace_in_the_midst(*self.trying.choice(behind))
             return
         sealed = self._sealed()
         is_any = not sealed or self.trying.random() < 0.3
@@ -925,6 +974,58 @@ class World:
             for each in sorted(there.keys() | after.keys())
             if there.get(each) != after.get(each) and not PASSING.fullmatch(each)
         ]
+        self.disk.become(before)
+        self.disk.clock.now = now
+
+    def _behind(self) -> list[tuple[str, str]]:
+        """Return replicas of which the next sync withdraws a checkpoint, and the job's root."""
+        usable = set(self._replicas()) - {*self._sealed(), *self.broken, *self.renamed}
+        found = []
+        for replica in sorted(usable):
+            there = self._below(replica)
+            for root in sorted(self.sources.get(replica, ())):
+                newest = self._newest(root)
+                if newest is None or uri.name(root) != uri.name(replica):
+                    continue
+                if f"{uri.name(newest.place)}/{METADATA}" not in there:
+                    found.append((replica, root))
+        return found
+
+    def _replace_in_the_midst(self, replica: str, root: str) -> None:
+        """While a sync publishes the newest checkpoint, a job replaces the one published before.
+
+        It is the job's from then on, so it stays. All is taken back.
+        """
+        before, now = self.disk.snapshot(), self.disk.clock.now
+        last = newest_recorded(self.disk, replica)
+        old = f"{replica}/{last}/{METADATA}"
+        if last is None or old in self.flink.owned:
+            return
+        theirs = b"of a job"
+        replaced = []
+
+        def replace_it(moment: Moment, verb: str, place: str) -> None:
+            is_commit = COMMITTED.fullmatch(place) is not None and place != old
+            if (moment, verb) == ("after", "rename") and is_commit:
+                self.disk.place(old, theirs)
+                replaced.append(old)
+
+        request = SyncRequest(
+            root,
+            uri.parent(replica),
+            adopt=replica in self.adopted,
+            allow_older=True,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
+            subsumption_wait=0.0,
+        )
+        self.disk.clock.pass_(LATER)
+        self.disk.hook = replace_it
+        outcome = self._outcome(lambda: sync_operation.sync(request, silent))
+        self.disk.hook = lambda *_: None
+        self.history.append(f"sync of {root}, {old} is replaced in its midst: {outcome!r}")
+        self.counts["replaced in the midst"] += len(replaced)
+        if replaced and self.disk.data(old) != theirs:
+            self.wrong.append(f"a job's {old} was withdrawn")
         self.disk.become(before)
         self.disk.clock.now = now
 
@@ -1397,7 +1498,8 @@ OPERATIONS: dict[Callable[[World], object], float] = {
 SHARING: dict[Callable[[World], object], float] = {
     World.sync: 4,
     World.watch: 3,
-    World.share: 4,
+    World.share: 3,
+    World.delay: 2,
     World.sync_restored: 2,
     World.sweep: 2,
     World.relocate: 0.5,

@@ -51,7 +51,8 @@ class Interleaving:
         self._granted: int | None = None
         self._blocked: set[int] = set()
         self._threads = [
-            threading.Thread(target=self._live, args=(number, run))
+            # what raises while it plays must not wait for them
+            threading.Thread(target=self._live, args=(number, run), daemon=True)
             for number, run in enumerate(runs)
         ]
 

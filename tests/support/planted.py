@@ -29,11 +29,15 @@ class Edit(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """A bug: the rule of the protocol that it breaks, and the edits that plant it."""
+    """A bug: the rule of the protocol that it breaks, and the edits that plant it.
+
+    `by` are the kinds of simulations that are most likely to find it, which are played first.
+    """
 
     name: str
     rule: str
     edits: tuple[Edit, ...]
+    by: tuple[str, ...] = ()
 
 
 def plant(bug: Bug, directory: Path) -> None:
@@ -79,8 +83,8 @@ def _lines_of(text: str, edit: Edit, bug: str) -> tuple[int, int]:
     return node.lineno - 1, node.end_lineno or node.lineno
 
 
-def _bug(name: str, rule: str, *edits: tuple[str, str, str, str]) -> Bug:
-    return Bug(name, rule, tuple(Edit(*edit) for edit in edits))
+def _bug(name: str, rule: str, *edits: tuple[str, str, str, str], by: str = "history") -> Bug:
+    return Bug(name, rule, tuple(Edit(*edit) for edit in edits), tuple(by.split(", ")))
 
 
 _OWNERSHIP = "protocol.ownership"
@@ -113,7 +117,7 @@ BUGS = (
     _bug(
         "unseal does not look at the job",
         "a seal stays while a checkpoint of the job references the replica",
-        (f"{_UPKEEP}.unseal", "unseal", "if request.job is not None", "if False"),
+        (f"{_UPKEEP}.unseal", "_checked", "if request.job is not None", "if False"),
     ),
     _bug(
         "unseal accepts what nobody recorded",
@@ -155,6 +159,7 @@ BUGS = (
             "return examined(source_state, replica, is_alone=True, former=former)",
             "return former",
         ),
+        by="held up, overtaken, history",
     ),
     _bug(
         "any checkpoint is withdrawn",
@@ -165,17 +170,19 @@ BUGS = (
             "observed.record is None or observed.record.adopted",
             "False",
         ),
+        by="history, adopting",
     ),
     _bug(
         "a commit replaces what is there",
         "a checkpoint that is not there yet is published by create-if-absent",
         (_PUBLICATION, "Publication.__init__", "replace=self._replaces", "replace=True"),
+        by="history, adopting",
     ),
     _bug(
         "a fleet replicates replicas",
         "discovery skips replicas that no job writes to",
         (
-            "operations.jobs.fleet",
+            "operations.jobs.job",
             "is_standby",
             "if not is_replica(replica)",
             "if True",
@@ -185,6 +192,7 @@ BUGS = (
         "what others need is not asked",
         "a file is needed while any checkpoint in the directory references it",
         ("protocol.needed", "needed", "*own, *others]", "*own]"),
+        by="shared",
     ),
     _bug(
         "put-off deletes do not ask again",
@@ -195,6 +203,7 @@ BUGS = (
             "without(texts(self.targets), needed_now)",
             "texts(self.targets)",
         ),
+        by="shared",
     ),
     _bug(
         "what is present is done",
@@ -210,6 +219,7 @@ BUGS = (
         "every file at the path of a copy is ours",
         "a file that nothing names is another program's and is never overwritten",
         ("protocol.ledger", "Ledger.of_others", "~is_ours", "~is_ours & False"),
+        by="history, shared",
     ),
     _bug(
         "files of one length are equal",
@@ -220,11 +230,13 @@ BUGS = (
             "pair.at_source != pair.at_target",
             "pair.at_source.bytes != pair.at_target.bytes",
         ),
+        by="shared, history",
     ),
     _bug(
         "files of others are recorded as written",
         "a file that was there before is never deleted",
         (f"{_SYNC}.content", "keeping_what_is_equal", "written=False", "written=True"),
+        by="adopting, shared",
     ),
     _bug(
         "the highest number is the newest",
@@ -235,11 +247,13 @@ BUGS = (
         "every lease is stale",
         "a lease is taken over only from a process that is provably dead, or once it expired",
         ("protocol.lease", "Lease._is_stale", "return is_expired or", "return True or"),
+        by="overtaken, race",
     ),
     _bug(
         "forged manifests are believed",
         "the paths of every record are checked where they are read",
         ("protocol.manifest", "_checked", "if members and not", "if False and not"),
+        by="shared",
     ),
     # The steps of the commit protocol
     _bug(
@@ -247,6 +261,7 @@ BUGS = (
         "step 1: a run that lost its lease publishes and deletes nothing",
         ("protocol.lease", "Lease.check", "if json_files.now() > self.until()", "if False"),
         ("protocol.lease", "LeaseToken.check", "if _token_of(holder) != self.token", "if False"),
+        by="held up, overtaken",
     ),
     _bug(
         "what is written is not planned",
@@ -257,6 +272,7 @@ BUGS = (
             "if action.target not in plan.packed",
             "if False",
         ),
+        by="history, shared",
     ),
     _bug(
         "a file appears before it is complete",
@@ -273,6 +289,7 @@ BUGS = (
             "if not self.rename(temporary, uri, replace)",
             "if False",
         ),
+        by="race, overtaken",
     ),
     _bug(
         "a copy that failed counts",
@@ -284,11 +301,13 @@ BUGS = (
             "if failed or len(outcomes) != len(tasks)",
             "if False",
         ),
+        by="churn, history",
     ),
     _bug(
         "a source that moved on is incomplete",
         "step 4: a checkpoint that was subsumed meanwhile ends the run with `SourceMovedOn`",
         (f"{_SYNC}.copy", "refuse_lacking", "if _is_subsumed(", "if False and _is_subsumed("),
+        by="churn",
     ),
     _bug(
         "the record follows the commit",
@@ -300,6 +319,7 @@ BUGS = (
             "self._publish(check)",
             "self._publish(check); self._record.appear(check)",
         ),
+        by="death, history",
     ),
     _bug(
         "files are deleted before the commit",
@@ -310,6 +330,7 @@ BUGS = (
             "written = copy_missing(run)",
             "run.delete([each.target for each in run.plan.deletes]); written = copy_missing(run)",
         ),
+        by="race, overtaken",
     ),
     _bug(
         "files are deleted before their `_metadata`",
@@ -320,6 +341,7 @@ BUGS = (
             "for name in plan.dropped:",
             "for name in (_delete(run, targets), plan.dropped)[1]:",
         ),
+        by="race, overtaken",
     ),
     _bug(
         "a sweep takes what nobody recorded",
@@ -330,5 +352,6 @@ BUGS = (
             "if is_written(path, written) else None",
             "if True else None",
         ),
+        by="adopting, shared",
     ),
 )

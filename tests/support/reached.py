@@ -232,11 +232,14 @@ STATES: dict[str, Collection[str]] = {
         "a history had: promote Promotion",
         "a history had: unseal str",
         "a history had: link Refused",
+        "a history had: a fleet met a replica",
+        "a history had: replaced in the midst",
         "a shared history had: started unpromoted",
         "a shared history had: shared with a replica",
         "a shared history had: copied within the target",
         "a shared history had: forged",
         "a shared history had: a stranger that equals",
+        "a shared history had: completed before delayed deletes",
     ),
 }
 RARE_STATES: dict[str, Collection[str]] = {

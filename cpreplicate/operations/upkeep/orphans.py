@@ -99,7 +99,7 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     orphans += _journals_that_are_over(ledger.journals, left, tree, before)
     for path in tree.files:
         is_ours = is_written(path, written) or _is_known(path, names)
-        if not is_ours and path not in tree.left:
+        if not is_ours and path not in tree.left and path not in gone:
             tree.left[path] = _NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)

@@ -67,15 +67,9 @@ def _warnings(report: FleetReport) -> list[str]:
 
 
 def _row(job: JobResult) -> tuple[str, ...]:
-    if job.check is None:
-        checkpoint, files, bytes_ = "", "", ""
-    else:
-        checkpoint, files, bytes_ = (
-            job.check.checkpoint,
-            str(job.check.files),
-            size(job.check.bytes),
-        )
-    return (job.name, str(job.priority), checkpoint, files, bytes_, job.status)
+    check = job.check
+    seen = ("",) * 3 if check is None else (check.checkpoint, str(check.files), size(check.bytes))
+    return (job.name, str(job.priority), *seen, job.status)
 
 
 def _object(job: JobResult) -> dict[str, Any]:

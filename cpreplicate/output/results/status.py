@@ -48,11 +48,11 @@ def _ndjson(status: FleetStatus) -> str:
 
 
 def _cells(row: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]:
-    totals = row.totals
+    totals, age = row.totals, row.age(status.now)
     return (
         _title(row),
         row.checkpoint or "none",
-        _age(row.age(status.now)),
+        "" if age is None else duration(age),
         _source(row),
         _lag(row, status),
         "yes" if row.unready is None else "no",
@@ -68,10 +68,6 @@ def _title(row: ReplicaStatus) -> str:
     """Return the name of a job with its id: several replicas of a restarted job have one name."""
     recorded = row.recorded.name if row.recorded is not None else None
     return row.name or (row.job if recorded is None else f"{recorded} ({row.job})")
-
-
-def _age(seconds: float | None) -> str:
-    return "" if seconds is None else duration(seconds)
 
 
 def _source(row: ReplicaStatus) -> str:
@@ -118,12 +114,11 @@ def _orphans(row: ReplicaStatus) -> str:
 
 
 def _problems(row: ReplicaStatus) -> list[str]:
-    problems = [row.observed.last_error, row.source_error]
-    known = [*(problem for problem in problems if problem is not None), *row.warnings]
-    unready = row.unready
-    more = [f"promote would not succeed: {unready}"] if unready not in (None, *known) else []
+    problems = [text for text in (row.observed.last_error, row.source_error) if text is not None]
     warnings = [f"warning: {warning}" for warning in row.warnings]
-    return [*(problem for problem in problems if problem is not None), *warnings, *more]
+    if row.unready in (None, *problems, *row.warnings):
+        return [*problems, *warnings]
+    return [*problems, *warnings, f"promote would not succeed: {row.unready}"]
 
 
 def _summary(status: FleetStatus) -> str:

@@ -116,6 +116,14 @@ def test_what_is_young_unrecorded_or_a_link_is_left_with_a_reason(replica, tmp_p
     assert outside.read_text() == "an orphan"
 
 
+def test_half_written_files_are_removed_and_not_counted_as_left(replica):
+    orphan(replica, "shared/.cpreplicate-tmp-1")
+    orphan(replica, ".cpreplicate-tmp-2")
+    found = run(replica)
+    assert len(found.deletes) == 2
+    assert found.found.left == {}
+
+
 def test_a_dry_run_ends_as_a_sweep_that_another_run_keeps_from_the_replica(replica):
     with lease.acquire(f"file:{replica}", Side()):
         assert commandline.run("sweep", "--dry-run", replica).code == LeaseHeld.exit_code
