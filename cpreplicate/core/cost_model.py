@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from cpreplicate.core.packs import PACK_BYTES, writers_for
+
 _MEANINGFUL_FILES = 100  # copies or deletes from which a run shows their rate
 _MEANINGFUL_BYTES = 16 << 20
 _MEANINGFUL_SHARE = 0.3  # of the expected time of the copies that a rate must explain
 _LEARNED_FACTOR = 1.5  # by which a learned rate may be wrong in either direction
 _DEFAULT_FACTOR = 3.0  # and a default one
-_FULL_PACK = 256 << 20
-_PACK_WORTH = 16 << 20  # bytes that are worth one more pack written at the same time
-_PACKS_AT_ONCE = 4
 _WITHIN_BYTES = 100e6  # a second that a process reads and writes at one site
 _FILES_A_JOURNAL = 2_000  # copies after which the journal gets a further part
 
@@ -52,8 +51,7 @@ class Work(NamedTuple):
         """About how many packs are written."""
         if not self.packed:
             return 0
-        at_once = min(_PACKS_AT_ONCE, 1 + self.packed_bytes // _PACK_WORTH)
-        return max(at_once, -(-self.packed_bytes // _FULL_PACK))
+        return max(writers_for(self.packed_bytes), -(-self.packed_bytes // PACK_BYTES))
 
 
 class Rates(NamedTuple):

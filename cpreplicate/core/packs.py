@@ -21,6 +21,11 @@ from cpreplicate.core.plan import Action, Keeps
 PackMode = Literal["off", "on", "auto"]
 _AUTO_FILES = 1_000  # files to be packed from which `auto` packs
 FIRST_WITH_SEGMENTS = 5  # Flink 2 writes v5 and later; of those that write v4, 1.20 reads segments
+PACK_BYTES = 256 << 20  # of a pack, at most, but for its last member
+# Packs that a process writes at once, whatever its cores: over a long-distance link a stream waits
+# for its window and for the pipeline of each block.
+WRITERS = 4
+_WRITER_WORTH = 16 << 20  # bytes that are worth one more of them
 _LIVE_SHARE = 0.5  # of a pack's bytes: where less is referenced, its members move to a new pack
 
 
@@ -29,6 +34,11 @@ class PackOptions(NamedTuple):
 
     mode: PackMode = "off"
     below: int = 1 << 20
+
+
+def writers_for(size: int, most: int = WRITERS) -> int:
+    """Return how many packs of members of so many bytes are written at once."""
+    return min(most, 1 + size // _WRITER_WORTH)
 
 
 def is_pack(path: str) -> bool:

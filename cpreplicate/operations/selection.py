@@ -7,13 +7,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import some
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.checkpoint_record import last_published_first, read_record
 from cpreplicate.protocol.job_record import JobRecord, read_job_record, recorded_name
 from cpreplicate.protocol.marker import is_replica, read_marker
@@ -70,7 +70,7 @@ class _Life(NamedTuple):
     def __str__(self) -> str:
         if self.checkpoint is None:
             return f"{self.named.job} (no checkpoint)"
-        return f"{self.named.job} ({self.checkpoint} of {_clock(self.end)})"
+        return f"{self.named.job} ({self.checkpoint} of {json_files.clock(self.end)})"
 
 
 def select(target_root: str, side: Side, job: str) -> Selected:
@@ -251,7 +251,3 @@ def _name(named: Named) -> str:
 
 def _title(named: Named) -> str:
     return named.job if named.record is None else f"{named.job} ({named.record.name})"
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")

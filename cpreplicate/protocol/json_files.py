@@ -67,10 +67,15 @@ def seconds(fields: dict[str, Any], name: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def clock(fields: dict[str, Any], name: str) -> str:
+def clock_of(fields: dict[str, Any], name: str) -> str:
     """Return a field of seconds since the epoch as people read it."""
+    return clock(seconds(fields, name))
+
+
+def clock(time: float | None) -> str:
+    """Return a time in seconds since the epoch as people read it."""
     try:
-        seconds = float(fields.get(name))  # type: ignore[arg-type]  # anything may be in the file
-        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
-    except (TypeError, ValueError, OverflowError, OSError):
+        moment = datetime.fromtimestamp(math.nan if time is None else time, timezone.utc)
+    except (ValueError, OverflowError, OSError):
         return "an unknown time"
+    return moment.isoformat(timespec="seconds")

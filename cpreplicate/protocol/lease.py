@@ -282,7 +282,7 @@ def _refusal(
     user = f"{json_files.word(holder, 'owner')}@{json_files.word(holder, 'host')}"
     held = (
         f"{lease_uri} is held by {user}, process {json_files.word(holder, 'pid')}, since"
-        f" {json_files.clock(holder, 'started')}"
+        f" {json_files.clock_of(holder, 'started')}"
     )
     latest = next((each for each in (holder, beat or {}) if _is_far(each)), None)
     if latest is None:
@@ -292,7 +292,7 @@ def _refusal(
         " and that "
     )
     return (
-        f"{held}. It does not expire by itself before {json_files.clock(latest, 'expires')}: a"
+        f"{held}. It does not expire by itself before {json_files.clock_of(latest, 'expires')}: a"
         f" clock was wrong, or the file was changed. {_removal(process, lease_uri)}"
     )
 

@@ -90,7 +90,7 @@ def describe(replica: Replica) -> str | None:
     if fields is None:
         return None
     user = f"{json_files.word(fields, 'owner')}@{json_files.word(fields, 'host')}"
-    time, checkpoint = json_files.clock(fields, "sealed"), json_files.word(fields, "checkpoint")
+    time, checkpoint = json_files.clock_of(fields, "sealed"), json_files.word(fields, "checkpoint")
     return f"by {user} at {time} for {checkpoint}"
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from cpreplicate.core.packs import writers_for
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.packs import PackPool, write_packs
 from cpreplicate.runners.tasks import (
@@ -41,7 +42,6 @@ from cpreplicate.storage.working import working
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
 # docs/performance.md
 _LARGE_STREAMS = 8
-_PACK_WORTH = 16 << 20  # bytes that are worth one more pack written at the same time
 Unit = Sequence[int]
 """Tasks that run one after the other, by their index in the batch."""
 
@@ -116,8 +116,8 @@ def _pack(
     members: Mapping[int, Copy], sides: Sides, watcher: Watcher, readers: int, most: int
 ) -> dict[int, Outcome]:
     total = sum(map(size_of, members.values()))
-    writers = min(most, 1 + total // _PACK_WORTH)
-    return write_packs(members, sides, watcher.moved, watcher.done, PackPool(readers, writers))
+    pool = PackPool(readers, writers_for(total, most))
+    return write_packs(members, sides, watcher.moved, watcher.done, pool)
 
 
 def _queues(

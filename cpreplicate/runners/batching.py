@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cpreplicate.core.packs import PACK_BYTES
 from cpreplicate.runners.copy_rows import Copies, Indexes, packed_of, sizes_of
-from cpreplicate.runners.tasks import PACK_BYTES, SMALL, Read, Task, size_of
+from cpreplicate.runners.tasks import SMALL, Read, Task, size_of
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
 FILE_COST = 4 << 20  # bytes; a small file costs round trips, about what so many bytes cost

@@ -6,23 +6,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
-from cpreplicate.runners.base import Done
+from cpreplicate.core.packs import WRITERS
+from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task, Watcher, size_of
 from cpreplicate.storage import Sides
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 _TRIES = 3
 # The number of tasks whose work it does: small files wait more than they compute.
 _SLOTS = min(4, os.cpu_count() or 1)
-# Packs written at once, whatever the cores: over a long-distance link a stream waits for its window
-# and for the pipeline of each block.
-_PACK_WRITERS = 4
 PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
 # Calls of `map` at once for local files, which hardly wait. More would hinder each other.
@@ -74,8 +70,8 @@ class InlineRunner:
         return list(outcomes.values())
 
     def map(
-        self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
-    ) -> list[_Out]:
+        self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()
+    ) -> list[Out]:
         """Return what a function returns for each item, in order; several calls run at once."""
         is_here = bool(places) and all(uri.startswith("file:") for uri in places)
         with ThreadPoolExecutor(
@@ -89,7 +85,7 @@ class InlineRunner:
         if self._is_cancelled:
             raise RunnerStopped
         try:
-            return perform(actions, self._sides, self._streams, _SLOTS, counter, _PACK_WRITERS)
+            return perform(actions, self._sides, self._streams, _SLOTS, counter, WRITERS)
         finally:
             self._active.discard(counter)
             self._progress.end(counter)

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
+from cpreplicate.core.packs import PACK_BYTES
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners.tasks import PACK_BYTES, Copy, Outcome, failed, size_of
+from cpreplicate.runners.tasks import Copy, Outcome, failed, size_of
 from cpreplicate.storage import Sides, WholeFile, read_exactly, read_part, read_whole
 from cpreplicate.storage.cancellation import cancellable
 

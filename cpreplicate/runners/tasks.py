@@ -12,7 +12,6 @@ from cpreplicate.storage import DamagedPart, ShortSource, SourceMissing, Unreach
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 SMALL = 4 << 20
-PACK_BYTES = 256 << 20  # of a pack, at most, but for its last member
 
 
 class Part(NamedTuple):

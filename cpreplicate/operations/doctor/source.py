@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
 from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
 from cpreplicate.operations.sync.source import SourceState, read_source
+from cpreplicate.protocol import json_files
 from cpreplicate.storage import Storage, Transient
 
 CLOCKS_DIFFER = 5.0  # seconds after which a difference of clocks is a warning
@@ -69,7 +69,7 @@ def check_clock(subject: Case) -> Result:
     offset = completed - time.time()
     if offset > CLOCKS_DIFFER:
         return _differ(f"the newest checkpoint was completed {offset:.0f} s in the future")
-    shown_at = datetime.fromtimestamp(completed, timezone.utc).isoformat(timespec="seconds")
+    shown_at = json_files.clock(completed)
     return Result(f"the checkpoint was completed at {shown_at}, which is in the past")
 
 

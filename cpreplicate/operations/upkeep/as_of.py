@@ -60,15 +60,11 @@ def _completed_by(time: float, replica: Replica) -> str:
 
 def _nothing_by(time: float, replica: Replica, completed: Mapping[str, float], undated: int) -> str:
     nearest = sorted(completed, key=lambda name: completed[name])[:_NEAREST]
-    named = ", ".join(f"{name} ({_clock(completed[name])})" for name in nearest)
-    parts = [f"{replica.root} holds no checkpoint that was completed by {_clock(time)}"]
+    named = ", ".join(f"{name} ({json_files.clock(completed[name])})" for name in nearest)
+    parts = [f"{replica.root} holds no checkpoint that was completed by {json_files.clock(time)}"]
     parts += [f"The nearest, which are later, are {named}"] if nearest else []
     parts += [f"The time of {undated} checkpoints is not recorded"] if undated else []
     return f"{'. '.join(parts)}. Give --checkpoint to promote one by its name"
-
-
-def _clock(seconds: float) -> str:
-    return json_files.clock({"time": seconds}, "time")
 
 
 def _records(replica: Replica) -> dict[str, Record | None]:

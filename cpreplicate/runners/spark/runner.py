@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pyspark import SparkContext, TaskContext
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners.base import Done
+from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.batching import batches
 from cpreplicate.runners.copy_rows import Copies, sizes_of
@@ -38,8 +38,6 @@ from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import RpcAddress, serve
 from cpreplicate.storage.wrappers.limits import pace
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 _Batch = Sequence[Task]
 _CANCEL_SECONDS = 0.5  # between two checks whether a job is to be cancelled
 # for short tasks: each costs its slot some 50 ms, most of it waiting (measured on 4.3), more than a
@@ -107,8 +105,8 @@ class SparkRunner:
         return results
 
     def map(
-        self, function: Callable[[_In], _Out], items: Sequence[_In], places: Sequence[str] = ()
-    ) -> list[_Out]:
+        self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()
+    ) -> list[Out]:
         """Return the results of a function for all items, in order, by many tasks."""
         started = self._session()
         try:
@@ -195,18 +193,18 @@ class SparkRunner:
     def _collected(
         self,
         context: SparkContext,
-        function: Callable[[_In], _Out],
-        items: Sequence[_In],
+        function: Callable[[In], Out],
+        items: Sequence[In],
         level: int,
         most: int = _MANY,
-    ) -> list[_Out]:
+    ) -> list[Out]:
         """Return what a function returns for each item, in order, by at most `most` tasks.
 
         This thread waits while another one calls the JVM: a signal must not interrupt a py4j call.
         """
         group = f"cpreplicate-{uuid.uuid4().hex}"
 
-        def job() -> list[_Out]:
+        def job() -> list[Out]:
             if self._is_cancelled:
                 raise RunnerStopped
             context.setJobGroup(group, "cpreplicate", interruptOnCancel=True)
