@@ -236,7 +236,7 @@ BUGS = (
         "files of others are recorded as written",
         "a file that was there before is never deleted",
         (f"{_SYNC}.content", "keeping_what_is_equal", "written=False", "written=True"),
-        by="adopting, shared",
+        by="shared, adopting",
     ),
     _bug(
         "the highest number is the newest",
@@ -352,6 +352,6 @@ BUGS = (
             "if is_written(path, written) else None",
             "if True else None",
         ),
-        by="adopting, shared",
+        by="shared, adopting",
     ),
 )
