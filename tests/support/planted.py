@@ -103,6 +103,7 @@ BUGS = (
             "state.marker is None and not state.is_empty and not may_adopt",
             "False",
         ),
+        by="shared, history",
     ),
     _bug(
         "any source may be replicated",
