@@ -210,6 +210,7 @@ class World:
         # draws of their own, else all histories change
         self.packing, self.linking = Random(f"packing {seed}"), Random(f"linking {seed}")
         self.trying, self.delaying = Random(f"trying {seed}"), Random(f"delaying {seed}")
+        self.following = Random(f"following {seed}")
         self.disk = SimulatedDisk(links=draw.random() < 0.3)
         self.disk.pieces = 1
         self.flink = Flink(self.disk, draw, draw.choice([1, 1, 2]), draw.random() < 0.25)
@@ -823,10 +824,22 @@ class World:
             path = self.draw.choice(paths)
             self._damage(replica, path, there)
             if f"{replica}/{path}" in self.strangers and self.draw.random() < 0.7:
-                jobs = [job for job in self.flink.jobs if job.root in self.sources[replica]]
-                self.sync(job=self.draw.choice(jobs))
+                self._sync_around_a_stranger(replica)
         elif self.draw.random() < 0.5:
             self._damage_record(replica, there)
+
+    def _sync_around_a_stranger(self, replica: str) -> None:
+        """Sync, and mostly go on until the replica no longer needs what the other program wrote."""
+        jobs = [job for job in self.flink.jobs if job.root in self.sources[replica]]
+        job = self.draw.choice(jobs)
+        self.sync(job=job)
+        if job not in self.flink.running() or self.following.random() < 0.3:
+            return
+        for _ in range(2):
+            with quiet(self.disk):
+                self.flink.complete(job)
+            if not self.wrong:
+                self.sync(job=job)
 
     def _to_come(self, replica: str, there: Mapping[str, bytes]) -> list[str]:
         newest = [self._newest(root) for root in self.sources.get(replica, ())]

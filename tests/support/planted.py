@@ -103,6 +103,7 @@ BUGS = (
             "state.marker is None and not state.is_empty and not may_adopt",
             "False",
         ),
+        by="shared, history",
     ),
     _bug(
         "any source may be replicated",
@@ -236,7 +237,7 @@ BUGS = (
         "files of others are recorded as written",
         "a file that was there before is never deleted",
         (f"{_SYNC}.content", "keeping_what_is_equal", "written=False", "written=True"),
-        by="adopting, shared",
+        by="shared, adopting",
     ),
     _bug(
         "the highest number is the newest",
@@ -352,6 +353,6 @@ BUGS = (
             "if is_written(path, written) else None",
             "if True else None",
         ),
-        by="adopting, shared",
+        by="shared, adopting",
     ),
 )
