@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import exit_codes, groups, options, service_options, services
+from cpreplicate.cli import exit_codes, groups, options, service_options, services, upkeep_options
 from cpreplicate.cli.config import load_config
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
@@ -26,6 +26,7 @@ from cpreplicate.cli.requests import (
     target_side,
 )
 from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
+from cpreplicate.cli.selection import selected
 from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
 
@@ -258,6 +259,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
         options.ALL,
         *options.CONTENT,
         options.RECORD,
+        upkeep_options.SELECTED_JOB,
         *options.READING_RUNNER,
         *options.OF_REPLICA,
         options.METRICS_FILE,
@@ -266,6 +268,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
 @click.argument("replica", callback=location)
 def verify(
     replica: str,
+    job: str | None,
     checkpoint: tuple[str, ...],
     every: bool,
     metrics_file: str | None,
@@ -283,6 +286,7 @@ def verify(
     notify = start_narration(values)
     sample = sample_of(values)
     side = target_side(values)
+    replica = selected(replica, job, side)
     with verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))
         verifications = operation.verify_each(

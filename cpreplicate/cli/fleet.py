@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -36,6 +37,7 @@ from cpreplicate.errors import UsageError
 if TYPE_CHECKING:
     from cpreplicate.operations.jobs.job import Job
     from cpreplicate.operations.jobs.service import Service
+    from cpreplicate.operations.replicas import ReplicaRef
     from cpreplicate.storage import Sides
 
 _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
@@ -175,6 +177,39 @@ def jobs_of(file: TomlFile, sides: Sides) -> list[Job]:
     """
     _refuse_mistakes(file)
     return list(_configured(file, sides, {}, {}).jobs(_listing(sides)))
+
+
+def every_replica(place: str, values: Mapping[str, Any]) -> tuple[ReplicaRef, ...]:
+    """Return the replicas below a TARGET_ROOT, or of the jobs in a file of `fleet`.
+
+    No source is looked at: it may be lost. Raises as `replicas_below`, and `click.UsageError` with
+    the line of a mistake in the file.
+    """
+    from cpreplicate.operations.replicas import replicas_below
+
+    path = uri.local_path(place) if place.startswith("file:") else ""
+    if not (path.endswith(".toml") and Path(path).is_file()):
+        return tuple(replicas_below(place, [], sides_of(values)))
+    file = TomlFile(path)
+    _refuse_mistakes(file)
+    add_storages(file)
+    return _replicas_of(file, sides_of(values))
+
+
+def _replicas_of(file: TomlFile, sides: Sides) -> tuple[ReplicaRef, ...]:
+    """Return the replicas of the jobs of a fleet's file; of a root, those below its target."""
+    from cpreplicate.operations.replicas import replica_of, replicas_below
+
+    configured = _configured(file, sides, {}, {})
+    refs = {}
+    for template, excluded in configured.roots:
+        for ref in replicas_below(template.request.target_root, [], sides):
+            if uri.name(ref.replica) not in excluded:
+                refs[ref.replica] = ref
+    for job in configured.named:
+        ref = replica_of(job.request, job.name, job.priority, is_found=False)
+        refs[ref.replica] = ref
+    return tuple(refs.values())
 
 
 def _listing(sides: Sides) -> Callable[[str], Sequence[str]]:

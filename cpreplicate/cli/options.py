@@ -251,12 +251,6 @@ MAX_DELETE = limit(
     " replica's files.",
     kinds.CAP,
 )
-MAX_SWEPT = replace(
-    MAX_DELETE,
-    default="50%",
-    help="Do nothing, and exit with 6, if there are more orphans, or if they are a larger share of"
-    " the files.",
-)
 DELETES = (
     MAX_DELETE,
     basic(
@@ -292,11 +286,6 @@ PROMOTED = basic(
     kinds.TEXT,
     metavar="chk-N",
 )
-AS_OF = basic(
-    "as-of",
-    "Promote the newest checkpoint completed by TIME: 2026-11-24T03:00Z, UTC without a zone.",
-    kinds.INSTANT,
-)
 VERIFIED = replace(
     PROMOTED,
     help="The checkpoint to verify. Default: the newest committed one. Repeatable.",
@@ -316,44 +305,6 @@ RECORD = basic(
     " the right to write there. Without this option nothing is written.",
 )
 
-SWEEP = (
-    basic("trash", "Move orphans to .cpreplicate/trash/ instead."),
-    basic("empty-trash", "Delete what has been in the trash for longer than --min-age."),
-    limit(
-        "min-age",
-        "Leave files that were modified within this time: another run may have written them.",
-        kinds.TIME,
-        default="24h",
-    ),
-    MAX_SWEPT,
-)
-RELOCATE = (
-    basic(
-        "unpack",
-        "Write the members of all packs as files of their own, then delete the packs. Needed for"
-        " Flink 1.19 and older; see docs/packs.md.",
-    ),
-    PATHS,
-    path("root", "Where Flink will find the replica. Default: REPLICA.", kinds.LOCATION),
-    path(
-        "moved-from",
-        "Where the replica was before. Default: derived from its paths.",
-        kinds.LOCATION,
-    ),
-)
-UNSEAL = (
-    basic(
-        "job",
-        "The checkpoint directory of the job that was started from the replica. The seal stays"
-        " (exit 6) while a checkpoint there references the replica, or none has completed since the"
-        " promotion. Where a job has a fixed id, a checkpoint of an earlier run counts, too: give"
-        " --job only after the job has completed a checkpoint since it was started from the"
-        " replica.",
-        kinds.LOCATION,
-        metavar="DIR",
-    ),
-    basic("no-job-uses-it", "Instead of --job: you know that no job needs the replica's files."),
-)
 STATUS = (
     basic(
         "source",

@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import exit_codes, options, service_options
+from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.option import location
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read
+from cpreplicate.cli.selection import select_replica
 from cpreplicate.errors import NotThere
 
 
@@ -26,7 +27,7 @@ from cpreplicate.errors import NotThere
         1: "none of the replicas can be read",
         6: "--job is the name of several jobs",
     },
-    options=(service_options.SELECTED_JOB, *options.CONF, *options.ACCESS, *options.OUTPUT),
+    options=(upkeep_options.LISTED_JOB, *options.CONF, *options.ACCESS, *options.OUTPUT),
 )
 @click.argument("target_root", callback=location)
 def list_(target_root: str, job: str | None, output: Any, **values: Any) -> int:
@@ -36,19 +37,14 @@ def list_(target_root: str, job: str | None, output: Any, **values: Any) -> int:
     of its replica references. Change nothing.
     """
     from cpreplicate.operations import points as operation
-    from cpreplicate.operations.selection import select
-    from cpreplicate.output.log import write_warning
 
-    notify = start_narration(values)
+    start_narration(values)
     sides = sides_of(values)
     if job is None:
         points = operation.points_below(target_root, sides)
     else:
-        selected = select(target_root, sides.target, job)
-        for warning in selected.warnings:
-            write_warning(warning)
-        notify(f"{selected.replica}: {selected.why}")
-        points = operation.points([selected.replica, *selected.others], sides)
+        chosen = select_replica(target_root, job, sides.target)
+        points = operation.points([chosen.replica, *chosen.others], sides)
     if not points.replicas:
         raise NotThere(
             f"{target_root} holds no replica. TARGET_ROOT is the directory that `sync` was given"

@@ -11,13 +11,6 @@ JOB_NAME = basic(
     " theirs recorded without this option.",
     kinds.JOB_NAME,
 )
-SELECTED_JOB = basic(
-    "job",
-    "The replicas of the job of this name, the one with the newest checkpoint first, or the one"
-    " whose id begins so.",
-    kinds.TEXT,
-    metavar="NAME|ID",
-)
 FOLLOW = (
     service(
         "flink",

@@ -21,11 +21,13 @@ MODULES = {
     "Inspection": "inspection",
     "Points": "points",
     "Promotion": "promotion",
+    "PromotionOfAll": "promotions",
     "References": "references",
     "Relocation": "relocation",
     "Replicated": "replicated",
     "Report": "report",
     "Sweep": "sweep",
+    "UnsealingOfAll": "unsealings",
     "Verifications": "verification",
 }
 

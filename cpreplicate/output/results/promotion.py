@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from cpreplicate.core.start import yaml
 from cpreplicate.operations.upkeep.promote import Promotion
@@ -17,7 +18,9 @@ def _text(promotion: Promotion) -> str:
     verified = verification.text_of(promotion.verification)
     warnings, start = warning_lines(promotion.warnings), promotion.starting
     if start is None:
-        unchanged = "not promoted: the replica was left unchanged"
+        is_restorable = promotion.verification.restorable
+        reason = "it can be promoted" if is_restorable else "not promoted"
+        unchanged = f"{reason}: the replica was left unchanged"
         return "\n\n".join([verified, *warnings, unchanged])
     how = lines(
         [
@@ -34,6 +37,11 @@ def _text(promotion: Promotion) -> str:
 
 def _json(promotion: Promotion) -> str:
     """Return the result of `promote --output json`."""
+    return document(fields(promotion))
+
+
+def fields(promotion: Promotion) -> dict[str, Any]:
+    """Return the fields of a promotion in JSON."""
     start = promotion.starting
     restore = None
     if start is not None:
@@ -46,18 +54,16 @@ def _json(promotion: Promotion) -> str:
             "deployment": start.deployment,
             "snapshot": start.snapshot,
         }
-    return document(
-        {
-            "replica": promotion.verification.replica,
-            "checkpoint": promotion.checkpoint,
-            "checkpoint_completed": timestamp(promotion.verification.completed),
-            "promoted": start is not None,
-            "sealed": promotion.sealed,
-            "restore": restore,
-            "warnings": list(promotion.warnings),
-            "verification": verification.fields(promotion.verification),
-        }
-    )
+    return {
+        "replica": promotion.verification.replica,
+        "checkpoint": promotion.checkpoint,
+        "checkpoint_completed": timestamp(promotion.verification.completed),
+        "promoted": start is not None,
+        "sealed": promotion.sealed,
+        "restore": restore,
+        "warnings": list(promotion.warnings),
+        "verification": verification.fields(promotion.verification),
+    }
 
 
 FORMS = Forms(_text, _json, ndjson=_json)

@@ -1,0 +1,183 @@
+"""The commands that hand replicas over to jobs, and take them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cpreplicate.cli import exit_codes, options, upkeep_options
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.fleet import every_replica
+from cpreplicate.cli.option import location
+from cpreplicate.cli.requests import (
+    build,
+    execution_of,
+    sample_of,
+    sides_of,
+    start_narration,
+    target_side,
+)
+from cpreplicate.cli.results import show_change, show_read
+from cpreplicate.cli.selection import confirm, selected
+
+_ONLY_WITH_ALL = ("include", "max_lag", "skip_lagging", "yes", "sealed_after")
+_NOT_WITH_ALL = ("job", "checkpoint", "as_of", "content", "sample", "replica_of")
+
+
+@cli.command(
+    short_help="Seal a replica and print how to start the job from it.",
+    examples=(
+        "cpreplicate promote hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate promote hdfs://dcB/flink/replicas --job orders",
+        "cpreplicate promote --as-of 2026-11-24T03:00Z hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate promote --all --dry-run hdfs://dcB/flink/replicas",
+        "cpreplicate promote --all --yes --max-lag 15m --output json hdfs://dcB/flink/replicas",
+    ),
+    exit_codes={
+        **exit_codes.REPLICA,
+        3: "--all: not every replica was promoted; the result has the exit code of each",
+        4: "the replica cannot be restored; it was left unchanged",
+        **exit_codes.STOPPED,
+    },
+    options=(
+        options.DRY_RUN,
+        upkeep_options.SELECTED_JOB,
+        options.PROMOTED,
+        upkeep_options.AS_OF,
+        *upkeep_options.PROMOTE_ALL,
+        *options.CONTENT,
+        *options.RUNNER,
+        options.SOURCE_CONF,
+        *options.OF_REPLICA,
+    ),
+)
+@click.argument("replica", callback=location)
+def promote(replica: str, job: str | None, every: bool, output: Any, **values: Any) -> int:
+    """Hand a replica over to a job.
+
+    Verify the replica, make its paths absolute, seal it against further syncs, and print how to
+    start the job from it. With --all, REPLICA is the TARGET_ROOT, or a TOML file of `fleet`.
+    """
+    from cpreplicate.operations.upkeep import promote as operation
+
+    _refuse_mixed({**values, "job": job}, every)
+    if every:
+        return _promote_all(replica, output, values)
+    if values["checkpoint"] is not None and values["as_of"] is not None:
+        raise click.UsageError("--checkpoint and --as-of both choose a checkpoint: give one")
+    notify = start_narration(values)
+    side = target_side(values)
+    request = build(
+        operation.PromoteRequest,
+        values,
+        replica=selected(replica, job, side),
+        content=sample_of(values),
+        side=side,
+        execution=execution_of(values),
+    )
+    promotion = operation.promote(request, notify)
+    show = show_read if request.dry_run else show_change
+    code = show(promotion, output)
+    return code if promotion.verification.restorable else 4
+
+
+def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
+    from cpreplicate.operations import promote_all as operation
+
+    if values["skip_lagging"] and values["max_lag"] is None:
+        raise click.UsageError("--skip-lagging needs --max-lag TIME")
+    notify = start_narration(values)
+    replicas = every_replica(place, values)
+    request = build(operation.PromoteAllRequest, values, replicas=replicas, sides=sides_of(values))
+    jobs = operation.candidates(request)
+    confirm(f"Seal the replicas of {len(jobs)} jobs, so that they are not synced further?", values)
+    report = operation.promote_all(jobs, request, notify)
+    show = show_read if request.dry_run else show_change
+    return show(report, output) or report.exit_code
+
+
+@cli.command(
+    short_help="Remove the seal of a promoted replica.",
+    examples=(
+        "cpreplicate unseal hdfs://dcB/flink/replicas/55d1... --job hdfs://dcB/flink/checkpoints"
+        "/7f0c...",
+        "cpreplicate unseal hdfs://dcB/flink/replicas/55d1... --no-job-uses-it",
+        "cpreplicate unseal hdfs://dcB/flink/replicas --all --sealed-after 2026-11-24T03:00Z"
+        " --no-job-uses-it --yes",
+    ),
+    exit_codes={
+        **exit_codes.REPLICA,
+        3: "--all: not every replica was unsealed; the result has the exit code of each",
+    },
+    options=(
+        options.DRY_RUN,
+        *upkeep_options.UNSEAL,
+        *upkeep_options.UNSEAL_ALL,
+        *options.OF_REPLICA,
+    ),
+)
+@click.argument("replica", callback=location)
+def unseal(
+    replica: str,
+    replica_of: str | None,
+    job: str | None,
+    no_job_uses_it: bool,
+    every: bool,
+    output: Any,
+    **values: Any,
+) -> int:
+    """Remove the seal of a promoted replica, so that sync, watch and sweep may change it again.
+
+    Name the job that was started from the replica with --job, or state with --no-job-uses-it that
+    there is none.
+    """
+    from cpreplicate.operations.upkeep import unseal as operation
+
+    _refuse_mixed({**values, "replica_of": replica_of}, every)
+    if (job is None) != no_job_uses_it:
+        raise click.UsageError(
+            "give either --job DIR, the checkpoint directory of the job that was started from the"
+            " replica, or --no-job-uses-it"
+        )
+    if every:
+        if job is not None:
+            raise click.UsageError("--all needs --no-job-uses-it: --job is of one replica")
+        return _unseal_all(replica, output, values)
+    notify = start_narration(values)
+    side = target_side(values)
+    replica = selected(replica, replica_of, side)
+    request = operation.UnsealRequest(replica, job, side, values["dry_run"])
+    sealed = operation.unseal(request)
+    if request.dry_run:
+        notify(f"{replica} can be unsealed; it was sealed {sealed}")
+    else:
+        notify(f"unsealed {replica}, which was sealed {sealed}")
+    return 0
+
+
+def _unseal_all(place: str, output: Any, values: dict[str, Any]) -> int:
+    from cpreplicate.operations import unseal_all as operation
+
+    if values["sealed_after"] is None:
+        raise click.UsageError(
+            "--all needs --sealed-after TIME, the time of the switch that is taken back: jobs may"
+            " run from replicas that were sealed before"
+        )
+    start_narration(values)
+    replicas = every_replica(place, values)
+    confirm(f"Remove the seals of up to {len(replicas)} replicas, which no job uses?", values)
+    request = build(operation.UnsealAllRequest, values, replicas=replicas, side=target_side(values))
+    report = operation.unseal_all(request)
+    show = show_read if request.dry_run else show_change
+    return show(report, output) or report.exit_code
+
+
+def _refuse_mixed(values: dict[str, Any], every: bool) -> None:
+    """Raise `click.UsageError` for options of one replica with --all, and the reverse."""
+    names = _NOT_WITH_ALL if every else _ONLY_WITH_ALL
+    given = [name for name in names if values.get(name) not in (None, False, ())]
+    if given:
+        options_given = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        reason = "does not go with --all" if every else "needs --all"
+        raise click.UsageError(f"{options_given} {reason}")

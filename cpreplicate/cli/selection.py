@@ -1,0 +1,49 @@
+"""Which replica, or which replicas, the arguments of a command name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate.errors import UsageError
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.selection import Selected
+    from cpreplicate.storage import Side
+
+
+def selected(place: str, job: str | None, side: Side) -> str:
+    """Return the replica: `place`, or below it the one of a job, by its name or its id's beginning.
+
+    Raises as `select`.
+    """
+    return place if job is None else select_replica(place, job, side).replica
+
+
+def select_replica(target_root: str, job: str, side: Side) -> Selected:
+    """Select the replica of a job, and report which it is, and why. Raises as `select`."""
+    from cpreplicate.operations.selection import select
+    from cpreplicate.output.log import narrate, write_warning
+
+    chosen = select(target_root, side, job)
+    for warning in chosen.warnings:
+        write_warning(warning)
+    narrate(f"{chosen.replica}: {chosen.why}")
+    return chosen
+
+
+def confirm(question: str, values: Mapping[str, Any]) -> None:
+    """Ask on a terminal before many replicas are changed, unless `--yes` or `--dry-run` is given.
+
+    Raises `click.Abort` if the answer is no, and `UsageError` if there is no terminal.
+    """
+    from cpreplicate.output.streams import is_terminal
+
+    if values["yes"] or values["dry_run"]:
+        return
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise UsageError(f"{question} Nothing was done. Give --yes, or --dry-run to see them")
+    click.confirm(question, abort=True, err=True)

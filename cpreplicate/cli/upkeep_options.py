@@ -1,0 +1,113 @@
+"""The options of the commands that maintain replicas and hand them over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cpreplicate.cli import kinds
+from cpreplicate.cli.option import basic, limit, path
+from cpreplicate.cli.options import MAX_DELETE, PATHS
+
+SELECTED_JOB = basic(
+    "job",
+    "The replica of the job of this name below REPLICA, which is then the TARGET_ROOT: of several,"
+    " the one with the newest checkpoint. Or the one whose id begins so.",
+    kinds.TEXT,
+    metavar="NAME|ID",
+)
+LISTED_JOB = replace(
+    SELECTED_JOB,
+    help="The replicas of the job of this name, the one with the newest checkpoint first, or the"
+    " one whose id begins so.",
+)
+MAX_SWEPT = replace(
+    MAX_DELETE,
+    default="50%",
+    help="Do nothing, and exit with 6, if there are more orphans, or if they are a larger share of"
+    " the files.",
+)
+AS_OF = basic(
+    "as-of",
+    "Promote the newest checkpoint completed by TIME: 2026-11-24T03:00Z, UTC without a zone.",
+    kinds.INSTANT,
+)
+INCLUDE = basic(
+    "include",
+    "With --all, only the jobs whose names match, such as 'orders-*'. Repeatable.",
+    kinds.LINE,
+    metavar="PATTERN",
+    is_multiple=True,
+)
+YES = basic("yes", "With --all, do not ask before replicas are changed.")
+PROMOTE_ALL = (
+    basic(
+        "all",
+        "Promote the replica of every job below TARGET_ROOT, or of a file of `fleet`.",
+        fills="every",
+    ),
+    INCLUDE,
+    limit(
+        "max-lag",
+        "With --all, list the replicas first that lag more: behind the source if that answers, else"
+        " behind the newest checkpoint of all replicas.",
+        kinds.TIME,
+    ),
+    basic("skip-lagging", "Leave the replicas that lag more than --max-lag as they are."),
+    YES,
+)
+UNSEAL_ALL = (
+    basic(
+        "all",
+        "Unseal every replica below TARGET_ROOT, or of a file of `fleet`, in which no job has"
+        " completed a checkpoint. Needs --sealed-after and --no-job-uses-it.",
+        fills="every",
+    ),
+    INCLUDE,
+    basic(
+        "sealed-after",
+        "With --all, only the replicas that were sealed since TIME: 2026-11-24T03:00Z, UTC without"
+        " a zone. From those sealed before, jobs may run.",
+        kinds.INSTANT,
+    ),
+    YES,
+)
+
+SWEEP = (
+    basic("trash", "Move orphans to .cpreplicate/trash/ instead."),
+    basic("empty-trash", "Delete what has been in the trash for longer than --min-age."),
+    limit(
+        "min-age",
+        "Leave files that were modified within this time: another run may have written them.",
+        kinds.TIME,
+        default="24h",
+    ),
+    MAX_SWEPT,
+)
+RELOCATE = (
+    basic(
+        "unpack",
+        "Write the members of all packs as files of their own, then delete the packs. Needed for"
+        " Flink 1.19 and older; see docs/packs.md.",
+    ),
+    PATHS,
+    path("root", "Where Flink will find the replica. Default: REPLICA.", kinds.LOCATION),
+    path(
+        "moved-from",
+        "Where the replica was before. Default: derived from its paths.",
+        kinds.LOCATION,
+    ),
+)
+UNSEAL = (
+    replace(SELECTED_JOB, name="replica-of"),
+    basic(
+        "job",
+        "The checkpoint directory of the job that was started from the replica. The seal stays"
+        " (exit 6) while a checkpoint there references the replica, or none has completed since the"
+        " promotion. Where a job has a fixed id, a checkpoint of an earlier run counts, too: give"
+        " --job only after the job has completed a checkpoint since it was started from the"
+        " replica.",
+        kinds.LOCATION,
+        metavar="DIR",
+    ),
+    basic("no-job-uses-it", "Instead of --job: you know that no job needs the replica's files."),
+)

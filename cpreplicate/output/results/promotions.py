@@ -1,0 +1,82 @@
+"""The result of `promote --all`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from cpreplicate.operations.promote_all import JobPromotion, Outcome, PromotionOfAll
+from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.results import Forms, promotion
+from cpreplicate.output.text import columns, duration, lines, table
+
+_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_HEAD = ("job", "checkpoint", "completed", "lag", "outcome")
+
+
+def _text(report: PromotionOfAll) -> str:
+    """Return a table, those that failed or lag first, and how each job is started."""
+    facts: list[tuple[str, str]] = [
+        (outcome, f"{count} jobs") for outcome in _OUTCOMES if (count := report.count(outcome))
+    ]
+    facts.append(("took", f"{report.seconds:.1f} s"))
+    parts = [
+        table(_HEAD, [_row(job) for job in report.jobs]),
+        columns(facts),
+        lines(_failures(report)),
+        lines(_commands(report)),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _row(job: JobPromotion) -> tuple[str, ...]:
+    promoted = job.promotion
+    completed = None if promoted is None else promoted.verification.completed
+    return (
+        job.name,
+        "" if promoted is None else promoted.checkpoint,
+        timestamp(completed) or "",
+        "" if job.lag is None else duration(job.lag),
+        f"{job.outcome}, lagging" if job.is_lagging and not job.exit_code else job.outcome,
+    )
+
+
+def _failures(report: PromotionOfAll) -> Iterator[str]:
+    for job in report.jobs:
+        if job.error is not None:
+            yield f"{job.name}: exit {job.exit_code}: {job.error}"
+
+
+def _commands(report: PromotionOfAll) -> Iterator[str]:
+    for job in report.jobs:
+        if job.promotion is not None and job.promotion.starting is not None:
+            yield f"{job.name}: {job.promotion.starting.restore.command}"
+
+
+def _json(report: PromotionOfAll) -> str:
+    """Return the result of `promote --all --output json`."""
+    counts = {outcome.replace(" ", "_"): report.count(outcome) for outcome in _OUTCOMES}
+    jobs = [_object(job) for job in report.jobs]
+    return document({**counts, "seconds": round(report.seconds, 3), "jobs": jobs}, report.seconds)
+
+
+def _ndjson(report: PromotionOfAll) -> str:
+    """Return the result of `promote --all --output ndjson`: an object per job."""
+    return "\n".join(document(_object(job), report.seconds) for job in report.jobs)
+
+
+def _object(job: JobPromotion) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "replica": job.replica,
+        "outcome": job.outcome.replace(" ", "_"),
+        "exit_code": job.exit_code,
+        "error": job.error,
+        "lag_seconds": None if job.lag is None else round(job.lag, 3),
+        "is_lagging": job.is_lagging,
+        "why": job.why,
+        "promotion": None if job.promotion is None else promotion.fields(job.promotion),
+    }
+
+
+FORMS = Forms(_text, _json, _ndjson)

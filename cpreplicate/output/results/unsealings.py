@@ -1,0 +1,44 @@
+"""The result of `unseal --all`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from cpreplicate.operations.unseal_all import JobUnsealing, UnsealingOfAll
+from cpreplicate.output.json import document
+from cpreplicate.output.results import Forms
+from cpreplicate.output.text import lines, table
+
+_HEAD = ("job", "sealed", "outcome")
+
+
+def _text(report: UnsealingOfAll) -> str:
+    """Return a table, those that stay sealed first, and why they do."""
+    done = "can be unsealed" if report.is_dry_run else "unsealed"
+    rows = [
+        (job.name, job.sealed, "stays sealed" if job.exit_code else done) for job in report.jobs
+    ]
+    earlier = [f"{report.earlier} were sealed before and were left"] if report.earlier else []
+    failures = [
+        f"{job.name}: exit {job.exit_code}: {job.error}" for job in report.jobs if job.exit_code
+    ]
+    parts = [table(_HEAD, rows) if rows else "", lines(earlier), lines(failures)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _json(report: UnsealingOfAll) -> str:
+    """Return the result of `unseal --all --output json`."""
+    jobs = [asdict(job) for job in report.jobs]
+    return document({"dry_run": report.is_dry_run, "left": report.earlier, "jobs": jobs})
+
+
+def _ndjson(report: UnsealingOfAll) -> str:
+    """Return the result of `unseal --all --output ndjson`: an object per replica."""
+    return "\n".join(map(_line, report.jobs))
+
+
+def _line(job: JobUnsealing) -> str:
+    return document(asdict(job))
+
+
+FORMS = Forms(_text, _json, _ndjson)
