@@ -254,6 +254,8 @@ class World:
         ] = {}  # replica to Flink's checkpoints that were there when it was adopted
         self.sources: dict[str, set[str]] = {}  # replica to the roots that were replicated there
         self.starts: dict[str, Job] = {}  # sealed replica to the job that was started from it
+        # of these, a run of that id completed a checkpoint after the seal and before the start
+        self.unclear: set[str] = set()
         self.backlogs: dict[str, Backlog] = {}
         self.delayed = DELAYED
         self.strangers: set[str] = set()  # files that another tool put where a sync will copy
@@ -657,6 +659,8 @@ class World:
             and job.is_running
             and any(uri.below(each, replica) for each in job.needed)
         )
+        if needs and replica in self.unclear:
+            return  # docs/failback.md: `unseal` cannot see which run of an id completed one
         if needs or (job is not None and self.draw.random() < 0.7):
             assert job is not None
             request = unseal.UnsealRequest(replica, job.root)
@@ -702,10 +706,19 @@ class World:
         )
         for job in [each for each in self.flink.running() if each.root == self._flink(side, name)]:
             self.flink.cancel(job)  # one job of an id runs at a time
+        if self._completed_since_the_seal(self._flink(side, name), replica):
+            self.unclear.add(replica)
         mode = self.draw.choice(["NO_CLAIM", "CLAIM"])
         job = self.starts[replica] = self.flink.restore(side, self._flink(side, name), start, mode)  # type: ignore[arg-type]
         self.history.append(f"{job} starts from the replica {start.place} with {mode}")
         return job
+
+    def _completed_since_the_seal(self, root: str, replica: str) -> bool:
+        sealed = self.disk.stat(f"{replica}/{OWN}/sealed")
+        return sealed is not None and any(
+            uri.below(made.place, root) and self.flink.completed[tag] >= sealed.modified
+            for tag, made in self.flink.checkpoints.items()
+        )
 
     def share(self) -> None:
         """Replicate into a directory of others, start a job from the replica, and go on with both.
@@ -1267,8 +1280,11 @@ class World:
             if marker and replica not in self.sources:
                 self.sources[replica] = {here(each["given"]) for each in marker["sources"]}
         replica, request = operation.replica, operation.request
-        if request is not None and request.same_source and isinstance(outcome, Report):
-            self.sources[replica].add(operation.source)
+        if request is not None and request.same_source:
+            # a run that died or was overtaken may have noted the name, as it was asked to
+            noted = {here(each["given"]) for each in self._marker_of(replica).get("sources", ())}
+            if operation.source in noted:
+                self.sources[replica].add(operation.source)
         if request is not None and self.disk.is_file(f"{operation.source}/{OWN}/replica.json"):
             self.secondhand.add(replica)
         if request is not None and ALIAS in f"{request.source} {request.target_root}":
@@ -1331,8 +1347,9 @@ class World:
         """No point in time has gone that is kept, also not in a run that was killed."""
         after = self._below("file:")
         for replica in self._replicas():
-            if operation.kind == "fleet" or replica in self.broken | self.adopted.keys():
-                continue
+            passed = self.broken | self.adopted.keys() | self.secondhand
+            if operation.kind == "fleet" or replica in passed:
+                continue  # of a copy of a replica, the time is that of the first copy
             had, has = self._points(replica, before), self._points(replica, after)
             gone = had.keys() - has.keys()
             goes: set[str] = set()
