@@ -191,7 +191,8 @@ class Service:
         """Follow the jobs until `stop`, or until an exception is raised in this thread.
 
         Then syncs under way have half of the grace to end, and are cancelled after it: their
-        replicas are as before. An interrupt by the user cancels them at once. What has not ended
+        replicas are as before. An interrupt by the user, or a failure that ends the service by its
+        policy, cancels them at once. What has not ended
         when the grace is over is left to `leave_behind`, which ends the process. `each_turn` is
         called at least once a second. Raises the failure that ends the service by its policy.
         """

@@ -151,9 +151,9 @@ class Search(NamedTuple):
     def recorded(self, file: str) -> str:
         """Return the path that the `_metadata` records for a file that is read from this URI."""
         for prefix, actual in self.remaps:
-            recorded = prefix + file[len(actual) :]
-            if file.startswith(actual) and uri.remap(recorded, self.remaps) == file:
-                return recorded
+            path = prefix + file[len(actual) :]
+            if file.startswith(actual) and uri.remap(path, self.remaps) == file:
+                return path
         return file
 
     def _candidates(self, recorded: str) -> Iterator[uri.Remap]:

@@ -73,7 +73,10 @@ class IndexedOutcome(NamedTuple):
 
 
 def encode(batch: Sequence[Task]) -> bytes:
-    """Return a batch in Arrow's stream format. One lease covers all growing files of a batch."""
+    """Return a batch in Arrow's stream format.
+
+    All growing files of a batch must be covered by one lease, and all its packs have one stem.
+    """
     columns, common = _copies(batch) if isinstance(batch, Copies) else _actions(batch)
     fields = {name: text for name, text in common._asdict().items() if text}
     return _written(columns, _ACTIONS.with_metadata(fields))
