@@ -179,7 +179,7 @@ def jobs_of(file: TomlFile, sides: Sides) -> list[Job]:
     return list(_configured(file, sides, {}, {}).jobs(_listing(sides)))
 
 
-def every_replica(place: str, values: Mapping[str, Any]) -> tuple[ReplicaRef, ...]:
+def every_replica(place: str, sides: Sides) -> tuple[ReplicaRef, ...]:
     """Return the replicas below a TARGET_ROOT, or of the jobs in a file of `fleet`.
 
     No source is looked at: it may be lost. Raises as `replicas_below`, and `click.UsageError` with
@@ -189,11 +189,11 @@ def every_replica(place: str, values: Mapping[str, Any]) -> tuple[ReplicaRef, ..
 
     path = uri.local_path(place) if place.startswith("file:") else ""
     if not (path.endswith(".toml") and Path(path).is_file()):
-        return tuple(replicas_below(place, [], sides_of(values)))
+        return tuple(replicas_below(place, [], sides))
     file = TomlFile(path)
     _refuse_mistakes(file)
     add_storages(file)
-    return _replicas_of(file, sides_of(values))
+    return _replicas_of(file, sides)
 
 
 def _replicas_of(file: TomlFile, sides: Sides) -> tuple[ReplicaRef, ...]:

@@ -88,8 +88,9 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
     if values["skip_lagging"] and values["max_lag"] is None:
         raise click.UsageError("--skip-lagging needs --max-lag TIME")
     notify = start_narration(values)
-    replicas = every_replica(place, values)
-    request = build(operation.PromoteAllRequest, values, replicas=replicas, sides=sides_of(values))
+    sides = sides_of(values)
+    replicas = every_replica(place, sides)
+    request = build(operation.PromoteAllRequest, values, replicas=replicas, sides=sides)
     jobs = operation.candidates(request)
     confirm(f"Seal the replicas of {len(jobs)} jobs, so that they are not synced further?", values)
     report = operation.promote_all(jobs, request, notify)
@@ -144,20 +145,17 @@ def unseal(
         if job is not None:
             raise click.UsageError("--all needs --no-job-uses-it: --job is of one replica")
         return _unseal_all(replica, output, values)
-    notify = start_narration(values)
+    start_narration(values)
     side = target_side(values)
     replica = selected(replica, replica_of, side)
     request = operation.UnsealRequest(replica, job, side, values["dry_run"])
-    sealed = operation.unseal(request)
-    if request.dry_run:
-        notify(f"{replica} can be unsealed; it was sealed {sealed}")
-    else:
-        notify(f"unsealed {replica}, which was sealed {sealed}")
-    return 0
+    show = show_read if request.dry_run else show_change
+    return show(operation.unseal(request), output)
 
 
 def _unseal_all(place: str, output: Any, values: dict[str, Any]) -> int:
     from cpreplicate.operations import unseal_all as operation
+    from cpreplicate.storage import Sides
 
     if values["sealed_after"] is None:
         raise click.UsageError(
@@ -165,9 +163,10 @@ def _unseal_all(place: str, output: Any, values: dict[str, Any]) -> int:
             " run from replicas that were sealed before"
         )
     start_narration(values)
-    replicas = every_replica(place, values)
+    side = target_side(values)
+    replicas = every_replica(place, Sides(target=side))
     confirm(f"Remove the seals of up to {len(replicas)} replicas, which no job uses?", values)
-    request = build(operation.UnsealAllRequest, values, replicas=replicas, side=target_side(values))
+    request = build(operation.UnsealAllRequest, values, replicas=replicas, side=side)
     report = operation.unseal_all(request)
     show = show_read if request.dry_run else show_change
     return show(report, output) or report.exit_code

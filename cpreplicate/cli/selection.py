@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.errors import UsageError
+from cpreplicate.errors import Refused, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.operations.selection import Selected
@@ -38,7 +38,7 @@ def select_replica(target_root: str, job: str, side: Side) -> Selected:
 def confirm(question: str, values: Mapping[str, Any]) -> None:
     """Ask on a terminal before many replicas are changed, unless `--yes` or `--dry-run` is given.
 
-    Raises `click.Abort` if the answer is no, and `UsageError` if there is no terminal.
+    Raises `Refused` if the answer is no, and `UsageError` if there is no terminal.
     """
     from cpreplicate.output.streams import is_terminal
 
@@ -46,4 +46,5 @@ def confirm(question: str, values: Mapping[str, Any]) -> None:
         return
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(f"{question} Nothing was done. Give --yes, or --dry-run to see them")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        raise Refused("the answer was no. Nothing was done")

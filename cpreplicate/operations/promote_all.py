@@ -56,9 +56,9 @@ class PromoteAllRequest:
 class JobPromotion:
     """What became of the replica of one job.
 
-    `lag` is in seconds: behind the source if that answers, else behind the newest checkpoint of all
-    replicas; None if it was not asked for or has no checkpoint. `why` is why this replica was
-    taken, if the job has several. If it failed, `exit_code` and `error` are those with which
+    `lag` is in seconds: with `max_lag` behind the source, if that answers, else behind the newest
+    checkpoint of all replicas; None if it has no checkpoint. `why` is why this replica was taken,
+    if the job has several. If it failed, `exit_code` and `error` are those with which
     `promote` would end.
     """
 
@@ -204,9 +204,7 @@ def _of_name(
 def _with_lags(
     jobs: Sequence[JobPromotion], rows: Sequence[ReplicaStatus], request: PromoteAllRequest
 ) -> list[JobPromotion]:
-    """Return the candidates with their lags, if these are asked for."""
-    if request.max_lag is None:
-        return list(jobs)
+    """Return the candidates with their lags."""
     now, by_replica = time.time(), {row.observed.replica: row for row in rows}
     completed = [
         row.observed.replica_newest.completed
@@ -227,7 +225,8 @@ def _lag(row: ReplicaStatus, newest: float, now: float) -> float | None:
 
 
 def _with_lag(job: JobPromotion, lag: float | None, request: PromoteAllRequest) -> JobPromotion:
-    is_lagging = lag is None or (request.max_lag is not None and lag > request.max_lag)
+    limit = request.max_lag
+    is_lagging = limit is not None and (lag is None or lag > limit)
     job = replace(job, lag=lag, is_lagging=is_lagging)
     if not is_lagging or job.exit_code or not request.skip_lagging:
         return job

@@ -1,6 +1,5 @@
 """The name of a job or the beginning of its id selects a replica, or an error names them all."""
 
-import json
 import os
 import shutil
 
@@ -8,54 +7,18 @@ import pytest
 
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.selection import select
-from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.sync import sync
-from cpreplicate.protocol.job_record import JobRecord, record_job
-from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
-from tests.support import jobs
 from tests.support.registry import serving
-from tests.support.replicas import FILES
+from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
 from tests.support.tracing import Tracing
 
-FIRST, SECOND, THIRD = "0a" * 16, "0b" * 16, "1c" * 16
-HOUR = 3600.0
-NOON = 1_700_000_000.0
+
+def selected(roots, job):
+    return select(f"file:{roots.targets}", Side(), job)
 
 
-class Roots:
-    """Jobs of a source with replicas, made from one that was replicated."""
-
-    def __init__(self, root):
-        self.root = root
-        jobs.write_checkpoint(root / "made", 1, FILES)
-        request = SyncRequest(
-            f"file:{root}/made/{jobs.JOB}",
-            f"file:{root}/template",
-            execution=ExecutionOptions(runner="inline"),
-        )
-        sync(request, lambda _line: None)
-
-    def add(self, job, name=None, since=NOON, completed=NOON, source="dcA"):
-        """A replica of a job with this life."""
-        place = self.root / "dcB" / job
-        shutil.copytree(self.root / "template" / jobs.JOB, place)
-        own = place / ".cpreplicate"
-        marker = (own / "replica.json").read_text().replace("/made/", f"/{source}/")
-        (own / "replica.json").write_text(marker.replace(jobs.JOB, job))
-        record = json.loads((own / "chk-1.json").read_text())
-        (own / "chk-1.json").write_text(json.dumps({**record, "completed": completed}))
-        if name is not None:
-            replica = Replica(f"file:{place}", Side())
-            record_job(replica, replica.own_files(), JobRecord(name, since))
-        return place
-
-    def select(self, job):
-        return select(f"file:{self.root}/dcB", Side(), job)
-
-    def job(self, job):
-        return self.select(job).replica.rpartition("/")[2]
+def job_of(roots, job):
+    return selected(roots, job).replica.rpartition("/")[2]
 
 
 @pytest.fixture
@@ -66,7 +29,7 @@ def roots(tmp_path):
 def test_a_name_selects_the_replica_of_the_job(roots):
     roots.add(FIRST, "orders")
     roots.add(SECOND, "clicks")
-    found = roots.select("orders")
+    found = selected(roots, "orders")
     assert found.replica == f"file:{roots.root}/dcB/{FIRST}"
     assert FIRST in found.why
     assert found.others == ()
@@ -74,13 +37,13 @@ def test_a_name_selects_the_replica_of_the_job(roots):
 
 def test_a_name_that_cannot_be_recorded_as_it_is_selects_the_replica_too(roots):
     roots.add(FIRST, " a\nb")
-    assert roots.job(" a\nb") == roots.job("a?b") == FIRST
+    assert job_of(roots, " a\nb") == job_of(roots, "a?b") == FIRST
 
 
 def test_an_id_and_its_beginning_select_a_replica_with_or_without_a_name(roots):
     roots.add(FIRST, "orders")
     roots.add(THIRD)
-    assert [roots.job(job) for job in (FIRST, "0", "0a0a", THIRD, "1c")] == [
+    assert [job_of(roots, job) for job in (FIRST, "0", "0a0a", THIRD, "1c")] == [
         FIRST,
         FIRST,
         FIRST,
@@ -93,7 +56,7 @@ def test_of_a_job_that_restarted_the_replica_with_the_newest_checkpoint_is_selec
     roots.add(SECOND, "orders", NOON, NOON + HOUR)
     roots.add(THIRD, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
     roots.add(FIRST, "orders", NOON + 5 * HOUR, NOON + 5 * HOUR)
-    found = roots.select("orders")
+    found = selected(roots, "orders")
     assert found.replica.endswith(FIRST)
     assert [place.rpartition("/")[2] for place in found.others] == [THIRD, SECOND]
     assert all(job in found.why for job in (FIRST, SECOND, THIRD))
@@ -102,14 +65,14 @@ def test_of_a_job_that_restarted_the_replica_with_the_newest_checkpoint_is_selec
 def test_a_run_that_was_not_completed_yet_does_not_hide_the_replica_before_it(roots):
     roots.add(FIRST, "orders", NOON, NOON + HOUR)
     shutil.rmtree(roots.add(SECOND, "orders", NOON + 2 * HOUR) / "chk-1")
-    assert roots.job("orders") == FIRST
+    assert job_of(roots, "orders") == FIRST
 
 
 def test_jobs_of_one_name_and_of_different_sources_are_an_error_that_names_them(roots):
     roots.add(FIRST, "orders", NOON, NOON + HOUR)
     roots.add(SECOND, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR, source="other")
     with pytest.raises(Refused, match=f"different sources.*{SECOND}.*{FIRST}"):
-        roots.select("orders")
+        selected(roots, "orders")
 
 
 @pytest.mark.parametrize("begin", [NOON - HOUR, NOON + HOUR / 2, NOON + HOUR])
@@ -118,7 +81,7 @@ def test_jobs_of_one_name_that_ran_at_the_same_time_are_an_error_that_names_them
     roots.add(SECOND, "orders", begin, NOON + 3 * HOUR)
     roots.add(THIRD, "orders", NOON + 4 * HOUR, NOON + 5 * HOUR)
     with pytest.raises(Refused, match="at the same time") as error:
-        roots.select("orders")
+        selected(roots, "orders")
     assert all(job in str(error.value) for job in (FIRST, SECOND, THIRD))
 
 
@@ -126,25 +89,25 @@ def test_a_beginning_of_several_ids_is_an_error_that_names_them(roots):
     roots.add(FIRST, "orders")
     roots.add(SECOND)
     with pytest.raises(UsageError, match=f"2 ids.*{FIRST}.*{SECOND}"):
-        roots.select("0")
+        selected(roots, "0")
 
 
 def test_a_name_that_another_id_begins_with_is_an_error_that_names_both(roots):
     roots.add(FIRST)
     roots.add(THIRD, "0a0a")
     with pytest.raises(UsageError, match=f"{FIRST}.*{THIRD}"):
-        roots.select("0a0a")
+        selected(roots, "0a0a")
 
 
 def test_a_whole_id_wins_over_a_name(roots):
     roots.add(FIRST)
     roots.add(THIRD, FIRST)
-    assert roots.job(FIRST) == FIRST
+    assert job_of(roots, FIRST) == FIRST
 
 
 def test_a_name_that_its_own_id_begins_with_is_no_error(roots):
     roots.add(FIRST, "0a0a")
-    assert roots.job("0a0a") == FIRST
+    assert job_of(roots, "0a0a") == FIRST
 
 
 @pytest.mark.parametrize("job", ["order", "", "../dcA", "x" * 1000, "\n"])
@@ -152,22 +115,22 @@ def test_a_name_that_no_replica_has_is_an_error_that_lists_the_nearest(roots, jo
     roots.add(FIRST, "orders")
     roots.add(SECOND, "clicks")
     with pytest.raises(NotThere, match=r"orders.*clicks|clicks.*orders"):
-        roots.select(job)
+        selected(roots, job)
 
 
 def test_replicas_of_earlier_versions_without_names_are_selected_by_id_only(roots):
     roots.add(FIRST)
     with pytest.raises(NotThere, match="No name is recorded"):
-        roots.select("orders")
+        selected(roots, "orders")
 
 
 def test_directories_of_others_are_never_selected(roots):
     roots.add(FIRST, "orders")
     (roots.root / "dcB" / "0a-of-another-program").mkdir()
     (roots.root / "dcB" / ".hidden").mkdir()
-    assert roots.job("0a") == FIRST
+    assert job_of(roots, "0a") == FIRST
     with pytest.raises(NotThere):
-        roots.select("0a-of-another-program")
+        selected(roots, "0a-of-another-program")
 
 
 def test_a_damaged_marker_of_the_same_name_is_an_error_that_names_it(roots):
@@ -175,14 +138,14 @@ def test_a_damaged_marker_of_the_same_name_is_an_error_that_names_it(roots):
     damaged = roots.add(SECOND, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
     (damaged / ".cpreplicate" / "replica.json").write_text("{}")
     with pytest.raises(Refused, match=SECOND):
-        roots.select("orders")
-    assert roots.job(FIRST) == FIRST
+        selected(roots, "orders")
+    assert job_of(roots, FIRST) == FIRST
 
 
 def test_a_damaged_record_of_a_name_hides_no_other_replica(roots):
     roots.add(FIRST, "orders")
     (roots.add(SECOND, "orders") / ".cpreplicate" / "job.json").write_bytes(os.urandom(1 << 17))
-    assert roots.job("orders") == FIRST
+    assert job_of(roots, "orders") == FIRST
 
 
 def test_a_replica_or_nothing_instead_of_a_target_root_is_an_error(roots):
@@ -199,7 +162,7 @@ def test_a_name_costs_one_listing_and_one_read_for_each_replica(roots):
     for number in range(20):
         roots.add(f"{number:032x}", f"job-{number}")
     with serving("file", tracing := Tracing(Side().storage("file:/"))):
-        roots.select("job-7")
+        selected(roots, "job-7")
     verbs = [verb for verb, _place in tracing.calls]
     assert (verbs.count("list"), len(verbs)) == (1, 21)
     assert tracing.changes() == []

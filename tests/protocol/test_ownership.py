@@ -442,7 +442,7 @@ class TestUnsealing:
 
     def test_removes_the_seal_once_the_job_has_a_checkpoint_of_its_own(self, promoted):
         write_checkpoint(promoted / "flink", 2, {"shared/new": 5})
-        assert "for chk-1" in self.unseal(promoted, f"flink/{JOB}")
+        assert "for chk-1" in self.unseal(promoted, f"flink/{JOB}").sealed
         assert seal.describe(Replica(f"file:{promoted}/dcB/{JOB}", Side())) is None
         with pytest.raises(NotThere, match="not sealed"):
             self.unseal(promoted)

@@ -37,8 +37,20 @@ class UnsealRequest:
     dry_run: bool = False
 
 
-def unseal(request: UnsealRequest) -> str:
-    """Remove the seal, and return by whom, when and for which checkpoint it was made.
+@dataclass(frozen=True)
+class Unsealing:
+    """A replica without its seal, or one that can be unsealed.
+
+    `sealed` is by whom, when and for which checkpoint the seal was made.
+    """
+
+    replica: str
+    sealed: str
+    is_dry_run: bool
+
+
+def unseal(request: UnsealRequest) -> Unsealing:
+    """Remove the seal of a replica.
 
     Raises `NotThere` if there is none, `Refused` if a job may need the replica's files or writes
     its own below it, and `LeaseHeld` if a `promote` is at work.
@@ -46,12 +58,13 @@ def unseal(request: UnsealRequest) -> str:
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
     if request.dry_run:
-        return _checked(replica, orphans.examine(replica), request)
+        sealed = _checked(replica, orphans.examine(replica), request)
+        return Unsealing(replica.root, sealed, True)
     _sealed(replica)
     with opened(replica, lambda _lease: orphans.examine(replica)) as change:
         sealed = _checked(replica, change.state, request)
         replica.storage.delete(seal.seal_uri(replica), durable=True)
-    return sealed
+    return Unsealing(replica.root, sealed, False)
 
 
 def _checked(replica: Replica, state: State, request: UnsealRequest) -> str:

@@ -27,6 +27,7 @@ MODULES = {
     "Replicated": "replicated",
     "Report": "report",
     "Sweep": "sweep",
+    "Unsealing": "unsealing",
     "UnsealingOfAll": "unsealings",
     "Verifications": "verification",
 }

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from cpreplicate.operations.promote_all import JobPromotion, Outcome, PromotionOfAll
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.results import Forms, promotion
-from cpreplicate.output.text import columns, duration, lines, table
+from cpreplicate.output.text import duration, lines, table
 
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _HEAD = ("job", "checkpoint", "completed", "lag", "outcome")
@@ -16,13 +16,11 @@ _HEAD = ("job", "checkpoint", "completed", "lag", "outcome")
 
 def _text(report: PromotionOfAll) -> str:
     """Return a table, those that failed or lag first, and how each job is started."""
-    facts: list[tuple[str, str]] = [
-        (outcome, f"{count} jobs") for outcome in _OUTCOMES if (count := report.count(outcome))
-    ]
-    facts.append(("took", f"{report.seconds:.1f} s"))
+    counts = [f"{count} {outcome}" for outcome in _OUTCOMES if (count := report.count(outcome))]
+    total = f"{len(report.jobs)} jobs: {', '.join(counts)} ({report.seconds:.1f} s)"
     parts = [
         table(_HEAD, [_row(job) for job in report.jobs]),
-        columns(facts),
+        total,
         lines(_failures(report)),
         lines(_commands(report)),
     ]

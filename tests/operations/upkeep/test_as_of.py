@@ -133,4 +133,4 @@ def test_a_job_that_went_on_from_an_older_point_lets_the_replica_be_unsealed(rep
     with pytest.raises(Refused, match="no checkpoint that was completed since"):
         unseal(UnsealRequest(f"file:{replica}", job))
     write_checkpoint(tmp_path / "own", 2, {"shared/own": 10})
-    assert "for chk-1" in unseal(UnsealRequest(f"file:{replica}", job))
+    assert "for chk-1" in unseal(UnsealRequest(f"file:{replica}", job)).sealed

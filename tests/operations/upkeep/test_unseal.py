@@ -44,7 +44,7 @@ def test_a_replica_is_unsealed_once_its_job_has_completed_a_checkpoint_of_its_ow
     replica, tmp_path
 ):
     completed(tmp_path, 6)
-    assert "for chk-5" in run(replica, tmp_path)
+    assert "for chk-5" in run(replica, tmp_path).sealed
     assert not is_sealed(replica)
 
 

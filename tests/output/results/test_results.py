@@ -20,7 +20,8 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, aged, recorded, synced
 
 FORMS = get_args(Form)
-# the arguments of each command that shows a result; those of `watch` are shown by no other
+# the arguments of each command that shows a result; those of `watch` are shown by no other,
+# and `unseal` needs a replica that was promoted
 WORDS = {
     "diff": ("dcA/JOB", "dcB"),
     "doctor": ("dcA/JOB", "dcB"),
@@ -32,6 +33,7 @@ WORDS = {
     "status": ("dcB",),
     "sweep": ("dcB/JOB", "--dry-run"),
     "sync": ("dcA/JOB", "dcB"),
+    "unseal": None,
     "verify": ("dcB/JOB",),
     "watch": None,
 }

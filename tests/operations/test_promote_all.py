@@ -1,0 +1,190 @@
+"""`promote --all`: the replica of each job is sealed, and what fails stops no other."""
+
+import dataclasses
+import shutil
+
+import pytest
+
+from cpreplicate.errors import NotThere
+from cpreplicate.operations.promote_all import PromoteAllRequest, candidates, promote_all
+from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.upkeep.unseal import UnsealRequest, unseal
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.storage import Side, Sides
+from tests.support.registry import serving
+from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
+from tests.support.tracing import Tracing
+
+
+@pytest.fixture
+def roots(tmp_path):
+    return Roots(tmp_path)
+
+
+def promoted(roots, **options):
+    refs = tuple(replicas_below(f"file:{roots.targets}", [], Sides()))
+    request = PromoteAllRequest(refs, **options)
+    return promote_all(candidates(request), request, lambda _line: None)
+
+
+def outcomes(report):
+    return {job.name: (job.outcome, job.exit_code) for job in report.jobs}
+
+
+def is_sealed(place):
+    return seal.describe(Replica(f"file:{place}", Side())) is not None
+
+
+def test_each_replica_is_sealed_and_returned_with_how_its_job_is_started(roots):
+    places = [roots.add(FIRST, "orders"), roots.add(SECOND, "clicks"), roots.add(THIRD)]
+    report = promoted(roots)
+    assert outcomes(report) == dict.fromkeys(["orders", "clicks", THIRD], ("promoted", 0))
+    assert report.exit_code == 0
+    assert all(map(is_sealed, places))
+    by_name = {job.name: job for job in report.jobs}
+    command = by_name["orders"].promotion.starting.restore.command
+    assert f"file:{places[0]}/chk-1" in command
+
+
+def test_a_dry_run_reports_the_same_and_changes_nothing(roots):
+    roots.add(FIRST, "orders")
+    shutil.rmtree(roots.add(SECOND, "clicks") / "shared")
+    with serving("file", tracing := Tracing(Side().storage("file:/"))):
+        report = promoted(roots, dry_run=True)
+    assert outcomes(report) == {"orders": ("can be promoted", 0), "clicks": ("failed", 4)}
+    assert tracing.changes() == []
+
+
+def test_a_replica_that_cannot_be_restored_stops_no_other_and_is_listed_first(roots):
+    whole = [roots.add(FIRST, "a"), roots.add(THIRD, "c")]
+    broken = roots.add(SECOND, "b")
+    shutil.rmtree(broken / "shared")
+    report = promoted(roots)
+    assert [(job.name, job.exit_code) for job in report.jobs] == [("b", 4), ("a", 0), ("c", 0)]
+    assert report.exit_code == 3
+    assert f"cpreplicate verify file:{broken}" in report.jobs[0].error
+    assert [is_sealed(place) for place in (*whole, broken)] == [True, True, False]
+
+
+def test_a_damaged_replica_stops_no_other(roots):
+    roots.add(FIRST, "orders")
+    damaged = roots.add(SECOND, "clicks")
+    (damaged / ".cpreplicate" / "replica.json").write_text("{}")
+    report = promoted(roots)
+    assert outcomes(report)["orders"] == ("promoted", 0)
+    assert [job.replica for job in report.jobs if job.exit_code] == [f"file:{damaged}"]
+
+
+def test_of_a_job_that_restarted_only_the_replica_with_the_newest_checkpoint_is_sealed(roots):
+    old = roots.add(SECOND, "orders", NOON, NOON + HOUR)
+    new = roots.add(FIRST, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
+    (job,) = promoted(roots).jobs
+    assert job.replica == f"file:{new}"
+    assert SECOND in job.why
+    assert (is_sealed(new), is_sealed(old)) == (True, False)
+
+
+def test_of_jobs_that_ran_at_the_same_time_under_one_name_none_is_sealed(roots):
+    places = [roots.add(FIRST, "orders"), roots.add(SECOND, "orders")]
+    other = roots.add(THIRD, "clicks")
+    report = promoted(roots)
+    assert [(job.name, job.exit_code) for job in report.jobs] == [
+        ("orders", 6),
+        ("orders", 6),
+        ("clicks", 0),
+    ]
+    assert [is_sealed(place) for place in (*places, other)] == [False, False, True]
+
+
+def test_only_the_jobs_whose_names_match_a_pattern_are_promoted(roots):
+    others = [roots.add(FIRST, "clicks"), roots.add(SECOND)]
+    wanted = roots.add(THIRD, "orders-eu")
+    assert outcomes(promoted(roots, include=("orders-*",))) == {"orders-eu": ("promoted", 0)}
+    assert [is_sealed(place) for place in (wanted, *others)] == [True, False, False]
+
+
+def test_a_pattern_that_no_name_matches_is_an_error(roots):
+    roots.add(FIRST, "orders")
+    with pytest.raises(NotThere, match="'order'"):
+        promoted(roots, include=("order",))
+
+
+def test_what_lags_behind_the_newest_checkpoint_of_all_is_listed_first(roots):
+    roots.add(FIRST, "a", completed=NOON + HOUR)
+    roots.add(SECOND, "b", completed=NOON)
+    roots.add(THIRD, "c", completed=NOON + HOUR - 60)
+    report = promoted(roots, max_lag=900.0)
+    assert [(job.name, job.lag, job.is_lagging) for job in report.jobs] == [
+        ("b", HOUR, True),
+        ("a", 0.0, False),
+        ("c", 60.0, False),
+    ]
+    assert report.exit_code == 0
+
+
+def test_what_lags_is_left_as_it_is_if_asked_for(roots):
+    fresh = roots.add(FIRST, "a", completed=NOON + HOUR)
+    late = roots.add(SECOND, "b", completed=NOON)
+    report = promoted(roots, max_lag=900.0, skip_lagging=True)
+    assert outcomes(report) == {"a": ("promoted", 0), "b": ("lagging", 21)}
+    assert report.exit_code == 3
+    assert (is_sealed(fresh), is_sealed(late)) == (True, False)
+
+
+def test_a_replica_that_was_sealed_before_is_named_so_and_returned_with_its_command(roots):
+    roots.add(FIRST, "orders")
+    first = promoted(roots)
+    again = promoted(roots)
+    assert outcomes(again) == {"orders": ("sealed before", 0)}
+    commands = [report.jobs[0].promotion.starting.restore.command for report in (first, again)]
+    assert commands[0] == commands[1]
+
+
+def test_a_replica_in_use_fails_alone_and_is_promoted_once_it_is_free(roots):
+    place = roots.add(FIRST, "orders")
+    roots.add(SECOND, "clicks")
+    with acquire(f"file:{place}", Side(), 0.0, lambda _line: None):
+        assert outcomes(promoted(roots)) == {"orders": ("failed", 11), "clicks": ("promoted", 0)}
+    assert outcomes(promoted(roots)) == {"orders": ("promoted", 0), "clicks": ("sealed before", 0)}
+
+
+def test_a_lease_that_is_released_meanwhile_is_waited_for(roots):
+    place = roots.add(FIRST, "orders")
+    refs = tuple(replicas_below(f"file:{roots.targets}", [], Sides()))
+    request = PromoteAllRequest(refs, lock_wait=600.0)
+    jobs = candidates(request)
+    lease = acquire(f"file:{place}", Side(), 0.0, lambda _line: None)
+    lease.__enter__()
+    lines = []
+
+    def notify(line):
+        lines.append(line)
+        if "in use" in line:
+            lease.__exit__(None, None, None)
+
+    report = promote_all(jobs, request, notify)
+    assert outcomes(report) == {"orders": ("promoted", 0)}
+    assert any("1 replicas are in use" in line for line in lines)
+
+
+def test_a_replica_whose_seal_was_removed_can_be_promoted_again(roots):
+    place = roots.add(FIRST, "orders")
+    promoted(roots)
+    unseal(UnsealRequest(f"file:{place}", None, Side()))
+    assert outcomes(promoted(roots)) == {"orders": ("promoted", 0)}
+
+
+def test_a_configured_name_wins_over_the_recorded_one(roots):
+    roots.add(FIRST, "orders")
+    (ref,) = replicas_below(f"file:{roots.targets}", [], Sides())
+    request = PromoteAllRequest((dataclasses.replace(ref, name="shop"),))
+    assert [job.name for job in candidates(request)] == ["shop"]
+
+
+def test_the_sources_are_not_asked_unless_a_lag_is(roots):
+    roots.add(FIRST, "orders")
+    with serving("file", tracing := Tracing(Side().storage("file:/"))):
+        promoted(roots)
+    assert [place for _verb, place in tracing.calls if f"/dcA/{FIRST}" in place] == []
