@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from cpreplicate.core.plan import Committed, dropped
 from cpreplicate.core.retention import Retention
+from tests.support.points import DAY, HOUR, of_restic
 
-MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
+MINUTE = 60
 RETENTIONS = st.builds(
     Retention,
     last=st.integers(0, 4),
@@ -33,20 +34,6 @@ def at(*clock):
         int(hours) * HOUR + int(minutes) * MINUTE
         for hours, minutes in (each.split(":") for each in clock)
     ]
-
-
-def of_restic(retention, times):
-    """What the words of restic's page say: the newest of each of the last hours and days with a
-    point, the last ones, those within a time of the newest, and the oldest while counts are left.
-    """
-    chosen = {max(times), *sorted(times)[len(times) - min(retention.last, len(times)) :]}
-    chosen |= {time for time in times if time > max(times) - retention.within}
-    for length, count in ((HOUR, retention.hourly), (DAY, retention.daily)):
-        newest = {time // length: time for time in sorted(times)}
-        chosen |= {newest[period] for period in sorted(newest, reverse=True)[:count]}
-        if len(newest) < count:
-            chosen.add(min(times))
-    return chosen
 
 
 def test_of_each_of_the_last_hours_that_have_a_point_the_last_point_is_kept():

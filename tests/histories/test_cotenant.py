@@ -26,6 +26,7 @@ from cpreplicate.core import plan
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.packs import is_pack
 from cpreplicate.core.path_columns import as_texts, texts
+from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations import verify
 from cpreplicate.operations.sync import content, put_off, sync
@@ -72,8 +73,10 @@ NOT_RARE = [
     "sweep Refused",
     "relocate Relocation",
     "promote Promotion",
-    "unseal str",
+    "unseal Unsealing",
     "unseal Refused",
+    "points were kept by their time",
+    "members of a sparse pack moved",
 ]
 NOT_RARE_WHERE_SHARED = [
     "started unpromoted",
@@ -232,6 +235,16 @@ def links_are_followed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sync_plan, "refuse_links", lambda *_: None)
 
 
+def only_the_last_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Retention, "kept", lambda self, completed, _now: range(min(self.last, len(completed)))
+    )
+
+
+def all_points_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Retention, "kept", lambda _self, completed, _now: range(len(completed)))
+
+
 class Mutant(NamedTuple):
     """A check that is left out, and what is then found.
 
@@ -277,6 +290,8 @@ MUTANTS = {
     ),
     "adopted files are deleted": Mutant(adopted_files_are_deleted, "changed Flink's", 57, True),
     "packs of others are deleted": Mutant(packs_of_others_are_deleted, "missing", 82),
+    "points are not kept by their time": Mutant(only_the_last_are_kept, "was lost", 3),
+    "no point goes": Mutant(all_points_are_kept, "is kept without reason", 0),
     "a seal is no reason": Mutant(
         without(seal, "refuse_sealed"), "a sealed replica was changed", 12
     ),

@@ -103,6 +103,7 @@ class Flink:
         self.released: set[str] = set()  # files that a job deleted, its own and claimed ones
         self.jobs: list[Job] = []
         self.checkpoints: dict[bytes, Checkpoint] = {}
+        self.completed: dict[bytes, float] = {}  # when, by tag
         self._disk, self._draw = disk, draw
         self._retained, self._merging = retained, merging
 
@@ -215,7 +216,7 @@ class Flink:
         made = Checkpoint(
             place, job.number, tuple(checker.needs_of(data, local, check_directories=False)), tag
         )
-        self.checkpoints[tag] = made
+        self.checkpoints[tag], self.completed[tag] = made, self._disk.clock.now
         return made
 
     def _subsume(self, job: Job, gone: Checkpoint) -> None:

@@ -23,6 +23,7 @@ import pytest
 from cpreplicate.core import plan, uri
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import verify
 from cpreplicate.operations.jobs import fleet
@@ -50,6 +51,7 @@ from tests.support.cotenant import (
     files_of,
     quiet,
 )
+from tests.support.points import DAY, HOUR, of_restic
 from tests.support.registry import serving
 from tests.support.simulated import READS, Moment, SimulatedDisk, files
 from tests.support.staging import LATER, UNFINISHED, running_on, silent
@@ -72,6 +74,8 @@ LINKS = 0.1  # of the things that happen, those that are followed by a link
 IN_VAIN = 0.1  # of the things that happen, those that are followed by what must be refused
 REPLACED = 0.5  # of what must be refused where a replica is behind, what a job does to a sync
 DELAYED = 0.4  # of the steps of a watch, those that leave deletes to the next one
+PASSING_TIMES = (0.0, 0.0, HOUR / 4, HOUR / 2, HOUR, DAY)  # seconds between what happens
+SERIES = 0.1  # of the things that happen, those before which points are kept for hours
 ROUNDS = 5  # of syncs, by when a replica has caught up once nothing goes wrong any more
 
 
@@ -210,7 +214,9 @@ class World:
         # draws of their own, else all histories change
         self.packing, self.linking = Random(f"packing {seed}"), Random(f"linking {seed}")
         self.trying, self.delaying = Random(f"trying {seed}"), Random(f"delaying {seed}")
-        self.following = Random(f"following {seed}")
+        self.following, self.keeping = Random(f"following {seed}"), Random(f"keeping {seed}")
+        self.has_points = self.keeping.random() < 0.5  # syncs keep some by their time
+        self.packs = self.keeping.choice([0.25, 0.9]) if self.has_points else 0.25
         self.disk = SimulatedDisk(links=draw.random() < 0.3)
         self.disk.pieces = 1
         self.flink = Flink(self.disk, draw, draw.choice([1, 1, 2]), draw.random() < 0.25)
@@ -248,6 +254,8 @@ class World:
         ] = {}  # replica to Flink's checkpoints that were there when it was adopted
         self.sources: dict[str, set[str]] = {}  # replica to the roots that were replicated there
         self.starts: dict[str, Job] = {}  # sealed replica to the job that was started from it
+        # of these, a run of that id completed a checkpoint after the seal and before the start
+        self.unclear: set[str] = set()
         self.backlogs: dict[str, Backlog] = {}
         self.delayed = DELAYED
         self.strangers: set[str] = set()  # files that another tool put where a sync will copy
@@ -271,6 +279,8 @@ class World:
             self.model_step("")
             for _ in range(steps):
                 self.model_steps()
+                if self.has_points:
+                    self.let_time_pass()
                 self.draw.choices(*zip(*self.operations.items(), strict=True))[0](self)
                 if self.linking.random() < LINKS and not self.wrong:
                     self.link()
@@ -281,6 +291,12 @@ class World:
             if not self.wrong:
                 self.settle()
         return self.wrong
+
+    def let_time_pass(self) -> None:
+        """Some time passes, sometimes hours in which a job's points are kept."""
+        self.disk.clock.pass_(self.keeping.choice(PASSING_TIMES))
+        if self.keeping.random() < SERIES:
+            self.keep_points()
 
     def settle(self) -> None:
         """Nothing crashes or meddles any more: each job that nothing keeps from it is replicated
@@ -372,7 +388,13 @@ class World:
 
     # Operations
 
-    def sync(self, *, job: Job | None = None, follow: bool = False) -> None:
+    def sync(
+        self,
+        *,
+        job: Job | None = None,
+        follow: bool = False,
+        keep: Retention | int | None = None,
+    ) -> None:
         job = job or self._any_job()
         source, target = job.root, self._target(_other(job.side))
         remaps: tuple[uri.Remap, ...] = ()
@@ -389,18 +411,40 @@ class World:
             source,
             target,
             paths=self.draw.choice(["auto", "auto", "relative", "absolute"]),
-            keep=self.draw.choice([1, 1, 2, 3]),
+            keep=self._retention(self.draw.choice([1, 1, 2, 3])) if keep is None else keep,
             remaps=remaps,
             adopt=self.draw.random() < self.adopting,
             same_source=self.draw.random() < (0.4 if is_odd else 0.05),
             allow_older=self.draw.random() < 0.4,
             check_content=self.draw.random() < 0.15,
             async_deletes=self.draw.random() < 0.2 or follow,
-            packing=PackOptions("on" if self.packing.random() < 0.25 else "off", 1 << 20),
+            packing=PackOptions("on" if self.packing.random() < self.packs else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
             subsumption_wait=0.0,
         )
         self._perform(self._sync_operation(request, is_odd, follow))
+
+    def _retention(self, last: int) -> Retention | int:
+        """Return so many points, and mostly, where points are kept by their time, more of them."""
+        if not self.has_points or self.keeping.random() < 0.2:
+            return last
+        choose = self.keeping.choice
+        within = choose([0.0, 60.0, HOUR, DAY])
+        return Retention(last, within, choose([0, 0, 2, 5]), choose([0, 0, 2]))
+
+    def keep_points(self) -> None:
+        """A job goes on for hours, and each of its checkpoints is synced with the same words."""
+        running = self.flink.running()
+        if not running:
+            return
+        job, keep = self.keeping.choice(running), self._retention(1)
+        for _ in range(self.keeping.randint(2, 6)):
+            self.disk.clock.pass_(self.keeping.choice(PASSING_TIMES))
+            with quiet(self.disk):
+                self.flink.complete(job)
+            self.sync(job=job, keep=keep)
+            if self.wrong or job not in self.flink.running():
+                return
 
     def _odd(self, job: Job) -> tuple[str, str, tuple[uri.Remap, ...]]:
         """A sync as nobody should make it: other names, swapped, into itself, another source."""
@@ -536,6 +580,7 @@ class World:
                 SyncRequest(
                     each,
                     target,
+                    keep=self._retention(1),
                     execution=ExecutionOptions(runner="inline", parallelism=1),
                     subsumption_wait=0.0,
                 ),
@@ -614,6 +659,8 @@ class World:
             and job.is_running
             and any(uri.below(each, replica) for each in job.needed)
         )
+        if needs and replica in self.unclear:
+            return  # docs/failback.md: `unseal` cannot see which run of an id completed one
         if needs or (job is not None and self.draw.random() < 0.7):
             assert job is not None
             request = unseal.UnsealRequest(replica, job.root)
@@ -659,10 +706,19 @@ class World:
         )
         for job in [each for each in self.flink.running() if each.root == self._flink(side, name)]:
             self.flink.cancel(job)  # one job of an id runs at a time
+        if self._completed_since_the_seal(self._flink(side, name), replica):
+            self.unclear.add(replica)
         mode = self.draw.choice(["NO_CLAIM", "CLAIM"])
         job = self.starts[replica] = self.flink.restore(side, self._flink(side, name), start, mode)  # type: ignore[arg-type]
         self.history.append(f"{job} starts from the replica {start.place} with {mode}")
         return job
+
+    def _completed_since_the_seal(self, root: str, replica: str) -> bool:
+        sealed = self.disk.stat(f"{replica}/{OWN}/sealed")
+        return sealed is not None and any(
+            uri.below(made.place, root) and self.flink.completed[tag] >= sealed.modified
+            for tag, made in self.flink.checkpoints.items()
+        )
 
     def share(self) -> None:
         """Replicate into a directory of others, start a job from the replica, and go on with both.
@@ -1224,15 +1280,18 @@ class World:
             if marker and replica not in self.sources:
                 self.sources[replica] = {here(each["given"]) for each in marker["sources"]}
         replica, request = operation.replica, operation.request
-        if request is not None and request.same_source and isinstance(outcome, Report):
-            self.sources[replica].add(operation.source)
+        if request is not None and request.same_source:
+            # a run that died or was overtaken may have noted the name, as it was asked to
+            noted = {here(each["given"]) for each in self._marker_of(replica).get("sources", ())}
+            if operation.source in noted:
+                self.sources[replica].add(operation.source)
         if request is not None and self.disk.is_file(f"{operation.source}/{OWN}/replica.json"):
             self.secondhand.add(replica)
         if request is not None and ALIAS in f"{request.source} {request.target_root}":
             self.renamed.add(replica)
         if request is not None and request.adopt and replica in self.adopted:
             self.adopted[replica] |= self._tenants(replica)
-        if operation.kind == "unseal" and isinstance(outcome, str):
+        if operation.kind == "unseal" and isinstance(outcome, unseal.Unsealing):
             self.starts.pop(replica, None)
 
     def _judge(
@@ -1254,10 +1313,12 @@ class World:
             self.wrong.append(f"not explained: {outcome!r}")
         if not watcher.meddled:
             self._judge_what_changed(operation, before, outcome)
+            self._judge_points(operation, before, outcome)
         for replica in self._replicas():
             self._judge_replica(replica)
         if isinstance(outcome, Report) and operation.request is not None:
             self.counts["copied within the target"] += len(outcome.plan.reused) > 0
+            self.counts["members of a sparse pack moved"] += len(outcome.plan.repacks) > 0
             self._judge_report(operation, outcome, is_exact=not watcher.meddled)
 
     def _judge_flink(self) -> None:
@@ -1279,6 +1340,54 @@ class World:
                 self.counts["shared with a replica"] += place not in self.flink.owned
                 if has is None or not has.startswith(had):
                     self.wrong.append(f"Flink's {checkpoint.place} has lost {place}")
+
+    def _judge_points(
+        self, operation: Operation, before: Mapping[str, bytes], outcome: object
+    ) -> None:
+        """No point in time has gone that is kept, also not in a run that was killed."""
+        after = self._below("file:")
+        for replica in self._replicas():
+            passed = self.broken | self.adopted.keys() | self.secondhand
+            if operation.kind == "fleet" or replica in passed:
+                continue  # of a copy of a replica, the time is that of the first copy
+            had, has = self._points(replica, before), self._points(replica, after)
+            gone = had.keys() - has.keys()
+            goes: set[str] = set()
+            if operation.request is not None and replica == operation.replica:
+                goes = self._points_that_go(replica, operation.request.keep, had, has)
+                last = Retention.of(operation.request.keep).last
+                self.counts["points were kept by their time"] += len(has) > max(last, 2)
+                if isinstance(outcome, Report) and gone != goes:
+                    self.wrong += [
+                        f"{replica}/{each} is kept without reason" for each in goes - gone
+                    ]
+            self.wrong += [f"the point {replica}/{each} was lost" for each in gone - goes]
+
+    def _points(self, replica: str, there: Mapping[str, bytes]) -> dict[str, float]:
+        """Return when each checkpoint was completed that cpreplicate published in a replica."""
+        found = {}
+        for path, data in there.items():
+            match = COMMITTED.fullmatch(f"file:/{path}")
+            tag = TAG.search(data) if match and match[1] == replica else None
+            if tag is not None and match is not None and match[0] not in self.flink.owned:
+                found[f"chk-{match[2]}"] = self.flink.completed[tag[0]]
+        return found
+
+    def _points_that_go(
+        self,
+        replica: str,
+        keep: Retention | int,
+        had: Mapping[str, float],
+        has: Mapping[str, float],
+    ) -> set[str]:
+        """Return the points that a retention does not keep once the newest one is published."""
+        newest = newest_recorded(self.disk, replica)
+        if newest is None or newest not in has:
+            return set()
+        number = int(newest.removeprefix("chk-"))
+        older = {each: at for each, at in had.items() if int(each.removeprefix("chk-")) < number}
+        kept = of_restic(Retention.of(keep), [*older.values(), has[newest]])
+        return {each for each in had if each != newest and older.get(each) not in kept}
 
     def _judge_what_changed(
         self, operation: Operation, before: Mapping[str, bytes], outcome: object
