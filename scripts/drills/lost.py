@@ -115,7 +115,8 @@ class Losses:
         began = time.monotonic()
         starts = _promoted(self._page.run(SECOND_LOSS), in_c.newest)
         second = time.monotonic() - began
-        print(f"    next: {', '.join(f'{name} {start.name}' for name, start in starts.items())}")
+        named = ", ".join(f"{name} {start.name}" for name, start in starts.items())
+        print(f"    next, in C: {named}", flush=True)
         self._start_all(self._c, starts, _INTERVAL_MS)
         if self._page.left():
             raise DrillFailed(f"commands of {PAGE.name} were not run: {self._page.left()}")
