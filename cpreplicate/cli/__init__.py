@@ -39,6 +39,7 @@ def main() -> NoReturn:
     # a plan creates millions of objects and no cycles: collections took a third of its time
     gc.set_threshold(5_000_000, 20, 20)
     code = execute()
+    stopped()  # also if the command returned the code of a signal: what follows is not interrupted
     _end_log(code)
     if "cpreplicate.output.streams" in sys.modules or code:
         from cpreplicate.output.streams import discard_unwritten

@@ -71,7 +71,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _PROPERTY_NAME = re.compile(r"[^\s:=]+")
 _SHORTEST_PAUSE = 0.01  # seconds
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?(Z|[+-]\d\d:\d\d)?")
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
 # of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port

@@ -106,7 +106,7 @@ def exit_code() -> int:
 
 
 def stopped() -> None:
-    """Record that the exception of a signal has ended the command."""
+    """Record that the command is at its end: the exception of a signal is not raised again."""
     _request.is_over.set()
 
 

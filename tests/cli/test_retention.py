@@ -76,6 +76,18 @@ def test_the_newest_checkpoint_as_of_a_time_is_promoted(replicate, tmp_path, tim
     assert json.loads(done.stdout)["checkpoint"] == name
 
 
+def test_the_time_that_list_prints_of_a_checkpoint_promotes_it(replicate, tmp_path):
+    replicate(HALF_HOURS, "--keep", "9")
+    replica = tmp_path / "dcB" / JOB
+    listed = json.loads(run("list", replica, "--output", "json").stdout)["replicas"][0]["points"]
+    assert len(listed) == len(HALF_HOURS)
+    for point in listed:
+        words = ("--as-of", point["completed"], "--dry-run", "--output", "json")
+        done = run("promote", replica, *words)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["checkpoint"] == point["checkpoint"]
+
+
 def test_no_checkpoint_by_a_time_is_not_there(replicate, tmp_path):
     replicate(HALF_HOURS[:1])
     done = run("promote", tmp_path / "dcB" / JOB, "--as-of", "2024-10-03T00:00Z")

@@ -81,6 +81,41 @@ def test_a_request_to_stop_that_a_finalizer_swallows_is_made_again(name, raised)
     assert (ended.stdout.split(), ended.stderr) == (["lost", raised, raised, "handled"], "")
 
 
+_RETURNS = """
+import os, signal, time
+import cpreplicate.cli as program
+from cpreplicate.cli.signals import Stopped
+
+class Service:
+    def main(self, **_options):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1e6)
+        except Stopped as request:
+            code = request.code
+        return code
+
+class Finalized:
+    def __del__(self):
+        time.sleep(2)  # what closes connections at the end of the process is interrupted by none
+
+program.cli = Service()
+kept = Finalized()
+program.main()
+"""
+
+
+def test_a_service_that_ends_with_the_code_of_a_signal_is_not_interrupted_again_at_its_exit():
+    ended = subprocess.run(
+        [sys.executable, "-c", _RETURNS],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("1m", 60.0), ("30s", 30.0), ("90", 90.0), ("", 0.0)]
 )

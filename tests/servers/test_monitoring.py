@@ -25,6 +25,8 @@ DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.test.yml"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "cpreplicate.json").read_text())
+PROJECT = (DEPLOY.parent / "pyproject.toml").read_text()
+REPOSITORY = re.findall(r'^Source = "(.+)"$', PROJECT, re.MULTILINE)[0] + "/blob/main/"
 METRICS = {
     *(family.name for family in (*FAMILIES, *LOAD_GAUGES, UNSEEN, UNMATCHED)),
     f"{DURATIONS.name}_bucket",
@@ -97,16 +99,24 @@ def test_each_alert_is_explained():
         assert f"### {alert['alert']}\n" in page
 
 
-def test_each_alert_links_to_its_explanation():
-    """GitHub's anchor of a heading: in lower case, with `-` for blanks, without punctuation."""
-    page = "docs/monitoring.md"
-    headings = re.findall(r"^#+ (.+)$", (DEPLOY.parent / page).read_text(), re.MULTILINE)
-    anchors = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
-    for alert in alerts():
-        url, _, anchor = alert["annotations"]["runbook_url"].partition("#")
-        assert url == f"https://github.com/cpreplicate/cpreplicate/blob/main/{page}"
-        assert anchor in anchors, alert["alert"]
-        assert anchor == alert["alert"].lower()
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
+def test_each_alert_links_to_what_to_do(alert):
+    """To its section of monitoring.md, or to a step of lost.md that links to that section."""
+    url, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+    assert url.startswith(REPOSITORY)
+    page = DEPLOY.parent / url.removeprefix(REPOSITORY)
+    section = f"monitoring.md#{alert['alert'].lower()}"
+    assert anchor in anchors(page)
+    if page.name == "lost.md":
+        assert f"({section})" in page.read_text()
+    else:
+        assert f"{page.name}#{anchor}" == section
+
+
+def anchors(page):
+    """GitHub's anchors of the headings: in lower case, `-` for blanks, without punctuation."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 def test_panels_have_distinct_ids_and_do_not_overlap():

@@ -64,6 +64,8 @@ class Job:
         None  # fixed, as in application mode with high availability; else a new one at each start
     )
     name: str | None = None  # by which the REST API reports it; None for Flink's own
+    keys: int | None = None  # of its state; None for the harness's own number
+    slow_micros: int = 0  # that it waits for each record, beside what `unaligned` sets
     rest_refresh_ms: int = 3000  # web.refresh-interval: how old an answer of the REST API may be
 
     def words(self) -> list[str]:
@@ -86,6 +88,8 @@ class Job:
         words += ["--job-id", self.job_id] if self.job_id else []
         words += ["--job-name", self.name] if self.name else []
         words += ["--rest-refresh-ms", str(self.rest_refresh_ms)]
+        words += ["--keys", str(self.keys)] if self.keys else []
+        words += ["--slow-micros", str(self.slow_micros)] if self.slow_micros else []
         return words + (["--changelog", _uri(self.changelog)] if self.changelog else [])
 
 
@@ -263,13 +267,20 @@ class RunningJob:
 
     def wait_for_checkpoints(self, count: int, seconds: float = RUN_SECONDS) -> RunResult:
         """Waits until so many more checkpoints have completed."""
+        return self._wait_for("checkpoint", count, seconds)
+
+    def wait_until_running(self, seconds: float = RUN_SECONDS) -> RunResult:
+        """Waits until every task runs, and the state is proved if it was restored."""
+        return self._wait_for("running", 1, seconds)
+
+    def _wait_for(self, name: str, count: int, seconds: float) -> RunResult:
         deadline = time.monotonic() + seconds
         while count > 0:
             event = self._process.next_event(deadline)
             self._events.append(event)
             if event["event"] in ("failed", "end"):
                 raise FlinkError(f"the job ended: {event}\n{self._process.stderr()}")
-            count -= event["event"] == "checkpoint"
+            count -= event["event"] == name
         return self.so_far
 
     def take_checkpoints(self, count: int, seconds: float = RUN_SECONDS) -> RunResult:
@@ -366,9 +377,12 @@ class Flink:
         interval_ms: int = 0,
         restore: Place | None = None,
         claim_mode: ClaimMode = "NO_CLAIM",
+        takes_first: bool = True,
     ) -> Iterator[RunningJob]:
         """A job in its own process, with a checkpoint every `interval_ms`, if not 0; killed when
         the block ends.
+
+        With `takes_first`, it has completed a checkpoint when the block begins.
 
         Once it is stopped, its process serves the runs that follow: a JVM that has run a job starts
         the next one sooner.
@@ -376,9 +390,11 @@ class Flink:
         process = self._spawn()
         running = RunningJob(process)
         try:
-            words = _run_words(checkpoint_root, job or Job(), 1, restore, claim_mode)
+            first = int(takes_first)
+            words = _run_words(checkpoint_root, job or Job(), first, restore, claim_mode)
             process.send(*words, "--keep-running", "--interval-ms", str(interval_ms))
-            running.wait_for_checkpoints(1)
+            running.wait_until_running()
+            running.wait_for_checkpoints(first)
             yield running
         finally:
             if running.stopped and self._server is None:

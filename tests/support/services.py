@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -84,6 +85,11 @@ class FollowService:
         condition = lambda: self.metric("cpreplicate_replica_lag_seconds", replica) == 0  # noqa: E731
         self.wait_until(condition, f"{replica} lags", seconds)
 
+    def peak(self) -> int:
+        """The most resident memory that it had, in bytes."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0]) * 1024
+
     def stop(self) -> float:
         """Stop it by SIGTERM, and return the seconds that this took."""
         began = time.monotonic()
@@ -93,11 +99,11 @@ class FollowService:
 
 
 @contextlib.contextmanager
-def following(scratch: Path, *words: object) -> Iterator[FollowService]:
+def following(scratch: Path, *words: object, interval: str = "0.2s") -> Iterator[FollowService]:
     """Run `cpreplicate watch` with these words, until the block ends."""
     scratch.mkdir(parents=True)
     port = free_port()
-    fixed = ("--metrics", str(port), "--interval", "0.2s", "--runner", "inline")
+    fixed = ("--metrics", str(port), "--interval", interval, "--runner", "inline")
     command = [sys.executable, "-m", "cpreplicate", "watch", *map(str, words), *fixed]
     environment = {name: os.environ[name] for name in os.environ if not name.startswith("HADOOP_")}
     with (scratch / "stdout").open("wb") as output, (scratch / "stderr").open("wb") as errors:

@@ -22,7 +22,7 @@ SOURCES = sorted((ROOT / "cpreplicate").rglob("*.py"))
 # options of other programs that a page names: of docker, scripts, node_exporter, kinit
 OF_OTHERS = {
     "docs/deployment.md": {"--build-arg", "--collector"},
-    "docs/drill.md": {"--flink-version"},
+    "docs/drill.md": {"--flink-version", "--only"},
     "docs/kerberos.md": {"--keytab", "--principal"},
     "docs/monitoring.md": {"--collector"},
     "docs/performance.md": {"--parts", "--trees"},
