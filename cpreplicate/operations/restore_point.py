@@ -19,10 +19,11 @@ T = TypeVar("T")
 class RestorePoint:
     """From what a job would be started, and whether `promote` would succeed; times are seconds.
 
-    `observed` is when the replica was last looked at, in seconds since the epoch: what is returned
-    here was so then. `lag` is None if it is not known; while the source `is_unseen`, it is the age
-    of the replica's newest checkpoint. `unready` is why `promote` would not succeed, None if
-    nothing is known that is in its way. `error` is that of the last try, if it failed.
+    `replica` is its URI without a password. `observed` is when the replica was last looked at, in
+    seconds since the epoch: what is returned here was so then. `lag` is None if it is not known;
+    while the source `is_unseen`, it is the age of the replica's newest checkpoint. `unready` is why
+    `promote` would not succeed, None if nothing is known that is in its way. `error` is that of the
+    last try, if it failed.
     """
 
     name: str
@@ -49,7 +50,7 @@ def restore_point(observation: Observation, now: float) -> RestorePoint:
     """Return what an observed job is started from, at a time in seconds since the epoch."""
     return RestorePoint(
         observation.name,
-        observation.replica,
+        uri.without_password(observation.replica),
         observation.standing or Standing(),
         observation.replica_looked,
         _lag(observation, now),
@@ -67,7 +68,7 @@ def selected(candidates: Sequence[T], observed: Callable[[T], Observation], job:
     of_replica, of_id, of_name = [], [], []
     for candidate in candidates:
         observation = observed(candidate)
-        if observation.replica == job:
+        if uri.without_password(observation.replica) == job:
             of_replica.append(candidate)
         elif uri.name(observation.replica) == job:
             of_id.append(candidate)

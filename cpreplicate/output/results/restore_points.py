@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
@@ -13,6 +13,7 @@ from cpreplicate.operations.restore_point import RestorePoint
 from cpreplicate.output.http import Page
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import starting_fields
+from cpreplicate.output.streams import printable
 
 RestorePoints = Callable[[str | None], Sequence[RestorePoint]]
 """Returns those of all jobs, or of those that a text means."""
@@ -42,9 +43,11 @@ def _jobs(points: Sequence[RestorePoint]) -> dict[str, Any]:
 def _restore(job: str, points: RestorePoints) -> Page:
     found = points(job)
     if not found:
-        return _failure(HTTPStatus.NOT_FOUND, f"no job is followed whose name or id is {job}")
+        return _failure(
+            HTTPStatus.NOT_FOUND, f"no job is followed whose name or id is {printable(job)}"
+        )
     if len(found) > 1:
-        text = f"{len(found)} jobs have the name or id {job}: ask for one of them by its `url`"
+        text = f"{len(found)} jobs have this name or id: ask for one of them by its `url`"
         return _failure(HTTPStatus.CONFLICT, text, jobs=list(_listed(found, points(None))))
     return _page(HTTPStatus.OK, _point(found[0]))
 
@@ -110,4 +113,15 @@ def _failure(status: HTTPStatus, error: str, **fields: Any) -> Page:
 
 
 def _page(status: HTTPStatus, fields: dict[str, Any]) -> Page:
-    return Page(status, f"{document(fields, 0.0)}\n", _JSON)
+    return Page(status, f"{document(_shown(fields), 0.0)}\n", _JSON)
+
+
+def _shown(value: Any) -> Any:
+    """Return a value without the passwords of URIs, wherever they are in it."""
+    if isinstance(value, str):
+        return uri.without_password(value)
+    if isinstance(value, Mapping):
+        return {key: _shown(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(each) for each in value]
+    return value
