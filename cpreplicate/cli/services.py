@@ -279,7 +279,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
 
     if options.metrics is not None:
         from cpreplicate.output.http import parse_address, serve
-        from cpreplicate.output.results.restore_points import page_of
+        from cpreplicate.output.restore_pages import page_of
 
         address = parse_address(options.metrics)
         served = stack.enter_context(

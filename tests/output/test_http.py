@@ -119,7 +119,7 @@ def test_a_page_is_answered_with_its_status_and_kind_whatever_the_query():
 
 
 def test_the_path_of_a_page_is_not_decoded():
-    asked = []
+    asked: list[str] = []
     with serve(FREE, list, yes, yes, pages=asked.append) as address:
         assert get(address, "/jobs/a%2Fb%25/../x")[0] == 404
     assert asked == ["/jobs/a%2Fb%25/../x"]

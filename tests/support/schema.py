@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-_TYPES = {
+_TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
     "string": str,

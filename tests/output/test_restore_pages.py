@@ -13,7 +13,7 @@ from cpreplicate.core.start import Starting
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.restore_point import restore_point, selected
 from cpreplicate.operations.standing import Standing
-from cpreplicate.output.results.restore_points import page_of
+from cpreplicate.output.restore_pages import page_of
 from cpreplicate.protocol.seal import Seal
 from tests.support.schema import mistakes, schema, undescribed
 
@@ -39,9 +39,9 @@ def observed(name, job=FIRST, root="hdfs://dcB/r", sealed=None, **more):
 
 def points_of(*observations):
     def points(job):
-        found = observations
+        found = list(observations)
         if job is not None:
-            found = selected(observations, lambda each: each, job)
+            found = selected(found, lambda each: each, job)
         return [restore_point(each, NOW) for each in found]
 
     return points
