@@ -110,7 +110,7 @@ SERVICE = (
     ),
     service(
         "metrics",
-        "Serve /metrics, /healthz and /readyz there. Without HOST, on this machine only.",
+        "Serve /metrics, /healthz, /readyz and /jobs there. Without HOST, on this machine only.",
         kinds.TEXT_OR_NOTHING,
         metavar="[HOST:]PORT",
     ),

@@ -279,6 +279,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
 
     if options.metrics is not None:
         from cpreplicate.output.http import parse_address, serve
+        from cpreplicate.output.restore_pages import page_of
 
         address = parse_address(options.metrics)
         served = stack.enter_context(
@@ -290,6 +291,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
                 service.load,
                 service.remarks,
                 service.discovered,
+                lambda path: page_of(path, service.restore_points),
             )
         )
         narrate(f"metrics and probes at http://{served}")

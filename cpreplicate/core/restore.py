@@ -13,6 +13,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.metadata import Absolute, Handle, Metadata, PathRewriter, Relative
+from cpreplicate.core.metadata.handle import RELATIVE
 from cpreplicate.core.metadata.rewrite import Moves, Segment, Spelling
 from cpreplicate.core.path_columns import Numbers, Texts, parts_of, rows_of
 from cpreplicate.core.placement import Layout, Placement, has_special_name
@@ -205,6 +206,11 @@ class Restore(NamedTuple):
     def command(self) -> str | None:
         """The command for a shell."""
         return None if self.arguments is None else shlex.join(self.arguments)
+
+
+def mode_of(metadata: Metadata) -> Literal["relative", "absolute"]:
+    """Return how a `_metadata` in a replica is spelled: relative if any of its paths is."""
+    return "relative" if bool((metadata.handles.kind == RELATIVE).any()) else "absolute"
 
 
 def restore(metadata: Metadata, mode: str, checkpoint: str) -> Restore:

@@ -16,6 +16,8 @@ from cpreplicate.core import uri
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.restore import Restore, claim_mode_names, knows_claim_modes, restore
 
+NEVER_SEALED = 0
+"""The nonce of a checkpoint whose replica is not sealed: it was not promoted."""
 _API_VERSION = "flink.apache.org/v1beta1"
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 253  # characters of a Kubernetes object's name
@@ -25,7 +27,7 @@ _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 @dataclass(frozen=True)
 class Starting:
-    """How a job is started from a promoted checkpoint.
+    """How a job is started from a checkpoint of a replica.
 
     `restore` is for Flink's CLI, `rest` the body for `/jars/:jarid/run` of its REST API.
     `configuration` are options for a job whose claim mode no other place sets. `nonce` is a number
@@ -72,12 +74,12 @@ class Starting:
         }
 
 
-def starting(metadata: Metadata, checkpoint: str, nonce: int) -> Starting:
-    """Return how a job is started from a checkpoint whose paths are absolute.
+def starting(metadata: Metadata, checkpoint: str, nonce: int, mode: str = "absolute") -> Starting:
+    """Return how a job is started from a checkpoint whose paths are spelled in `mode`.
 
     The claim mode has another name in the REST API and in the configuration of a Flink before 1.20.
     """
-    safe = restore(metadata, "absolute", checkpoint)
+    safe = restore(metadata, mode, checkpoint)
     if not knows_claim_modes(metadata) or safe.claim_mode is None:
         return Starting(checkpoint, safe, {"savepointPath": checkpoint}, {}, nonce)
     field, option = claim_mode_names(metadata)

@@ -19,6 +19,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 PLAIN_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
 plain_name = re.compile(PLAIN_NAME).fullmatch
 _REPEATED_SLASH = re.compile(r"/{2,}")
+_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim removes
 
 
@@ -87,6 +88,14 @@ def filesystem(uri: str) -> str:
 def local_path(uri: str) -> str:
     """Return the path part of a URI."""
     return _split(uri)[1]
+
+
+def without_password(text: str) -> str:
+    """Return a text without the users of its URIs that have a password, and without those.
+
+    A user without one stays: `abfss://container@account` names a container.
+    """
+    return _PASSWORD.sub("://", text)
 
 
 def below(uri: str, root: str) -> str | None:

@@ -18,6 +18,7 @@ from cpreplicate.core.lag import (
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld
+from cpreplicate.operations.standing import Standing
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.protocol.checkpoint_record import newest_first, read_record
@@ -41,6 +42,8 @@ class Observation:
     `last_exit_code` are those of the last try. `looked` is when the newest checkpoint of the source
     was last looked for, and that could be answered. A service does that at least every
     `look_within` seconds, the first time after `known_since`; None for what is no service.
+    `standing` is what the job is started from, as it was when the replica was last looked at:
+    `replica_looked`.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Observation:
     is_lease_held: bool | None = None
     is_restorable: bool | None = None
     orphan_bytes: int | None = None
+    standing: Standing | None = None
+    replica_looked: float | None = None
     files: Counter[str] = field(default_factory=Counter)
     """By `copied`, `kept` and `deleted`."""
     bytes: Counter[str] = field(default_factory=Counter)
@@ -115,6 +120,7 @@ class Observation:
         """
         self.unchanged(now)
         self.replica = report.plan.replica
+        self.stands(Standing(report.starting, report.completed), now)
         self.seconds.update(report.phases)
         self._replicated(report)
         if not report.plan.empty:
@@ -143,6 +149,10 @@ class Observation:
         if self.operation == "sync":
             self.is_lease_held = exit_code == LeaseHeld.exit_code
             self.is_sealed = True if is_sealed else self.is_sealed
+
+    def stands(self, standing: Standing, now: float) -> None:
+        """Record what the replica was seen to hold."""
+        self.standing, self.replica_looked = standing, now
 
     def took(self, seconds: float) -> None:
         """Add the duration of a sync that changed the replica."""

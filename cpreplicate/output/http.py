@@ -1,4 +1,4 @@
-"""A small HTTP server for metrics and probes."""
+"""A small HTTP server for metrics, probes and other pages. It reads only."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from cpreplicate.output.streams import printable, write_message
 LOOPBACK = "127.0.0.1"
 _CLIENT_SECONDS = 10.0  # without a byte from a client, or taken by it
 _END_OF_HEADERS = b"\r\n\r\n"
+_MOST_BODY = 1 << 16  # bytes of a request that is refused, which are read
+_TEXT = "text/plain; charset=utf-8"
+_PATHS = "see /metrics, /healthz, /readyz, /jobs and /jobs/NAME/restore\n"
 _WAITING = 64  # connections that the system accepts before the server does
 
 
@@ -37,6 +40,18 @@ class ListenAddress(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Page(NamedTuple):
+    """An answer."""
+
+    status: HTTPStatus
+    text: str
+    kind: str = _TEXT
+
+
+Pages = Callable[[str], Page | None]
+"""Returns the page of a path as it was sent, None if there is none."""
 
 
 def parse_address(text: str) -> ListenAddress:
@@ -66,16 +81,18 @@ def serve(
     load: Callable[[], Load] | None = None,
     remarks: Callable[[], Sequence[str]] = lambda: (),
     discovered: Callable[[], Discovered] = Discovered,
+    pages: Pages = lambda _path: None,
 ) -> Iterator[ListenAddress]:
-    """Serve `/metrics`, `/healthz` and `/readyz` while the context lasts, and yield the address.
+    """Serve `/metrics`, `/healthz`, `/readyz` and `pages` while the context lasts.
 
+    Yields the address.
     `remarks` are lines that `/healthz` adds to its answer. They do not change its status: a probe
     that ended the process would end what it does for other jobs, too. Port 0 is replaced by a free
     one. The functions are called from several threads. The end of the context waits for no client.
     Raises `UsageError` if the address cannot be listened on.
     """
     registry = registry_of(observations, load=load, discovered=discovered)
-    handler = _handler(registry, is_alive, is_ready, remarks)
+    handler = _handler(registry, is_alive, is_ready, remarks, pages)
     try:
         server = _server(address, handler)
     except OSError as error:
@@ -121,6 +138,7 @@ def _handler(
     alive: Callable[[], bool],
     ready: Callable[[], bool],
     remarks: Callable[[], Sequence[str]],
+    pages: Pages,
 ) -> type[MetricsHandler]:
     def healthy() -> str:
         return "\n".join(["ok", *map(printable, remarks())])
@@ -136,13 +154,27 @@ def _handler(
         server_version, sys_version = "cpreplicate", ""
 
         def do_GET(self) -> None:  # noqa: N802  # the name is that of the base class
-            path = urlsplit(self.path).path
+            try:
+                path = urlsplit(self.path).path
+            except ValueError:  # such as of a host in brackets
+                self._answer(Page(HTTPStatus.BAD_REQUEST, "the path is no path of a URL\n"))
+                return
             if path == "/metrics":
                 super().do_GET()
             elif path in probes:
                 self._probe(*probes[path])
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "see /metrics, /healthz and /readyz")
+                self._answer(pages(path) or Page(HTTPStatus.NOT_FOUND, _PATHS))
+
+        def refuse(self) -> None:
+            """Answer a method that would change something."""
+            self._answer(
+                Page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n"),
+                allow="GET, HEAD",
+            )
+            self._discard_body()
+
+        do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse  # noqa: N815
 
         def do_HEAD(self) -> None:  # noqa: N802
             client, self.wfile = self.wfile, io.BytesIO()
@@ -155,16 +187,25 @@ def _handler(
 
         def _probe(self, is_good: Callable[[], bool], good: Callable[[], str], bad: str) -> None:
             if is_good():
-                self._answer(HTTPStatus.OK, good())
+                self._answer(Page(HTTPStatus.OK, f"{good()}\n"))
             else:
-                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, bad)
+                self._answer(Page(HTTPStatus.SERVICE_UNAVAILABLE, f"{bad}\n"))
 
-        def _answer(self, status: HTTPStatus, text: str) -> None:
-            body = f"{text}\n".encode(errors="replace")
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
+        def _answer(self, page: Page, allow: str | None = None) -> None:
+            body = page.text.encode(errors="replace")
+            self.send_response(page.status)
+            self.send_header("Content-Type", page.kind)
             self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            if allow is not None:
+                self.send_header("Allow", allow)
             self.end_headers()
             self.wfile.write(body)
+
+        def _discard_body(self) -> None:
+            """Read what the client sends: it would else lose the answer to a reset connection."""
+            length = self.headers.get("Content-Length", "")
+            if length.isascii() and length.isdigit():
+                self.rfile.read(min(int(length), _MOST_BODY))
 
     return Handler

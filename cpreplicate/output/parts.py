@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from cpreplicate.core.plan import Action, total
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.sizes import size
+from cpreplicate.core.start import Starting
 from cpreplicate.output.streams import printable
 from cpreplicate.output.text import lines, table
 
@@ -50,3 +52,16 @@ def restore_text(restore: Restore, introduction: str) -> str:
 def restore_fields(restore: Restore) -> dict[str, str | None]:
     """Return the JSON object of how to restore a checkpoint."""
     return {"claim_mode": restore.claim_mode, "command": restore.command}
+
+
+def starting_fields(start: Starting) -> dict[str, Any]:
+    """Return the JSON object of all the ways to start a job from a checkpoint."""
+    return {
+        "claim_mode": start.restore.claim_mode,
+        "arguments": start.restore.arguments,
+        "command": start.restore.command,
+        "rest": start.rest,
+        "configuration": start.configuration,
+        "deployment": start.deployment,
+        "snapshot": start.snapshot,
+    }

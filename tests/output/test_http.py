@@ -1,11 +1,13 @@
 """The server of metrics and probes, asked by real clients."""
 
+import json
 import socket
 import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from http.client import HTTPConnection
 
 import pytest
@@ -15,7 +17,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.observation import Observation
 from cpreplicate.output import http
-from cpreplicate.output.http import ListenAddress, parse_address, serve
+from cpreplicate.output.http import ListenAddress, Page, parse_address, serve
 from tests.support.prometheus import prometheus, promtool
 from tests.support.waiting import PATIENCE
 
@@ -69,7 +71,7 @@ def test_probes_answer_200_or_503():
         assert get(address, "/readyz?verbose")[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/nothing"])
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/page", "/nothing"])
 def test_head_answers_as_get_without_a_body(path):
     def answer(method):
         connection = HTTPConnection(*address, timeout=PATIENCE)
@@ -80,7 +82,7 @@ def test_head_answers_as_get_without_a_body(path):
         connection.close()
         return response.status, headers, body
 
-    with serve(FREE, lambda: [JOB], yes, no) as address:
+    with serve(FREE, lambda: [JOB], yes, no, pages=page) as address:
         got, head = answer("GET"), answer("HEAD")
     assert got[2]
     assert head == (*got[:2], b"")
@@ -102,6 +104,46 @@ def test_head_sends_nothing_after_its_headers():
 def test_another_path_is_not_found():
     with serve(FREE, list, yes, yes) as address:
         assert get(address, "/")[0] == 404
+
+
+def page(path):
+    if path != "/page":
+        return None
+    return Page(HTTPStatus.CONFLICT, json.dumps({"asked": path}), "application/json")
+
+
+def test_a_page_is_answered_with_its_status_and_kind_whatever_the_query():
+    with serve(FREE, list, yes, yes, pages=page) as address:
+        answer = (409, "application/json", '{"asked": "/page"}')
+        assert get(address, "/page") == get(address, "/page?pretty") == answer
+
+
+def test_the_path_of_a_page_is_not_decoded():
+    asked: list[str] = []
+    with serve(FREE, list, yes, yes, pages=asked.append) as address:
+        assert get(address, "/jobs/a%2Fb%25/../x")[0] == 404
+    assert asked == ["/jobs/a%2Fb%25/../x"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("path", ["/metrics", "/page", "/nothing"])
+def test_a_method_that_may_change_something_is_refused(method, path):
+    with serve(FREE, list, yes, yes, pages=page) as address:
+        connection = HTTPConnection(*address, timeout=PATIENCE)
+        connection.request(method, path, body=b"x" * 10_000)
+        with connection.getresponse() as response:
+            assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+        connection.close()
+
+
+def test_a_path_that_is_none_is_a_bad_request():
+    with (
+        serve(FREE, list, yes, yes) as address,
+        socket.create_connection(address, PATIENCE) as client,
+    ):
+        client.sendall(b"GET http://[x/jobs HTTP/1.0\r\n\r\n")
+        with client.makefile("rb") as stream:
+            assert stream.read().startswith(b"HTTP/1.0 400 ")
 
 
 def test_a_port_that_is_in_use_is_a_usage_error():

@@ -33,9 +33,11 @@ from cpreplicate.operations.jobs.policy import Policy
 from cpreplicate.operations.jobs.schedule import Ending
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.observation import newest_of_replica
+from cpreplicate.operations.standing import standing_of
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.sync import sync
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.cancellation import cancellable
@@ -163,6 +165,8 @@ class Attempts:
     def _failed(self, state: JobState, job: Job, error: Exception) -> Ending:
         observation = state.observation
         replica_newest = self._newest_of_replica(state, job)
+        if state.is_source_lost or not isinstance(error, Transient):  # else the target is lost
+            self._look_at_replica(state, job)
         is_waiting = self.policy.is_waiting(job, observation.source_newest, error)
         state.final = self.policy.final(error, is_first=state.done is None)
         with self.lock:
@@ -181,6 +185,20 @@ class Attempts:
         if isinstance(error, SourceMovedOn):
             return "again"
         return "unreachable" if isinstance(error, Transient) else "failed"
+
+    def _look_at_replica(self, state: JobState, job: Job) -> None:
+        """Record what the job is started from, and whether it was promoted since.
+
+        The try may have failed before it looked at the replica: the source may be lost.
+        """
+        known, side = state.observation.standing, job.request.sides.target
+        with (
+            suppress(CpreplicateError, OSError, RunnerStopped),
+            cancellable(self.runners.raise_if_cancelled),
+        ):
+            standing = standing_of(Replica(job.key, side), known)
+            with self.lock:
+                state.observation.stands(standing, time.time())
 
     def _newest_of_replica(self, state: JobState, job: Job) -> Newest | None:
         """Return what the replica has, after the first try of a process failed."""

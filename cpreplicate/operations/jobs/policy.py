@@ -69,7 +69,7 @@ class OneJob:
 
     def __init__(self, request: SyncRequest, may_come: bool, notify: Notify) -> None:
         _refuse_checkpoint(request.source)
-        self._job = Job(uri.name(job_root(request.source)), request)
+        self._job = Job(request.name or uri.name(job_root(request.source)), request)
         self._may_come, self._notify = may_come, notify
         self._was_there = self._is_missing = False
         self._reported = ""

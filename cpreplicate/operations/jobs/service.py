@@ -28,6 +28,7 @@ from cpreplicate.operations.jobs.sparing import Sparing
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage.cancellation import cancellable
 
@@ -113,6 +114,19 @@ class Service:
                 (state.observation.copy() for state in self._observed()),
                 key=lambda observation: (observation.name, observation.replica),
             )
+
+    def restore_points(self, job: str | None = None) -> list[RestorePoint]:
+        """Return from what each job is started, or those that `job` means, by name.
+
+        It is what the loop observed: no storage is called.
+        """
+        now = time.time()
+        with self._lock:
+            states = self._observed()
+            if job is not None:
+                states = selected(states, lambda state: state.observation, job)
+            points = [restore_point(state.observation, now) for state in states]
+        return sorted(points, key=lambda point: (point.name, point.replica))
 
     def load(self) -> Load:
         """Return how many jobs are tried at this moment, and how many wait for a slot."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate.core import restore, uri
+from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
+from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, TooManyDeletes
 from cpreplicate.operations.sync.estimate import Estimates
 from cpreplicate.operations.sync.request import SyncRequest
@@ -22,6 +23,7 @@ from cpreplicate.runners import TimedRunner
 class Report:
     """The result of a sync: its plan, and how far that was carried out.
 
+    `starting` is how a job is started from the checkpoint in the replica as it is, unsealed.
     `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
     plan that is only shown, and so is `refusal`: the error with which a sync would end before it
     carries out the plan. `completed` is when the checkpoint was completed at the source, in
@@ -30,7 +32,7 @@ class Report:
     """
 
     plan: Plan
-    restore: Restore
+    starting: Starting
     committed: bool = False
     runner: str | None = None
     seconds: float = 0.0
@@ -40,6 +42,11 @@ class Report:
     refusal: CpreplicateError | None = None
     completed: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def restore(self) -> Restore:
+        """How to restore the checkpoint with Flink's command line."""
+        return self.starting.restore
 
 
 class SyncCheck(NamedTuple):
@@ -94,11 +101,11 @@ def capped(report: Report, state: State, request: SyncRequest) -> Report:
 def report_of(plan: Plan, source_state: SourceState, started: float) -> Report:
     """Return the report of a plan, none of which is carried out yet."""
     checkpoint = uri.join(plan.replica, plan.checkpoint)
-    command = restore.restore(source_state.file.metadata, plan.paths, checkpoint)
+    start = starting(source_state.file.metadata, checkpoint, NEVER_SEALED, plan.paths)
     seconds = time.monotonic() - started
     return Report(
         plan,
-        command,
+        start,
         seconds=seconds,
         warnings=plan.warnings,
         completed=source_state.source.completed,

@@ -8,7 +8,7 @@ from typing import Any
 from cpreplicate.core.start import yaml
 from cpreplicate.operations.upkeep.promote import Promotion
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.parts import warning_lines
+from cpreplicate.output.parts import starting_fields, warning_lines
 from cpreplicate.output.results import Forms, verification
 from cpreplicate.output.text import lines
 
@@ -43,24 +43,13 @@ def _json(promotion: Promotion) -> str:
 def fields(promotion: Promotion) -> dict[str, Any]:
     """Return the fields of a promotion in JSON."""
     start = promotion.starting
-    restore = None
-    if start is not None:
-        restore = {
-            "claim_mode": start.restore.claim_mode,
-            "arguments": start.restore.arguments,
-            "command": start.restore.command,
-            "rest": start.rest,
-            "configuration": start.configuration,
-            "deployment": start.deployment,
-            "snapshot": start.snapshot,
-        }
     return {
         "replica": promotion.verification.replica,
         "checkpoint": promotion.checkpoint,
         "checkpoint_completed": timestamp(promotion.verification.completed),
         "promoted": start is not None,
         "sealed": promotion.sealed,
-        "restore": restore,
+        "restore": None if start is None else starting_fields(start),
         "warnings": list(promotion.warnings),
         "verification": verification.fields(promotion.verification),
     }

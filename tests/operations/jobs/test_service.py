@@ -18,6 +18,7 @@ from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
@@ -178,6 +179,57 @@ def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoin
         seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
         wait_until(lambda: service.observations()[0].is_sealed)
         assert service.observations()[0].last_exit_code == 6
+
+
+def test_how_a_job_is_started_is_answered_without_a_call_to_a_storage(tmp_path):
+    write(tmp_path, 1, 1)
+    callers = set()
+
+    def note(_verb, _place):
+        callers.add(threading.current_thread())
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), note)),
+        running(Jobs(served(tmp_path, 1))) as service,
+    ):
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        (point,) = service.restore_points("job-1")
+        assert service.restore_points() == service.restore_points(job_id(1)) != []
+        assert service.restore_points("job") == []
+    assert callers
+    assert threading.current_thread() not in callers
+    assert point.starting.checkpoint == f"file:{tmp_path}/dcB/{job_id(1)}/chk-1"
+    assert (point.starting.restore.claim_mode, point.unready) == ("NO_CLAIM", None)
+
+
+def test_while_the_source_is_lost_a_new_service_knows_how_the_job_is_started(tmp_path):
+    write(tmp_path, 1, 1)
+    with running(Jobs(served(tmp_path, 1))) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+
+    def fail(_verb, place):
+        return Transient("dcA is dark") if "/dcA/" in place else None
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), fail)),
+        running(Jobs(served(tmp_path, 1))) as service,
+    ):
+        wait_until(lambda: any(point.starting for point in service.restore_points()))
+        (point,) = service.restore_points()
+    assert point.starting.checkpoint == f"file:{tmp_path}/dcB/{job_id(1)}/chk-1"
+    assert (point.unready, point.lag) == (None, None)
+    assert "dcA is dark" in point.error
+
+
+def test_a_replica_that_is_promoted_meanwhile_is_known_as_sealed_for_its_checkpoint(tmp_path):
+    write(tmp_path, 1, 1)
+    with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
+        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        promoted = promote(PromoteRequest(f"file:{tmp_path}/dcB/{job_id(1)}", lock_wait=60), print)
+        wait_until(lambda: service.restore_points()[0].standing.sealed)
+        (point,) = service.restore_points()
+    assert point.unready is None
+    assert point.starting == promoted.starting
 
 
 @pytest.mark.slow

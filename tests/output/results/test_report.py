@@ -6,6 +6,7 @@ import pytest
 
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
+from cpreplicate.core.start import Starting
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output.results.report import FORMS
@@ -33,7 +34,7 @@ DEFAULT = UNPACKED._replace(low=4.1, high=36.6, is_learned=False)
 
 def shown(estimates):
     """The lines between the facts of the plan and the result."""
-    report = Report(PLAN, Restore(None, "", ""), estimates=estimates)
+    report = Report(PLAN, Starting("", Restore(None, None, ""), {}, {}, 0), estimates=estimates)
     lines = FORMS.text(report).partition("\n\n")[0].splitlines()
     return lines[7:-1]
 

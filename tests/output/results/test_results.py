@@ -12,6 +12,7 @@ import pytest
 from cpreplicate.cli.commands import cli
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
+from cpreplicate.core.start import Starting
 from cpreplicate.operations.jobs.attempt import Replicated
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output import Form, log, results, show
@@ -56,7 +57,7 @@ REPLICATED = Replicated(
             paths_reported="relative",
             paths_reason="",
         ),
-        Restore(None, None, ""),
+        Starting("", Restore(None, None, ""), {}, {}, 0),
     ),
 )
 

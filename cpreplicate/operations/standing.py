@@ -1,0 +1,79 @@
+"""From which checkpoint of a replica a job is started, and whether the replica is sealed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cpreplicate.core import uri
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.core.restore import mode_of
+from cpreplicate.core.start import NEVER_SEALED, Starting, starting
+from cpreplicate.errors import NotThere, Refused
+from cpreplicate.protocol import ownership, replica_state, seal
+from cpreplicate.protocol.checkpoint_record import read_record
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import read_metadata
+
+
+class Standing(NamedTuple):
+    """What a job is started from: the newest checkpoint of a replica, or the promoted one.
+
+    `starting` is None if there is none. `completed` is when it was completed at the source, in
+    seconds since the epoch, None if that is not known. `sealed` is the seal, None without one.
+    `refusal` is why `promote` refuses the replica, if others keep checkpoints there.
+    """
+
+    starting: Starting | None = None
+    completed: float | None = None
+    sealed: seal.Seal | None = None
+    refusal: str | None = None
+
+
+def standing_of(replica: Replica, known: Standing | None) -> Standing:
+    """Return the standing of a replica, of which `known` was seen last.
+
+    Costs two small calls if that still holds, else what an examination of the replica does, and the
+    read of one `_metadata`. Raises `CpreplicateError` and `OSError`.
+    """
+    sealed = seal.read(replica)
+    if known is not None and known.sealed == sealed and _is_there(replica, known):
+        return known
+    if sealed is not None and CHECKPOINT_NAME.fullmatch(sealed.checkpoint):
+        record = read_record(replica, sealed.checkpoint)
+        completed = record.completed if record is not None else None
+        return Standing(_starting(replica, sealed.checkpoint, sealed), completed, sealed)
+    return _examined(replica, sealed)
+
+
+def _is_there(replica: Replica, known: Standing) -> bool:
+    if known.starting is None or known.refusal is not None:
+        return False
+    metadata = uri.join(known.starting.checkpoint, METADATA)
+    return replica.storage.stat(metadata) is not None
+
+
+def _examined(replica: Replica, sealed: seal.Seal | None) -> Standing:
+    """Return the standing by the newest checkpoint that cpreplicate committed."""
+    state = replica_state.examine(replica)
+    refusal = None
+    try:
+        ownership.refuse_foreign(state, replica)
+    except Refused as error:
+        refusal = str(error)
+    if not state.committed:
+        return Standing(sealed=sealed, refusal=refusal)
+    name = state.committed[0].name
+    return Standing(
+        _starting(replica, name, sealed), state.records[name].completed, sealed, refusal
+    )
+
+
+def _starting(replica: Replica, name: str, sealed: seal.Seal | None) -> Starting | None:
+    place = replica.uri_of(name)
+    try:
+        metadata = read_metadata(place, replica.side).metadata
+    except NotThere:  # a job that claimed it deleted it
+        return None
+    # that of `promote`, which prints it for the same seal
+    nonce = int(sealed.modified) if sealed is not None else NEVER_SEALED
+    return starting(metadata, place, nonce, mode_of(metadata))
