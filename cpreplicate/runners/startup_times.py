@@ -17,7 +17,7 @@ def seconds(master: str) -> tuple[float, bool]:
 
 
 def record(master: str, took: float) -> None:
-    """Record the startup time of a master, in seconds. Do nothing if the cache cannot be written."""
+    """Record the startup time of a master, in seconds, unless the cache cannot be written."""
     cache.write(_FILE, {**cache.read(_FILE), key(master): round(took, 2)})
 
 

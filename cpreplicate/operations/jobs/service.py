@@ -206,9 +206,9 @@ class Service:
 
         Then syncs under way have half of the grace to end, and are cancelled after it: their
         replicas are as before. An interrupt by the user, or a failure that ends the service by its
-        policy, cancels them at once. What has not ended
-        when the grace is over is left to `leave_behind`, which ends the process. `each_turn` is
-        called at least once a second. Raises the failure that ends the service by its policy.
+        policy, cancels them at once. What has not ended when the grace is over is left to
+        `leave_behind`, which ends the process. `each_turn` is called at least once a second. Raises
+        the failure that ends the service by its policy.
         """
         patience = self._settings.grace * _CANCEL_SHARE
         with ThreadPoolExecutor(1000, "job") as pool:
