@@ -640,3 +640,33 @@ def test_where_two_jobs_have_one_name_lines_and_probes_name_them_with_their_ids(
         released.set()
     named = {line.partition(": committed")[0] for line in lines if ": committed " in line}
     assert named == {*ids, "job-3"}
+
+
+def path_of(service, job=None):
+    points = service.restore_points(job)
+    return [point.starting and point.starting.checkpoint for point in points]
+
+
+def test_the_older_checkpoint_that_was_promoted_is_what_the_job_is_started_from(tmp_path):
+    write(tmp_path, 1, 1)
+    replica = f"file:{tmp_path}/dcB/{job_id(1)}"
+    with running(Jobs(served(tmp_path, 1, keep=2))) as service:
+        wait_until(lambda: path_of(service) == [f"{replica}/chk-1"])
+        write(tmp_path, 1, 2, NEXT)
+        wait_until(lambda: path_of(service) == [f"{replica}/chk-2"])
+        (tmp_path / "dcA").rename(tmp_path / "lost")
+        promote(PromoteRequest(replica, "chk-1"), lambda _line: None)
+        wait_until(lambda: path_of(service) == [f"{replica}/chk-1"])
+
+
+def test_a_checkpoint_of_another_job_in_the_replica_makes_it_unready(tmp_path):
+    write(tmp_path, 1, 1)
+    job = served(tmp_path, 1)
+    sync(job.request, lambda _line: None)
+    shutil.copytree(tmp_path / "dcA" / job_id(1) / "chk-1", tmp_path / "dcB" / job_id(1) / "chk-9")
+    (tmp_path / "dcA").rename(tmp_path / "lost")
+    with running(Jobs(job)) as service:
+        wait_until(lambda: service.restore_points() and service.restore_points()[0].observed)
+        (point,) = service.restore_points()
+    assert "chk-9" in point.unready
+    assert point.starting.checkpoint.endswith("/chk-1")
