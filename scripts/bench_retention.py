@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.packs import PackMode, PackOptions
 from cpreplicate.core.retention import Retention
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
@@ -33,25 +34,32 @@ _FIRST = 1_790_000_000  # when the first checkpoint was completed, in seconds si
 _HOUR = 3600
 _NEW = 4  # files that a checkpoint adds
 _LEVELS = (4, 24)  # checkpoints after which the files of a level are compacted into the next one
-_TARGETS: Mapping[str, float] = {"off": 1.3, "on": 1.8}
+_TAKEN = 0.75  # of the files of a level by a compaction
+_SEED = 23
+_TARGETS: Mapping[PackMode, float] = {"off": 1.3, "on": 1.8}
 
 
 def checkpoints(count: int, size: int) -> Iterator[dict[str, int]]:
-    """Yield the files of each checkpoint: path below the job to length."""
+    """Yield the files of each checkpoint: path below the job to length.
+
+    A compaction takes most files of a level, not all: so members of one pack go at different times.
+    """
+    chance = random.Random(_SEED)
     levels: list[dict[str, int]] = [{} for _ in (*_LEVELS, None)]
     for number in range(1, count + 1):
         levels[0] |= {f"shared/{number:06d}-{each}": size for each in range(_NEW)}
         for level, interval in enumerate(_LEVELS):
             if number % interval == 0:
-                merged = sum(levels[level].values())
+                taken = {name for name in levels[level] if chance.random() < _TAKEN}
+                merged = sum(levels[level].pop(name) for name in taken)
                 # what was overwritten is dropped: the last level does not grow for ever
                 kept = {} if level + 1 == len(_LEVELS) else levels[level + 1]
-                levels[level + 1] = kept | {f"shared/{number:06d}-level-{level + 1}": merged}
-                levels[level] = {}
+                new = {f"shared/{number:06d}-level-{level + 1}": merged} if merged else {}
+                levels[level + 1] = kept | new
         yield {name: length for level in levels for name, length in level.items()}
 
 
-def replicated(place: Path, count: int, expired: int, size: int, pack: str) -> dict[str, int]:
+def replicated(place: Path, count: int, expired: int, size: int, pack: PackMode) -> dict[str, int]:
     """Sync each checkpoint, keep the last `count`, and return the union of the files of these."""
     request = SyncRequest(
         f"file:{place}/dcA/{JOB}",
