@@ -6,7 +6,7 @@ NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines
-.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote try-kubernetes deploy-check drill clean
+.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention try-kubernetes deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench-status: setup ## status of 1,000 replicas, which must take less than 5 s
 
 bench-promote: setup ## promote --all of 1,000 replicas, at most 90 ms of CPU each, and back
 	$(BIN)/python scripts/bench_promote.py
+
+bench-retention: setup ## bytes of 30 days of hourly points, at most 1.3 times their files; packed 1.8
+	$(BIN)/python scripts/bench_retention.py
 
 # Atheris is not in requirements.lock: it is there for some Pythons only, 3.11 to 3.13.
 fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; what fails is kept in .fuzz

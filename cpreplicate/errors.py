@@ -6,6 +6,11 @@ A message states what happened, to which path, and what the operator can do. The
 
 from __future__ import annotations
 
+from typing import Literal
+
+Obstacle = Literal["link", "no_marker", "foreign"]
+"""A link or a mount, no marker, and a checkpoint that cpreplicate did not write."""
+
 
 class CpreplicateError(Exception):
     """The base class of every failure that cpreplicate expects."""
@@ -39,6 +44,14 @@ class Refused(CpreplicateError):
 
 class Sealed(Refused):
     """The replica is sealed: a job may run from it."""
+
+
+class Obstructed(Refused):
+    """Every command that changes the replica is refused, also `promote`, because of `obstacle`."""
+
+    def __init__(self, message: str, obstacle: Obstacle) -> None:
+        super().__init__(message)
+        self.obstacle: Obstacle = obstacle
 
 
 class TooManyDeletes(Refused):
@@ -82,6 +95,11 @@ class SourceMovedOn(CpreplicateError):
 def exit_code_of(error: Exception) -> int:
     """Return the exit code for an exception: its own, or 1 for an unexpected one."""
     return int(getattr(error, "exit_code", 1))
+
+
+def obstacle_of(error: BaseException) -> Obstacle | None:
+    """Return what an exception states to be in the way of `promote`, None if nothing."""
+    return error.obstacle if isinstance(error, Obstructed) else None
 
 
 def described(error: Exception) -> str:

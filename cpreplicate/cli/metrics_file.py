@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cpreplicate.core import uri
-from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of
+from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of, obstacle_of
 
 if TYPE_CHECKING:
     from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
@@ -150,13 +150,15 @@ def _job_result(result: JobResult) -> Apply:
         # a failed check saw nothing of the source
         at_source = check and newest_of(check.checkpoint, check.completed)
         if result.status == "failed":
-            job.failed(result.exit_code, result.error or "", now, result.is_sealed)
+            error = result.error or ""
+            job.failed(result.exit_code, error, now, result.is_sealed, result.obstacle)
             # without the replica's newest checkpoint, the lag would be infinite
             job.source_newest = at_source if job.replica_newest else None
         elif result.report is not None:
             job.succeeded(result.report, now)
         else:
             job.unchanged(now)
+            job.readiness = "ready"  # the check looked at the replica
             job.source_newest = job.replica_newest = at_source
 
     return apply
@@ -166,7 +168,8 @@ def _failure(error: BaseException, see: Apply | None = None) -> Apply:
     code = _code(error)
 
     def apply(job: Observation) -> None:
-        job.failed(code, str(error), time.time(), isinstance(error, Sealed))
+        is_sealed, obstacle = isinstance(error, Sealed), obstacle_of(error)
+        job.failed(code, str(error), time.time(), is_sealed, obstacle)
         job.source_newest = None
         if isinstance(error, TooManyDeletes):
             _see_orphans(job, error.report)

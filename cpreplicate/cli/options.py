@@ -128,7 +128,8 @@ REMAP = path(
 ALLOW_OLDER = basic(
     "allow-older",
     "Follow a job that was started from scratch and counts its checkpoints from 1 again: take the"
-    " checkpoint that was completed last, and withdraw those with higher numbers.",
+    " checkpoint that was completed last, and withdraw all with higher numbers, points in time"
+    " included.",
 )
 ALLOW_OLDER_OF_EVERY_JOB = replace(ALLOW_OLDER, help="Set --allow-older of sync for every job.")
 KEEP = (

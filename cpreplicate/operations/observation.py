@@ -17,7 +17,7 @@ from cpreplicate.core.lag import (
 )
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.errors import CpreplicateError, LeaseHeld
+from cpreplicate.errors import CpreplicateError, LeaseHeld, Obstacle
 from cpreplicate.operations.standing import Standing
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
@@ -26,6 +26,8 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
 
 Operation = Literal["sync", "sweep", "verify"]
+Readiness = Literal["ready", "lease", Obstacle]
+"""Whether `promote` would succeed, as far as a sync sees it: `ready`, or why not."""
 
 
 SYNC_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, math.inf)
@@ -64,6 +66,8 @@ class Observation:
     is_sealed: bool | None = None
     is_lease_held: bool | None = None
     is_restorable: bool | None = None
+    readiness: Readiness | None = None
+    """As of the last sync that looked at the replica; None if nobody did."""
     orphan_bytes: int | None = None
     standing: Standing | None = None
     replica_looked: float | None = None
@@ -119,7 +123,7 @@ class Observation:
         a job is tried.
         """
         self.unchanged(now)
-        self.replica = report.plan.replica
+        self.replica, self.readiness = report.plan.replica, "ready"
         self.stands(Standing(report.starting, report.completed), now)
         self.seconds.update(report.phases)
         self._replicated(report)
@@ -140,8 +144,18 @@ class Observation:
         self.last_try = self.last_success = now
         self.last_error, self.last_exit_code = None, 0
 
-    def failed(self, exit_code: int, error: str, now: float, is_sealed: bool = False) -> None:
-        """Add a try that failed; `is_sealed` is whether a seal was the reason."""
+    def failed(
+        self,
+        exit_code: int,
+        error: str,
+        now: float,
+        is_sealed: bool = False,
+        obstacle: Obstacle | None = None,
+    ) -> None:
+        """Add a try that failed; `is_sealed` is whether a seal was the reason.
+
+        `obstacle` is what it saw in the replica that is in the way of `promote`, too.
+        """
         self.tries += 1
         self.last_try = now
         self.last_error, self.last_exit_code = error, exit_code
@@ -149,6 +163,7 @@ class Observation:
         if self.operation == "sync":
             self.is_lease_held = exit_code == LeaseHeld.exit_code
             self.is_sealed = True if is_sealed else self.is_sealed
+            self._see_readiness(is_sealed, obstacle)
 
     def stands(self, standing: Standing, now: float) -> None:
         """Record what the replica was seen to hold."""
@@ -163,7 +178,18 @@ class Observation:
         """Add a try that found another process at work: a stand-in service, or an operator."""
         self.tries += 1
         self.last_try = now
-        self.is_lease_held = True
+        self.is_lease_held, self.readiness = True, "lease"
+
+    def _see_readiness(self, is_sealed: bool, obstacle: Obstacle | None) -> None:
+        """Record what a failed sync saw. If it saw nothing, what was seen before holds."""
+        if self.is_lease_held:
+            self.readiness = "lease"
+        elif is_sealed:  # promoted already
+            self.readiness = "ready"
+        elif obstacle is not None:
+            self.readiness = obstacle
+        elif self.readiness == "lease":  # it may be free by now
+            self.readiness = None
 
     def _replicated(self, report: Report) -> None:
         newest = self._newest_of(report)

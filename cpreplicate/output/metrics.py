@@ -66,6 +66,15 @@ def _lag(job: Observation, now: float) -> Samples:
     return [((), None if (known or job.source_newest) is None else job.lag(now))]
 
 
+def _ready(job: Observation, _now: float) -> Samples:
+    return [((), None if job.readiness is None else job.readiness == "ready")]
+
+
+def _unready(job: Observation, _now: float) -> Samples:
+    is_known = job.readiness not in (None, "ready")
+    return [((str(job.readiness),), 1)] if is_known else []
+
+
 def _behind(job: Observation, now: float) -> Samples:
     is_known = job.source_newest is not None and not job.is_unseen(now)
     return [((), job.behind() if is_known else None)]
@@ -139,6 +148,18 @@ FAMILIES = (
         "cpreplicate_replica_restorable",
         "1 if the last verify found the replica complete, 0 if it found damage.",
         _one(lambda job: job.is_restorable),
+    ),
+    Family(
+        "cpreplicate_replica_ready",
+        "1 if promote would succeed, as far as the last sync that looked at the replica saw it,"
+        " else 0.",
+        _ready,
+    ),
+    Family(
+        "cpreplicate_replica_unready",
+        "1 for the reason why promote would not succeed. No sample if the replica is ready.",
+        _unready,
+        (*_JOB, "reason"),
     ),
     Family(
         "cpreplicate_orphan_bytes",

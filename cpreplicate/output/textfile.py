@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from cpreplicate.core.lag import Newest
-from cpreplicate.operations.observation import Observation, Operation
+from cpreplicate.operations.observation import Observation, Operation, Readiness
 from cpreplicate.output.metrics import registry_of
 
 _PREFIX = "cpreplicate_"
@@ -167,6 +167,11 @@ def _operation(text: str) -> Operation:
     return known[known.index(text)]  # a ValueError if it is another
 
 
+def _readiness(text: str) -> Readiness:
+    known: tuple[Readiness, ...] = ("lease", "link", "no_marker", "foreign")
+    return known[known.index(text)]  # a ValueError if it is another
+
+
 def _newest(values: dict[str, float], side: str) -> Newest | None:
     number = values.get(f"{_PREFIX}{side}_checkpoint_id")
     completed = values.get(f"{_PREFIX}{side}_checkpoint_timestamp_seconds")
@@ -185,6 +190,10 @@ def _restore(job: Observation, sample: Sample) -> None:
                 job.failures[int(labels["exit_code"])] = int(value)
         case "sync_seconds_bucket":
             job.sync_durations[float(labels["le"])] = int(value)
+        case "replica_ready":
+            job.readiness = "ready" if value else job.readiness
+        case "replica_unready":
+            job.readiness = _readiness(labels["reason"])
         case "files_total":
             job.files[labels["action"]] = int(value)
         case "bytes_total":

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cpreplicate.core.placement import METADATA
-from cpreplicate.errors import Refused
+from cpreplicate.errors import Obstacle, Refused
+from cpreplicate.protocol import seal
 from cpreplicate.protocol.marker import Marker, SourceName
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -44,6 +45,20 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
             f"{metadata} was not written by cpreplicate: a job writes its checkpoints here, or the"
             f" file was damaged. Nothing was done. {advice(state, state.unrecorded[0])}"
         )
+
+
+def obstacle(state: State) -> Obstacle | None:
+    """Return the kind of the first reason of `foreign`, None if `promote` is not refused for it.
+
+    A sealed replica is promoted already: a job may write its checkpoints there.
+    """
+    if seal.NAME in state.own:
+        return None
+    if state.links:
+        return "link"
+    if state.marker is None:
+        return None if state.is_empty else "no_marker"
+    return "foreign" if state.unrecorded else None
 
 
 def of_link(path: str) -> str:

@@ -98,6 +98,24 @@ def test_a_sync_into_a_sealed_replica_shows_the_seal(directory):
     assert job.lag(time.time()) > 0
 
 
+def test_a_sync_and_a_fleet_show_whether_the_replica_is_ready(directory):
+    fleet = directory / "fleet.toml"
+    fleet.write_text(
+        f'[[job]]\nname = "orders"\nsource = "{directory}/dcA/{JOB}"\ntarget = "{directory}/dcB"\n'
+    )
+    words = ("fleet", fleet, "-q", "--metrics-file", directory / "fleet.prom")
+    replica = directory / "dcB" / JOB
+    for code, readiness in ((0, "ready"), (6, "foreign")):
+        assert sync(directory).code == code
+        assert written(directory).readiness == readiness
+        assert run(*words).code == code
+        assert written(directory, "fleet.prom").readiness == readiness
+        shutil.copytree(replica / "chk-1", replica / "chk-9", dirs_exist_ok=True)
+    assert (
+        'cpreplicate_replica_unready{flink_job="orders"' in (directory / "fleet.prom").read_text()
+    )
+
+
 def test_a_dry_run_writes_no_metrics(directory):
     assert sync(directory, "--dry-run").code == 0
     assert not (directory / "m.prom").exists()

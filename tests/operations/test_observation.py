@@ -4,16 +4,20 @@ import math
 
 import pytest
 
+from cpreplicate.cli.metrics_file import sync_metrics
 from cpreplicate.core.lag import Newest
-from cpreplicate.errors import Sealed
+from cpreplicate.errors import Obstructed, Refused, Sealed, obstacle_of
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
+from cpreplicate.output.textfile import read
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT
+from tests.support.tracing import Tracing
 
 
 def silent(_line: str) -> None:
@@ -124,3 +128,75 @@ def test_a_sweep_or_verify_does_not_see_seal_or_lease():
         job.unchanged(100.0)
         job.failed(11, "the lease is held", 200.0)
         assert (job.is_sealed, job.is_lease_held) == (None, None)
+
+
+def _mark_of_nobody(replica):
+    (replica / ".cpreplicate/replica.json").unlink()
+
+
+def _checkpoint_of_another(replica):
+    (replica / "chk-9").mkdir()
+    (replica / "chk-9/_metadata").write_bytes((replica / "chk-1/_metadata").read_bytes())
+
+
+def _link(replica):
+    (replica / "shared").rename(replica.parent / "elsewhere")
+    (replica / "shared").symlink_to(replica.parent / "elsewhere")
+
+
+OBSTACLES = {"no_marker": _mark_of_nobody, "foreign": _checkpoint_of_another, "link": _link}
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_what_is_in_the_way_of_promote_makes_a_replica_unready(request_of, tmp_path, obstacle):
+    job, request = Observation("orders"), request_of(1, FILES)
+    job.succeeded(sync(request, silent), 100.0)
+    assert job.readiness == "ready"
+    OBSTACLES[obstacle](tmp_path / "dcB" / JOB)
+    with pytest.raises(Refused):
+        promote(PromoteRequest(f"file:{tmp_path}/dcB/{JOB}", side=Side()), silent)
+    with pytest.raises(Obstructed) as refused:
+        sync(request, silent)
+    job.failed(6, str(refused.value), 200.0, obstacle=obstacle_of(refused.value))
+    assert job.readiness == obstacle
+    job.failed(10, "the source is gone", 300.0)
+    assert job.readiness == obstacle
+
+
+def test_a_checkpoint_of_a_job_in_a_sealed_replica_is_in_nobodys_way(request_of, tmp_path):
+    request = request_of(1, FILES)
+    sync(request, silent)
+    promote(PromoteRequest(f"file:{tmp_path}/dcB/{JOB}", side=Side()), silent)
+    _checkpoint_of_another(tmp_path / "dcB" / JOB)
+    with pytest.raises(Refused) as refused:
+        sync(request, silent)
+    assert obstacle_of(refused.value) is None
+
+
+def test_only_a_lease_of_another_process_makes_a_replica_unready():
+    job = Observation("orders", readiness="ready")
+    job.held(100.0)
+    assert job.readiness == "lease"
+    job.failed(7, "not reachable", 200.0)
+    assert job.readiness is None  # nobody looked since
+    job.failed(11, "the lease is held", 300.0)
+    assert job.readiness == "lease"
+    job.failed(6, "sealed", 400.0, is_sealed=True)
+    assert job.readiness == "ready"
+
+
+def test_readiness_costs_no_call(request_of, tmp_path):
+    request = request_of(1, FILES)
+    sync(request, silent)
+
+    def calls(path):
+        with serving("file", tracing := Tracing(Side().storage("file:/"))):
+            with sync_metrics(path, request) as record:
+                record(sync(request, silent))
+            return sorted(tracing.calls)
+
+    without = calls(None)
+    assert without
+    assert calls(str(tmp_path / "sync.prom")) == without
+    (job,) = read(str(tmp_path / "sync.prom"))
+    assert job.readiness == "ready"

@@ -150,6 +150,21 @@ def test_flags_are_0_or_1_and_unknown_ones_have_no_sample():
     assert "cpreplicate_replica_restorable" not in samples
 
 
+def test_a_replica_is_ready_or_has_one_reason_why_not():
+    def samples(readiness):
+        job = Observation("orders", replica=REPLICA, readiness=readiness)
+        found = collected(job)
+        return {
+            (name.removeprefix("cpreplicate_replica_"), dict(labels).get("reason")): value
+            for (name, *labels), value in found.items()
+            if "ready" in name
+        }
+
+    assert samples(None) == {}
+    assert samples("ready") == {("ready", None): 1}
+    assert samples("foreign") == {("ready", None): 0, ("unready", "foreign"): 1}
+
+
 def test_counters_have_their_action_phase_or_exit_code():
     job = Observation("orders", replica=REPLICA)
     job.files.update(copied=3)

@@ -33,6 +33,7 @@ def full(job: Observation) -> None:
     job.files.update(copied=3, kept=4, deleted=5)
     job.bytes.update(copied=1 << 50)
     job.seconds.update({"copy": 1.5})
+    job.readiness = "foreign"
     job.is_sealed, job.is_lease_held, job.is_restorable, job.orphan_bytes = True, False, True, 7
 
 
@@ -42,6 +43,12 @@ def test_what_is_read_back_is_what_was_written(path):
     full(expected)
     expected.last_error = None  # it is no metric
     assert read(str(path)) == [expected]
+
+
+@pytest.mark.parametrize("readiness", ["ready", "lease", "link", "no_marker", "foreign"])
+def test_readiness_and_its_reason_are_read_back(path, readiness):
+    file(path).record([tried(apply=lambda job: setattr(job, "readiness", readiness))])
+    assert [job.readiness for job in read(str(path))] == [readiness]
 
 
 def test_counters_go_on_from_those_in_the_file(path):

@@ -21,6 +21,7 @@ from cpreplicate.errors import (
     SourceMovedOn,
     described,
     exit_code_of,
+    obstacle_of,
 )
 from cpreplicate.operations.jobs.job import (
     Checkpoint,
@@ -179,7 +180,8 @@ class Attempts:
                 observation.held(time.time())  # by a stand-in, or a run of an operator
                 return "done"
             text, is_sealed = described(error), isinstance(error, Sealed)
-            observation.failed(exit_code_of(error), text, time.time(), is_sealed)
+            code, obstacle = exit_code_of(error), obstacle_of(error)
+            observation.failed(code, text, time.time(), is_sealed, obstacle)
         if state.final is None:
             state.failures(f"{state.label}: {text}. It is tried again")
         if isinstance(error, SourceMovedOn):

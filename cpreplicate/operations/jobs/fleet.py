@@ -15,11 +15,13 @@ from typing import Literal
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import (
     NotThere,
+    Obstacle,
     Sealed,
     SourceBroken,
     UsageError,
     described,
     exit_code_of,
+    obstacle_of,
 )
 from cpreplicate.operations.jobs.job import Job, is_standby, levels_of
 from cpreplicate.operations.log_context import begin_job
@@ -62,7 +64,8 @@ class JobResult:
     """The result of one job: `planned` with `--dry-run`.
 
     If it failed, `exit_code` and `error` are those with which `sync` would end, and `is_sealed` is
-    whether the seal of its replica was the reason.
+    whether the seal of its replica was the reason, `obstacle` what else in it is in the way of
+    `promote`, too.
     """
 
     name: str
@@ -75,6 +78,7 @@ class JobResult:
     exit_code: int = 0
     error: str | None = None
     is_sealed: bool = False
+    obstacle: Obstacle | None = None
 
 
 @dataclass(frozen=True)
@@ -304,6 +308,7 @@ def _failed(job: Job, error: Exception) -> JobResult:
         exit_code=exit_code_of(error),
         error=" ".join(described(error).split()),
         is_sealed=isinstance(error, Sealed),
+        obstacle=obstacle_of(error),
     )
 
 

@@ -18,7 +18,7 @@ from cpreplicate.core.path_columns import Texts, chosen, directories, rows_of, t
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Action, Committed, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import Refused, UsageError
+from cpreplicate.errors import Obstructed, Refused, UsageError
 from cpreplicate.operations.change import refuse_links, some
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
@@ -290,7 +290,8 @@ def examined(
             source_state.request.target_root, source_state.source.job, replica.storage
         )
     for reason in reasons_against(source_state, replica, state):
-        raise Refused(reason)
+        obstacle = ownership.obstacle(state)
+        raise Refused(reason) if obstacle is None else Obstructed(reason, obstacle)
     if seal.NAME in state.own:  # else a lease would be written first
         seal.refuse_sealed(replica)
     return state

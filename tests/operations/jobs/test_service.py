@@ -232,6 +232,41 @@ def test_a_replica_that_is_promoted_meanwhile_is_known_as_sealed_for_its_checkpo
     assert point.starting == promoted.starting
 
 
+def test_a_checkpoint_of_another_makes_a_replica_unready_until_it_is_gone(tmp_path):
+    write(tmp_path, 1, 1)
+    replica = tmp_path / "dcB" / job_id(1)
+    with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
+        wait_until(lambda: service.observations()[0].readiness == "ready")
+        shutil.copytree(replica / "chk-1", replica / "chk-9")
+        wait_until(lambda: service.observations()[0].readiness == "foreign")
+        shutil.rmtree(replica / "chk-9")
+        wait_until(lambda: service.observations()[0].readiness == "ready")
+
+
+def test_the_lease_of_the_service_itself_is_no_reason_against_a_replica(tmp_path):
+    write(tmp_path, 1, 1)
+    lease = tmp_path / "dcB" / job_id(1) / ".cpreplicate" / "lease"
+    copying, released = threading.Event(), threading.Event()
+
+    def block(verb, uri):
+        if verb == "open" and uri.endswith("/dcA/" + job_id(1) + "/shared/new"):
+            copying.set()
+            released.wait(PATIENCE)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), block)),
+        running(Jobs(served(tmp_path, 1))) as service,
+    ):
+        wait_until(lambda: service.observations()[0].readiness == "ready")
+        write(tmp_path, 1, 2, {"shared/new": 10})
+        assert copying.wait(PATIENCE)
+        try:
+            assert lease.exists()
+            assert service.observations()[0].readiness == "ready"
+        finally:
+            released.set()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number_of_jobs", "slots"), [(40, 10), parts.rest(200, 20)])
 def test_a_critical_job_is_never_behind_others(tmp_path, number_of_jobs, slots):
