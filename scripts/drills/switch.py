@@ -49,7 +49,7 @@ class Loss(NamedTuple):
 
     @property
     def allowed(self) -> float:
-        return _INTERVAL + self.copy
+        return max(_INTERVAL, self.gap) + self.copy
 
 
 class Switch(NamedTuple):
