@@ -27,6 +27,12 @@ def point(number, observed=NOON, replica=REPLICA, name="orders"):
     return RestorePoint(name, replica, Standing(starting), observed, 0.0, False, None, None)
 
 
+def manifest(*words, **options):
+    made = manifest_of(point(*words, **options))
+    assert made is not None
+    return made
+
+
 class InMemory:
     """The objects of a namespace. `error` is what each call answers instead, if it is set."""
 
@@ -70,7 +76,8 @@ class Keeper:
     """A keeper that is asked to update, whose clock and points a test sets."""
 
     def __init__(self, namespace, *points):
-        self.points, self.now, self.lines = list(points), 0.0, []
+        self.points, self.now = list(points), 0.0
+        self.lines: list[str] = []
         self.keeper = SnapshotKeeper(
             namespace, lambda: self.points, self.lines.append, lambda: self.now
         )
@@ -86,7 +93,7 @@ def namespace():
 
 
 def test_the_object_names_the_checkpoint_and_disposes_of_nothing():
-    made = manifest_of(point(7))
+    made = manifest(7)
     assert made["spec"]["savepoint"] == {
         "path": f"{REPLICA}/chk-7",
         "alreadyExists": True,
@@ -98,7 +105,7 @@ def test_the_object_names_the_checkpoint_and_disposes_of_nothing():
 
 @pytest.mark.parametrize("name", ["a" * 300, "Ünïcode/…\n", "\ud800", ""])
 def test_any_name_of_a_job_can_be_sent(name):
-    annotations = manifest_of(point(1, name=name))["metadata"]["annotations"]
+    annotations = manifest(1, name=name)["metadata"]["annotations"]
     assert all(text.encode().decode() == text for text in annotations.values())
 
 
@@ -156,7 +163,7 @@ def test_the_objects_of_jobs_that_are_not_found_any_more_stay(namespace):
 
 
 def test_an_object_of_another_owner_is_left_and_reported_and_holds_up_no_other(namespace):
-    foreign = manifest_of(point(1))
+    foreign = manifest(1)
     foreign["metadata"] = {"name": foreign["metadata"]["name"], "uid": "theirs"}
     namespace.objects[foreign["metadata"]["name"]] = foreign
     keeper = Keeper(namespace)
@@ -191,7 +198,7 @@ def test_a_failure_is_reported_once_for_all_jobs_and_made_good_later(namespace):
 
 
 def test_an_object_that_lacks_what_we_write_is_replaced(namespace):
-    made = manifest_of(point(1))
+    made = manifest(1)
     namespace.objects["odd"] = {
         "metadata": {"name": "odd", "uid": "u", "labels": made["metadata"]["labels"]}
     }
