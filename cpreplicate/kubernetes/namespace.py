@@ -5,15 +5,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from cpreplicate.errors import CpreplicateError, UsageError
+from cpreplicate.errors import CpreplicateError, Refused, UsageError
 
 _GROUP, _VERSION, _PLURAL = "flink.apache.org", "v1beta1", "flinkstatesnapshots"
 _SECONDS = (5.0, 20.0)  # to connect, and for an answer
 _PAGE = 500  # objects of an answer to a list
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND = 404
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
+
+
+class _Gone(CpreplicateError):
+    """The object, or the resource, is not there."""
+
+
+_KINDS: Mapping[int | None, type[CpreplicateError]] = {
+    400: Refused,
+    _NOT_FOUND: _Gone,
+    409: Refused,
+    422: Refused,
+}
 
 
 class Namespace:
@@ -38,21 +51,23 @@ class Namespace:
             if not more:
                 return found
 
-    def create(self, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Create an object, and return it. Return None if there is one of this name."""
-        created: dict[str, Any] | None = self._call(
-            "create_namespaced_custom_object", body=dict(manifest)
-        )
+    def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object, and return it.
+
+        Raises `Refused` if it is this object that the server refuses: there is another one of its
+        name, or a field is invalid.
+        """
+        created: dict[str, Any] = self._call("create_namespaced_custom_object", body=dict(manifest))
         return created
 
     def delete(self, name: str, uid: str) -> None:
         """Delete the object of this name, if it is still the one with this uid."""
-        self._call(
-            "delete_namespaced_custom_object", name=name, body={"preconditions": {"uid": uid}}
-        )
+        with suppress(_Gone, Refused):  # the latter: another one has its name by now
+            self._call(
+                "delete_namespaced_custom_object", name=name, body={"preconditions": {"uid": uid}}
+            )
 
     def _call(self, verb: str, **values: Any) -> Any:
-        """Return the answer; None where the object is gone, or another one is there."""
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
@@ -67,11 +82,8 @@ class Namespace:
                 **values,
             )
         except ApiException as error:
-            if error.status == _CONFLICT or (error.status == _NOT_FOUND and "name" in values):
-                return None
-            raise CpreplicateError(
-                self._explained(error.status, error.body, error.reason)
-            ) from error
+            kind = _KINDS.get(error.status, CpreplicateError)
+            raise kind(self._explained(error.status, error.body, error.reason)) from error
         except HTTPError as error:
             cause = getattr(error, "reason", None) or error
             raise CpreplicateError(

@@ -92,7 +92,7 @@ def _access(place: Path) -> Path:
     asked("POST", _rbac("roles"), role)
     _bind()
     token = asked("POST", f"{accounts}/cpreplicate/token", {"spec": {}})["status"]["token"]
-    cluster = {"server": API, "insecure-skip-tls-verify": True}
+    cluster = {"server": API, "certificate-authority": f"{place}/certs/apiserver.crt"}
     config = {
         "current-context": "own",
         "clusters": [{"name": "own", "cluster": cluster}],

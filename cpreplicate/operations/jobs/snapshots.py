@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.restore_point import RestorePoint
 
 PREFIX = "cpreplicate"
@@ -18,6 +20,7 @@ _OURS = {"app.kubernetes.io/managed-by": PREFIX}
 _REPLICA, _JOB = f"{PREFIX}/replica", f"{PREFIX}/job-id"
 _NAME, _PLACE, _OBSERVED = (f"{PREFIX}/{key}" for key in ("job-name", "replica-uri", "observed"))
 _LONGEST_LABEL = 63
+_NO_LABEL = re.compile("[^A-Za-z0-9_.-]")
 _PAUSE = 1.0  # seconds between two looks at what the service observed
 _LIST_AGAIN = 600.0  # seconds: others may have deleted or created objects meanwhile
 _RETRY = 10.0  # seconds after a failure
@@ -28,7 +31,7 @@ class Objects(Protocol):
 
     def listed(self, selector: str) -> list[dict[str, Any]]: ...
 
-    def create(self, manifest: Mapping[str, Any]) -> dict[str, Any] | None: ...
+    def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]: ...
 
     def delete(self, name: str, uid: str) -> None: ...
 
@@ -71,14 +74,16 @@ def manifest_of(point: RestorePoint) -> dict[str, Any] | None:
     if point.starting is None or point.observed is None:
         return None
     snapshot = dict(point.starting.snapshot)
-    labels = {**_OURS, _REPLICA: label_of(point.replica), _JOB: point.job[:_LONGEST_LABEL]}
+    savepoint = snapshot["spec"]["savepoint"]
+    path = uri.without_password(savepoint["path"])
+    labels = {**_OURS, _REPLICA: label_of(point.replica), _JOB: _label(point.job)}
     annotations = {
         _NAME: _writable(point.name),
         _PLACE: _writable(point.replica),
         _OBSERVED: f"{point.observed:.3f}",
     }
     snapshot["metadata"] = {**snapshot["metadata"], "labels": labels, "annotations": annotations}
-    return snapshot
+    return {**snapshot, "spec": {"savepoint": {**savepoint, "path": path}}}
 
 
 def change_of(point: RestorePoint, kept: Sequence[Kept]) -> Change | None:
@@ -171,10 +176,10 @@ class SnapshotKeeper:
         """Create, then delete, and note what is there then. Return what is in the way of that."""
         kept = self._kept.setdefault(label_of(change.replica), [])
         if change.create is not None:
-            created = self._objects.create(change.create)
-            if created is None:
-                name = change.create["metadata"]["name"]
-                return f"{point.name}: there is another object {name}, which is left as it is"
+            try:
+                created = self._objects.create(change.create)
+            except Refused as error:  # it concerns this job only
+                return f"{point.name}: its FlinkStateSnapshot is not current: {error}"
             kept.append(_kept(created))
         for each in change.delete:
             self._objects.delete(each.name, each.uid)
@@ -199,6 +204,11 @@ def _kept(found: Mapping[str, Any]) -> Kept:
     except ValueError:
         seconds = 0.0
     return Kept(metadata["name"], metadata["uid"], str(savepoint.get("path", "")), seconds)
+
+
+def _label(text: str) -> str:
+    """Return a text as a label may hold it: https://kubernetes.io/docs/concepts/overview/."""
+    return _NO_LABEL.sub("-", text)[:_LONGEST_LABEL].strip("-_.")
 
 
 def _writable(text: str) -> str:

@@ -1,12 +1,13 @@
 """A `FlinkStateSnapshot` of each job is kept current, and what others keep stays as it is."""
 
 import dataclasses
+import re
 
 import pytest
 
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.jobs.snapshots import (
     SnapshotCounts,
     SnapshotKeeper,
@@ -52,7 +53,7 @@ class InMemory:
         self._call("create")
         name = manifest["metadata"]["name"]
         if name in self.objects:
-            return None
+            raise Refused(f"{name} already exists")
         self._uid += 1
         made = {**manifest, "metadata": {**manifest["metadata"], "uid": str(self._uid)}}
         self.objects[name] = made
@@ -107,6 +108,18 @@ def test_the_object_names_the_checkpoint_and_disposes_of_nothing():
 def test_any_name_of_a_job_can_be_sent(name):
     annotations = manifest(1, name=name)["metadata"]["annotations"]
     assert all(text.encode().decode() == text for text in annotations.values())
+
+
+@pytest.mark.parametrize("job", ["Ünï code", "a" * 100, "-x-", "abc"])
+def test_any_directory_of_a_replica_has_a_valid_label(job):
+    label = manifest(1, replica=f"hdfs://dcB/{job}")["metadata"]["labels"]["cpreplicate/job-id"]
+    assert re.fullmatch("[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", label)
+
+
+def test_a_password_in_a_uri_is_in_no_field():
+    with_password = point(1, replica="hdfs://me:secret@dcB/flink/job")
+    named = dataclasses.replace(with_password, replica="hdfs://dcB/flink/job")
+    assert "secret" not in repr(manifest_of(named))
 
 
 def test_a_replica_without_a_checkpoint_has_no_object(namespace):
@@ -171,7 +184,8 @@ def test_an_object_of_another_owner_is_left_and_reported_and_holds_up_no_other(n
     assert not keeper.update(point(1), other)
     assert namespace.objects[foreign["metadata"]["name"]] is foreign
     assert f"{REPLICA[:-1]}0/chk-3" in namespace.paths()
-    assert "orders: there is another object" in keeper.lines[0]
+    assert keeper.lines[0].startswith("orders: ")
+    assert "already exists" in keeper.lines[0]
     assert keeper.keeper.counts() == SnapshotCounts(1, 1)
 
 
