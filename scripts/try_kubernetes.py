@@ -2,8 +2,9 @@
 containerd. `make try-kubernetes`.
 
 A sync over two pods, one during which a pod is deleted, one that is interrupted, and one by
-`spark-submit`. Needs root, Go, and Debian's packages (installed where they are missing).
-Kubernetes' servers are built from their Go modules: ten minutes the first time.
+`spark-submit`; and a service that keeps a FlinkStateSnapshot of a job current. Needs root, Go,
+Maven, and Debian's packages (installed where they are missing). Kubernetes' servers are built from
+their Go modules: ten minutes the first time.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from scripts.kube.node import (
     pods,
     wait_until,
 )
+from scripts.kube.snapshots import try_snapshots
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 
@@ -148,6 +150,7 @@ def main() -> None:
             wait_until(lambda: not pods(), "no pod is left")
             ended(submit(place, 4), 0, "spark-submit with deploy/spark")
             replicated(place, 4)
+            try_snapshots(place)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,13 @@ SERVICE = (
         metavar="URL",
     ),
     service(
+        "kubernetes-snapshots",
+        "Keep a FlinkStateSnapshot of each job current in this namespace of Kubernetes. Needs the"
+        " extra `kubernetes`.",
+        kinds.TEXT,
+        metavar="NAMESPACE",
+    ),
+    service(
         "max-lag", "The largest lag with which --heartbeat is called.", kinds.TIME, default="15m"
     ),
 )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.policy import OneJob
     from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.operations.jobs.sight import Sight
+    from cpreplicate.operations.jobs.snapshots import SnapshotCounts
     from cpreplicate.operations.observation import Observation
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Form
@@ -168,6 +169,7 @@ class ServiceOptions:
     session_idle: float
     metrics: str | None
     heartbeat: str | None
+    kubernetes_snapshots: str | None
     max_lag: float
 
     def settings(
@@ -277,6 +279,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
     """Serve the metrics, and return what sends the heartbeat when it is called each turn."""
     from cpreplicate.output.log import narrate, write_warning
 
+    counts = _kept_in_kubernetes(service, options.kubernetes_snapshots, stack)
     if options.metrics is not None:
         from cpreplicate.output.http import parse_address, serve
         from cpreplicate.output.restore_pages import page_of
@@ -292,6 +295,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
                 service.remarks,
                 service.discovered,
                 lambda path: page_of(path, service.restore_points),
+                counts,
             )
         )
         narrate(f"metrics and probes at http://{served}")
@@ -306,6 +310,22 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
             heartbeat.update(service.observations())
 
     return _every(_HEARTBEAT_PAUSE, beat)
+
+
+def _kept_in_kubernetes(
+    service: Service, namespace: str | None, stack: ExitStack
+) -> Callable[[], SnapshotCounts] | None:
+    """Keep the objects of all jobs current, and return what counts those that are not."""
+    if namespace is None:
+        return None
+    from cpreplicate.kubernetes import connect
+    from cpreplicate.operations.jobs.snapshots import SnapshotKeeper
+    from cpreplicate.operations.jobs.sparing import Sparing
+    from cpreplicate.output.log import write_warning
+
+    objects = connect(namespace)
+    keeper = SnapshotKeeper(objects, service.restore_points, Sparing(write_warning))
+    return stack.enter_context(keeper).counts
 
 
 def _every(seconds: float, function: Callable[[], None]) -> Callable[[], None]:

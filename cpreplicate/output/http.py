@@ -19,6 +19,7 @@ from prometheus_client.exposition import MetricsHandler
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
+from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.operations.observation import Observation
 from cpreplicate.output.metrics import registry_of
 from cpreplicate.output.streams import printable, write_message
@@ -82,6 +83,7 @@ def serve(
     remarks: Callable[[], Sequence[str]] = lambda: (),
     discovered: Callable[[], Discovered] = Discovered,
     pages: Pages = lambda _path: None,
+    snapshots: Callable[[], SnapshotCounts] | None = None,
 ) -> Iterator[ListenAddress]:
     """Serve `/metrics`, `/healthz`, `/readyz` and `pages` while the context lasts.
 
@@ -91,7 +93,7 @@ def serve(
     one. The functions are called from several threads. The end of the context waits for no client.
     Raises `UsageError` if the address cannot be listened on.
     """
-    registry = registry_of(observations, load=load, discovered=discovered)
+    registry = registry_of(observations, load=load, discovered=discovered, snapshots=snapshots)
     handler = _handler(registry, is_alive, is_ready, remarks, pages)
     try:
         server = _server(address, handler)

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from cpreplicate import __version__
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
+from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.operations.observation import SYNC_SECONDS, Observation, Operation
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
@@ -243,6 +244,16 @@ UNMATCHED = Described(
 )
 
 
+SNAPSHOTS_BEHIND = Described(
+    "cpreplicate_snapshots_behind",
+    "Jobs whose FlinkStateSnapshot in Kubernetes is not current.",
+)
+SNAPSHOT_FAILURES = Described(
+    "cpreplicate_snapshot_failures_total",
+    "Calls to Kubernetes for FlinkStateSnapshots that failed.",
+)
+
+
 class JobCollector(Collector):
     """The metrics of the jobs that `observations` returns at each scrape.
 
@@ -300,6 +311,18 @@ class _DiscoveryCollector(Collector):
                 yield metric
 
 
+class _SnapshotCollector(Collector):
+    """What a service keeps in Kubernetes."""
+
+    def __init__(self, counts: Callable[[], SnapshotCounts]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        counts, behind, failed = self._counts(), SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES
+        yield GaugeMetricFamily(behind.name, behind.help, value=counts.behind)
+        yield CounterMetricFamily(failed.name, failed.help, value=counts.failures)
+
+
 class _BuildInfo(Collector):
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily(
@@ -312,16 +335,20 @@ def registry_of(
     with_process: bool = True,
     load: Callable[[], Load] | None = None,
     discovered: Callable[[], Discovered] = Discovered,
+    snapshots: Callable[[], SnapshotCounts] | None = None,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
     `load` returns how busy the service is, if it is one, and `discovered` what it misses.
+    `snapshots` counts what it keeps in Kubernetes.
     """
     registry = CollectorRegistry()
     registry.register(JobCollector(observations))
     if load is not None:
         registry.register(_LoadCollector(load))
     registry.register(_DiscoveryCollector(discovered))
+    if snapshots is not None:
+        registry.register(_SnapshotCollector(snapshots))
     if with_process:
         registry.register(_BuildInfo())
         ProcessCollector(registry=registry)

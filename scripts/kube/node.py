@@ -42,13 +42,13 @@ exec java $(cat /tmp/java_opts) -Xmx"$SPARK_EXECUTOR_MEMORY" -cp "$SPARK_HOME/ja
 """
 
 
-def asked(method: str, path: str) -> dict[str, Any]:
+def asked(method: str, path: str, body: object = None) -> dict[str, Any]:
     """An answer of the API server."""
     trusting = create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, CERT_NONE
-    request = urllib.request.Request(
-        f"{API}{path}", method=method, headers={"Authorization": f"Bearer {TOKEN}"}
-    )
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{API}{path}", data, headers, method=method)
     with urllib.request.urlopen(request, timeout=30, context=trusting) as answer:
         return dict(json.load(answer))
 

@@ -15,6 +15,8 @@ from cpreplicate.output.metrics import (
     DURATIONS,
     FAMILIES,
     LOAD_GAUGES,
+    SNAPSHOT_FAILURES,
+    SNAPSHOTS_BEHIND,
     UNMATCHED,
     UNSEEN,
     JobCollector,
@@ -220,7 +222,7 @@ def test_a_process_shows_its_version_and_start():
 
 @pytest.mark.parametrize(
     "family",
-    [*FAMILIES, DURATIONS, *LOAD_GAUGES, UNSEEN, UNMATCHED],
+    [*FAMILIES, DURATIONS, *LOAD_GAUGES, UNSEEN, UNMATCHED, SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES],
     ids=lambda family: family.name,
 )
 def test_the_documentation_describes_each_metric(family, pytestconfig):

@@ -16,7 +16,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* What the pods of the service and those of the schedules have in common. */}}
 {{- define "cpreplicate.pod" -}}
 serviceAccountName: {{ include "cpreplicate.name" . }}
-automountServiceAccountToken: {{ .Values.spark.enabled }}
+automountServiceAccountToken: {{ or .Values.spark.enabled (ne .Values.fleet.kubernetesSnapshots "") }}
 terminationGracePeriodSeconds: {{ .Values.fleet.terminationGracePeriodSeconds }}
 {{- with .Values.podSecurityContext }}
 securityContext: {{- toYaml . | nindent 2 }}

@@ -1,0 +1,216 @@
+"""Keeps a `FlinkStateSnapshot` of each job current, for what starts jobs on Kubernetes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from cpreplicate.core import uri
+from cpreplicate.core.notify import Notify
+from cpreplicate.errors import CpreplicateError, Refused
+from cpreplicate.operations.restore_point import RestorePoint
+
+PREFIX = "cpreplicate"
+_OURS = {"app.kubernetes.io/managed-by": PREFIX}
+_REPLICA, _JOB = f"{PREFIX}/replica", f"{PREFIX}/job-id"
+_NAME, _PLACE, _OBSERVED = (f"{PREFIX}/{key}" for key in ("job-name", "replica-uri", "observed"))
+_LONGEST_LABEL = 63
+_NO_LABEL = re.compile("[^A-Za-z0-9_.-]")
+_PAUSE = 1.0  # seconds between two looks at what the service observed
+_LIST_AGAIN = 600.0  # seconds: others may have deleted or created objects meanwhile
+_RETRY = 10.0  # seconds after a failure
+
+
+class Objects(Protocol):
+    """The objects of a namespace; see `cpreplicate.kubernetes.Namespace`."""
+
+    def listed(self, selector: str) -> list[dict[str, Any]]: ...
+
+    def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def delete(self, name: str, uid: str) -> None: ...
+
+
+class Kept(NamedTuple):
+    """An object of ours as it lies in the namespace.
+
+    `observed` is when its writer had looked at the replica, in seconds since the epoch.
+    """
+
+    name: str
+    uid: str
+    path: str
+    observed: float
+
+
+class SnapshotCounts(NamedTuple):
+    """How many jobs have no current object, and how many calls have failed."""
+
+    behind: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """What makes the object of a replica current: one is created, then others are deleted."""
+
+    replica: str
+    create: Mapping[str, Any] | None
+    delete: tuple[Kept, ...]
+
+
+def label_of(replica: str) -> str:
+    """Return the value of the label that marks the objects of a replica."""
+    return hashlib.sha256(replica.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def manifest_of(point: RestorePoint) -> dict[str, Any] | None:
+    """Return the object of a job, None if its replica holds no checkpoint."""
+    if point.starting is None or point.observed is None:
+        return None
+    snapshot = dict(point.starting.snapshot)
+    savepoint = snapshot["spec"]["savepoint"]
+    path = uri.without_password(savepoint["path"])
+    labels = {**_OURS, _REPLICA: label_of(point.replica), _JOB: _label(point.job)}
+    annotations = {
+        _NAME: _writable(point.name),
+        _PLACE: _writable(point.replica),
+        _OBSERVED: f"{point.observed:.3f}",
+    }
+    snapshot["metadata"] = {**snapshot["metadata"], "labels": labels, "annotations": annotations}
+    return {**snapshot, "spec": {"savepoint": {**savepoint, "path": path}}}
+
+
+def change_of(point: RestorePoint, kept: Sequence[Kept]) -> Change | None:
+    """Return what is to be changed for a job, None if its object is current.
+
+    An object whose writer has looked at the replica later stays: another service has written it.
+    What a job is started from is never deleted before its successor is there.
+    """
+    manifest = manifest_of(point)
+    if manifest is None or any(each.observed > (point.observed or 0.0) for each in kept):
+        return None
+    path = manifest["spec"]["savepoint"]["path"]
+    others = tuple(each for each in kept if each.path != path)
+    is_there = len(others) < len(kept)
+    if is_there and not others:
+        return None
+    return Change(point.replica, None if is_there else manifest, others)
+
+
+class SnapshotKeeper:
+    """Keeps the objects of all jobs of a service current, in a thread of its own.
+
+    The objects of jobs that the service no longer knows stay: once a data centre is lost, nobody
+    finds its jobs any more, and then they are needed. A failure is reported with `warn`, and tried
+    again; it holds up no replication.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        points: Callable[[], Sequence[RestorePoint]],
+        warn: Notify,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._objects, self._points, self._warn, self._clock = objects, points, warn, clock
+        self._kept: dict[str, list[Kept]] = {}
+        self._list_at = 0.0
+        self._behind = self._failures = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+
+    def __enter__(self) -> SnapshotKeeper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop. A call that is under way is left behind: it holds up no end."""
+        self._stopping.set()
+
+    def counts(self) -> SnapshotCounts:
+        """Return how many jobs are behind, and how many calls have failed."""
+        return SnapshotCounts(self._behind, self._failures)
+
+    def update(self) -> bool:
+        """Make the objects of all jobs current. Return whether that succeeded."""
+        try:
+            self._list()
+            points = self._points()
+            due = [(each, change) for each in points if (change := self._change(each)) is not None]
+            self._behind = len(due) + sum(each.starting is None for each in points)
+            problems = [problem for each, change in due if (problem := self._apply(each, change))]
+        except CpreplicateError as error:  # it would be that of each further call
+            self._failed([f"FlinkStateSnapshots are not current: {error}"])
+            return False
+        self._failed(problems)
+        return not problems
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause = _PAUSE if self.update() else _RETRY
+            self._stopping.wait(pause)
+
+    def _list(self) -> None:
+        """List the objects of cpreplicate, unless that was done not long ago."""
+        now = self._clock()
+        if now < self._list_at:
+            return
+        kept: dict[str, list[Kept]] = {}
+        selector = ",".join(f"{key}={value}" for key, value in _OURS.items())
+        for found in self._objects.listed(selector):
+            replica = found["metadata"].get("labels", {}).get(_REPLICA)
+            if replica is not None:
+                kept.setdefault(replica, []).append(_kept(found))
+        self._kept, self._list_at = kept, now + _LIST_AGAIN
+
+    def _change(self, point: RestorePoint) -> Change | None:
+        return change_of(point, self._kept.get(label_of(point.replica), ()))
+
+    def _apply(self, point: RestorePoint, change: Change) -> str | None:
+        """Create, then delete, and note what is there then. Return what is in the way of that."""
+        kept = self._kept.setdefault(label_of(change.replica), [])
+        if change.create is not None:
+            try:
+                created = self._objects.create(change.create)
+            except Refused as error:  # it concerns this job only
+                return f"{point.name}: its FlinkStateSnapshot is not current: {error}"
+            kept.append(_kept(created))
+        for each in change.delete:
+            self._objects.delete(each.name, each.uid)
+            kept.remove(each)
+        self._behind -= 1
+        return None
+
+    def _failed(self, problems: Sequence[str]) -> None:
+        for line in problems:
+            self._failures += 1
+            self._list_at = 0.0  # what is there now is listed before it is trusted
+            self._warn(line)
+
+
+def _kept(found: Mapping[str, Any]) -> Kept:
+    """Return an object that was listed; what others wrote into it is not trusted to be there."""
+    metadata = found["metadata"]
+    savepoint = (found.get("spec") or {}).get("savepoint") or {}
+    observed = (metadata.get("annotations") or {}).get(_OBSERVED, "")
+    try:
+        seconds = float(observed)
+    except ValueError:
+        seconds = 0.0
+    return Kept(metadata["name"], metadata["uid"], str(savepoint.get("path", "")), seconds)
+
+
+def _label(text: str) -> str:
+    """Return a text as a label may hold it: https://kubernetes.io/docs/concepts/overview/."""
+    return _NO_LABEL.sub("-", text)[:_LONGEST_LABEL].strip("-_.")
+
+
+def _writable(text: str) -> str:
+    """Return a text that JSON carries: names come from outside."""
+    return text.encode(errors="replace").decode()

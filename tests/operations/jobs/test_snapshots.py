@@ -1,0 +1,241 @@
+"""A `FlinkStateSnapshot` of each job is kept current, and what others keep stays as it is."""
+
+import dataclasses
+import re
+
+import pytest
+
+from cpreplicate.core.restore import Restore
+from cpreplicate.core.start import Starting
+from cpreplicate.errors import CpreplicateError, Refused
+from cpreplicate.operations.jobs.snapshots import (
+    SnapshotCounts,
+    SnapshotKeeper,
+    change_of,
+    label_of,
+    manifest_of,
+)
+from cpreplicate.operations.restore_point import RestorePoint
+from cpreplicate.operations.standing import Standing
+
+REPLICA = "hdfs://dcB/flink/replicas/0123456789abcdef0123456789abcdef"
+NOON = 1_700_000_000.0
+
+
+def point(number, observed=NOON, replica=REPLICA, name="orders"):
+    checkpoint = f"{replica}/chk-{number}"
+    starting = Starting(checkpoint, Restore("NO_CLAIM", None, ""), {}, {}, 0)
+    return RestorePoint(name, replica, Standing(starting), observed, 0.0, False, None, None)
+
+
+def manifest(*words, **options):
+    made = manifest_of(point(*words, **options))
+    assert made is not None
+    return made
+
+
+class InMemory:
+    """The objects of a namespace. `error` is what each call answers instead, if it is set."""
+
+    def __init__(self):
+        self.objects, self.calls, self.error, self._uid = {}, [], None, 0
+
+    def listed(self, selector):
+        self._call("list")
+        wanted = dict(each.split("=") for each in selector.split(","))
+        return [
+            each
+            for each in self.objects.values()
+            if wanted.items() <= each["metadata"].get("labels", {}).items()
+        ]
+
+    def create(self, manifest):
+        self._call("create")
+        name = manifest["metadata"]["name"]
+        if name in self.objects:
+            raise Refused(f"{name} already exists")
+        self._uid += 1
+        made = {**manifest, "metadata": {**manifest["metadata"], "uid": str(self._uid)}}
+        self.objects[name] = made
+        return made
+
+    def delete(self, name, uid):
+        self._call("delete")
+        if name in self.objects and self.objects[name]["metadata"]["uid"] == uid:
+            del self.objects[name]
+
+    def _call(self, verb):
+        self.calls.append(verb)
+        if self.error is not None:
+            raise self.error
+
+    def paths(self):
+        return [each["spec"]["savepoint"]["path"] for each in self.objects.values()]
+
+
+class Keeper:
+    """A keeper that is asked to update, whose clock and points a test sets."""
+
+    def __init__(self, namespace, *points):
+        self.points, self.now = list(points), 0.0
+        self.lines: list[str] = []
+        self.keeper = SnapshotKeeper(
+            namespace, lambda: self.points, self.lines.append, lambda: self.now
+        )
+
+    def update(self, *points):
+        self.points = list(points)
+        return self.keeper.update()
+
+
+@pytest.fixture
+def namespace():
+    return InMemory()
+
+
+def test_the_object_names_the_checkpoint_and_disposes_of_nothing():
+    made = manifest(7)
+    assert made["spec"]["savepoint"] == {
+        "path": f"{REPLICA}/chk-7",
+        "alreadyExists": True,
+        "disposeOnDelete": False,
+    }
+    assert made["metadata"]["annotations"]["cpreplicate/job-name"] == "orders"
+    assert made["metadata"]["labels"]["cpreplicate/job-id"] == "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "Ünïcode/…\n", "\ud800", ""])
+def test_any_name_of_a_job_can_be_sent(name):
+    annotations = manifest(1, name=name)["metadata"]["annotations"]
+    assert all(text.encode().decode() == text for text in annotations.values())
+
+
+@pytest.mark.parametrize("job", ["Ünï code", "a" * 100, "-x-", "abc"])
+def test_any_directory_of_a_replica_has_a_valid_label(job):
+    label = manifest(1, replica=f"hdfs://dcB/{job}")["metadata"]["labels"]["cpreplicate/job-id"]
+    assert re.fullmatch("[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", label)
+
+
+def test_a_password_in_a_uri_is_in_no_field():
+    with_password = point(1, replica="hdfs://me:secret@dcB/flink/job")
+    named = dataclasses.replace(with_password, replica="hdfs://dcB/flink/job")
+    assert "secret" not in repr(manifest_of(named))
+
+
+def test_a_replica_without_a_checkpoint_has_no_object(namespace):
+    empty = dataclasses.replace(point(1), standing=Standing())
+    keeper = Keeper(namespace)
+    assert keeper.update(empty)
+    assert namespace.objects == {}
+    assert keeper.keeper.counts() == SnapshotCounts(1, 0)
+
+
+def test_the_object_of_a_checkpoint_replaces_that_of_the_one_before(namespace):
+    keeper = Keeper(namespace)
+    keeper.update(point(1))
+    keeper.update(point(2, NOON + 60))
+    assert namespace.paths() == [f"{REPLICA}/chk-2"]
+    assert namespace.calls == ["list", "create", "create", "delete"]
+    assert keeper.keeper.counts() == SnapshotCounts(0, 0)
+
+
+def test_what_is_current_costs_no_call(namespace):
+    keeper = Keeper(namespace)
+    for _ in range(5):
+        keeper.update(point(1))
+    assert namespace.calls == ["list", "create"]
+
+
+def test_a_service_that_starts_again_goes_on_with_what_is_there(namespace):
+    Keeper(namespace).update(point(1))
+    Keeper(namespace).update(point(1, NOON + 60))
+    assert namespace.calls == ["list", "create", "list"]
+    Keeper(namespace).update(point(2, NOON + 120))
+    assert namespace.paths() == [f"{REPLICA}/chk-2"]
+
+
+def test_what_another_service_has_seen_later_stays(namespace):
+    Keeper(namespace).update(point(2, NOON + 60))
+    assert Keeper(namespace).update(point(1, NOON))
+    assert namespace.paths() == [f"{REPLICA}/chk-2"]
+
+
+def test_the_object_of_an_older_checkpoint_that_was_promoted_replaces_the_newer_one(namespace):
+    keeper = Keeper(namespace)
+    keeper.update(point(2))
+    keeper.update(point(1, NOON + 60))
+    assert namespace.paths() == [f"{REPLICA}/chk-1"]
+
+
+def test_the_objects_of_jobs_that_are_not_found_any_more_stay(namespace):
+    keeper = Keeper(namespace)
+    keeper.update(point(1))
+    keeper.now = 10_000.0
+    keeper.update()
+    assert namespace.paths() == [f"{REPLICA}/chk-1"]
+
+
+def test_an_object_of_another_owner_is_left_and_reported_and_holds_up_no_other(namespace):
+    foreign = manifest(1)
+    foreign["metadata"] = {"name": foreign["metadata"]["name"], "uid": "theirs"}
+    namespace.objects[foreign["metadata"]["name"]] = foreign
+    keeper = Keeper(namespace)
+    other = point(3, replica=f"{REPLICA[:-1]}0", name="clicks")
+    assert not keeper.update(point(1), other)
+    assert namespace.objects[foreign["metadata"]["name"]] is foreign
+    assert f"{REPLICA[:-1]}0/chk-3" in namespace.paths()
+    assert keeper.lines[0].startswith("orders: ")
+    assert "already exists" in keeper.lines[0]
+    assert keeper.keeper.counts() == SnapshotCounts(1, 1)
+
+
+def test_an_object_that_somebody_deleted_is_there_again_after_the_next_list(namespace):
+    keeper = Keeper(namespace)
+    keeper.update(point(1))
+    namespace.objects.clear()
+    keeper.now = 10_000.0
+    keeper.update(point(1))
+    assert namespace.paths() == [f"{REPLICA}/chk-1"]
+
+
+def test_a_failure_is_reported_once_for_all_jobs_and_made_good_later(namespace):
+    keeper = Keeper(namespace)
+    namespace.error = CpreplicateError("the API server of Kubernetes answered 403: no")
+    points = [point(1, replica=f"{REPLICA[:-1]}{each}", name=f"job-{each}") for each in range(3)]
+    assert not keeper.update(*points)
+    assert len(keeper.lines) == len(namespace.calls) == 1
+    assert "403" in keeper.lines[0]
+    namespace.error = None
+    assert keeper.update(*points)
+    assert len(namespace.objects) == 3
+    assert keeper.keeper.counts() == SnapshotCounts(0, 1)
+
+
+def test_an_object_that_lacks_what_we_write_is_replaced(namespace):
+    made = manifest(1)
+    namespace.objects["odd"] = {
+        "metadata": {"name": "odd", "uid": "u", "labels": made["metadata"]["labels"]}
+    }
+    Keeper(namespace).update(point(1))
+    assert namespace.paths() == [f"{REPLICA}/chk-1"]
+
+
+def test_nothing_is_deleted_before_its_successor_is_there(namespace):
+    keeper = Keeper(namespace)
+    keeper.update(point(1))
+    create = namespace.create
+
+    def fail(_manifest):
+        raise CpreplicateError("the API server of Kubernetes does not answer")
+
+    namespace.create = fail
+    assert not keeper.update(point(2, NOON + 60))
+    assert namespace.paths() == [f"{REPLICA}/chk-1"]
+    namespace.create = create
+    assert keeper.update(point(2, NOON + 60))
+    assert namespace.paths() == [f"{REPLICA}/chk-2"]
+
+
+def test_replicas_of_one_id_below_two_roots_have_labels_of_their_own():
+    assert label_of("hdfs://a/x") != label_of("hdfs://b/x")
+    assert change_of(point(1), ()) is not None
