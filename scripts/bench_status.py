@@ -21,16 +21,18 @@ _TARGET_SECONDS = 5.0
 def prepare(place: Path, count: int, files: int) -> None:
     """Replicas of jobs of so many files, half of them behind their source.
 
-    One is replicated. The others are its copies, whose markers name their own sources.
+    One is replicated. The others are its copies, with names and sources of their own.
     """
     jobs.write_checkpoint(place / "dcA", 1, {f"shared/{each:06d}": 100 for each in range(files)})
-    run(command("sync", place / "dcA" / jobs.JOB, place / "dcB", "-q"), _SECONDS)
+    run(command("sync", place / "dcA" / jobs.JOB, place / "dcB", "--name", "job-0"), _SECONDS)
     for number in range(1, count):
         job = f"{number:032x}"
         for root in (place / "dcA", place / "dcB"):
             shutil.copytree(root / jobs.JOB, root / job)
-        marker = place / "dcB" / job / ".cpreplicate" / "replica.json"
+        own = place / "dcB" / job / ".cpreplicate"
+        marker, name = own / "replica.json", own / "job.json"
         marker.write_text(marker.read_text().replace(jobs.JOB, job))
+        name.write_text(name.read_text().replace("job-0", f"job-{number}"))
     for source in sorted((place / "dcA").iterdir())[::2]:
         shutil.copytree(source / "chk-1", source / "chk-2")
     (place / "fleet.toml").write_text(f'[[root]]\nsource = "{place}/dcA"\ntarget = "{place}/dcB"\n')
