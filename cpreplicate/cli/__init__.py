@@ -11,14 +11,24 @@ from typing import NoReturn
 
 import click
 
-from cpreplicate.cli import doctor, fleet, handover, maintenance, points, status
+from cpreplicate.cli import doctor, fleet, handover, maintenance, points, rebase, status
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.signals import Stopped, least_to_stop, stop_on_signals, stopped
 from cpreplicate.errors import CpreplicateError, exit_code_of
 from cpreplicate.storage.closing import PromptExit
 
 # the other modules add their commands to `cli`
-__all__ = ["doctor", "execute", "fleet", "handover", "main", "maintenance", "points", "status"]
+__all__ = [
+    "doctor",
+    "execute",
+    "fleet",
+    "handover",
+    "main",
+    "maintenance",
+    "points",
+    "rebase",
+    "status",
+]
 
 _PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
 _RESUME = "Run the command again to resume"

@@ -76,17 +76,27 @@ def cli() -> None:
         "cpreplicate inspect --refs --output ndjson hdfs://dcA/flink/checkpoints/55d1.../chk-42",
     ),
     exit_codes=exit_codes.READ,
-    options=(options.REFS, options.REMAP, options.SOURCE_CONF, *options.ACCESS, *options.OUTPUT),
+    options=(
+        options.REFS,
+        options.POSITIONS,
+        options.REMAP,
+        options.SOURCE_CONF,
+        *options.ACCESS,
+        *options.OUTPUT,
+    ),
 )
 @click.argument("checkpoint", callback=location)
-def inspect(checkpoint: str, refs: bool, output: Any, **values: Any) -> int:
+def inspect(checkpoint: str, refs: bool, with_positions: bool, output: Any, **values: Any) -> int:
     """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate.operations import inspect as operation
 
     start_narration(values)
+    if refs and with_positions:
+        raise click.UsageError("--refs and --positions cannot be given together")
     side, remaps = source_side(values), values["remaps"]
-    read = operation.references if refs else operation.inspect
-    return show_read(read(checkpoint, side, remaps), output)
+    if refs:
+        return show_read(operation.references(checkpoint, side, remaps), output)
+    return show_read(operation.inspect(checkpoint, side, remaps, with_positions), output)
 
 
 @cli.command(
@@ -96,16 +106,16 @@ def inspect(checkpoint: str, refs: bool, output: Any, **values: Any) -> int:
         "cpreplicate diff --actions --output ndjson SOURCE TARGET_ROOT",
     ),
     exit_codes={**exit_codes.REPLICATE, 20: "--exit-code: there are differences"},
-    options=(*options.REPLICATE, options.MAX_DELETE, options.EXIT_CODE),
+    options=(*options.REPLICATE, options.MAX_DELETE, options.POSITIONS, options.EXIT_CODE),
 )
 @source_and_target
-def diff(exit_code: bool, actions: bool, output: Any, **values: Any) -> int:
+def diff(exit_code: bool, with_positions: bool, actions: bool, output: Any, **values: Any) -> int:
     """Show the plan of a sync and an estimate of what it will take, and change nothing."""
     from cpreplicate.operations.sync import diff as operation
 
     start_narration(values)
     with showing_refused_plan(output, actions):
-        report = operation.diff(planned_sync(values))
+        report = operation.diff(planned_sync(values), with_positions=with_positions)
     code = _shown_plan(report, output, actions)
     return 20 if exit_code and not report.plan.empty else code
 

@@ -22,7 +22,7 @@ from cpreplicate.cli.results import show_change, show_read
 from cpreplicate.cli.selection import confirm, selected
 
 _ONLY_WITH_ALL = ("include", "max_lag", "skip_lagging", "yes", "sealed_after")
-_NOT_WITH_ALL = ("job", "checkpoint", "as_of", "content", "sample", "replica_of")
+_NOT_WITH_ALL = ("job", "checkpoint", "as_of", "with_positions", "content", "sample", "replica_of")
 
 
 @cli.command(
@@ -45,6 +45,7 @@ _NOT_WITH_ALL = ("job", "checkpoint", "as_of", "content", "sample", "replica_of"
         upkeep_options.SELECTED_JOB,
         options.PROMOTED,
         upkeep_options.AS_OF,
+        options.POSITIONS,
         *upkeep_options.PROMOTE_ALL,
         *options.CONTENT,
         *options.RUNNER,

@@ -192,6 +192,17 @@ def _cap(text: str) -> Cap:
     return Cap(share(text), is_share=True)
 
 
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Return what each name is replaced by. Raises `click.BadParameter`."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        old, separator, new = text.partition("=")
+        if not separator or not old or not new or old in pairs:
+            raise click.BadParameter(f"{text}: expected OLD=NEW, each OLD once")
+        pairs[old] = new
+    return pairs
+
+
 def _remaps(texts: Sequence[str]) -> tuple[uri.Remap, ...]:
     return uri.parse_remaps(texts, str(Path.cwd()))
 
@@ -322,6 +333,7 @@ INSTANT = Kind("time", "TIME", instant)
 SIZE = _number("size", "SIZE", size)
 SHARE = _number("share", "SHARE", share)
 CAP = _number("cap", "N|P%", _cap)
+RENAMES = Kind("renames", "OLD=NEW", convert_all=_pairs)
 REMAP = Kind("remap", "FROM=TO", convert_all=_remaps)
 STORAGE_CONF = Kind("configuration", "DIR|KEY=VALUE", convert_all=_conf_values)
 # not a choice: hdfs3 is answered with the reason why it cannot work

@@ -269,6 +269,12 @@ OF_REPLICA = (TARGET_CONF, *ACCESS, *OUTPUT)  # of a command that has no SOURCE
 REPLICATE = (*PLAN, *CONF, *ACCESS, ACTIONS, *OUTPUT)
 
 REFS = basic("refs", "List every state handle instead of the summary.")
+POSITIONS = basic(
+    "positions",
+    "List each position in Kafka and each pending transaction of a sink, also those in small files"
+    " that the _metadata names.",
+    fills="with_positions",
+)
 EXIT_CODE = basic("exit-code", "Exit with 20 if there is anything to do.")
 INTERVAL = basic("interval", "How often to look for a new checkpoint.", kinds.PAUSE, default="10s")
 WAIT_FOR_SOURCE = basic(

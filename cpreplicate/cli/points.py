@@ -27,10 +27,18 @@ from cpreplicate.errors import NotThere
         1: "none of the replicas can be read",
         6: "--job is the name of several jobs",
     },
-    options=(upkeep_options.LISTED_JOB, *options.CONF, *options.ACCESS, *options.OUTPUT),
+    options=(
+        upkeep_options.LISTED_JOB,
+        options.POSITIONS,
+        *options.CONF,
+        *options.ACCESS,
+        *options.OUTPUT,
+    ),
 )
 @click.argument("target_root", callback=location)
-def list_(target_root: str, job: str | None, output: Any, **values: Any) -> int:
+def list_(
+    target_root: str, job: str | None, with_positions: bool, output: Any, **values: Any
+) -> int:
     """Show the checkpoints of replicas: when each was completed, its size, and what it adds.
 
     TARGET_ROOT is that of `sync`, or a REPLICA in it. A checkpoint adds the bytes that no other one
@@ -41,10 +49,10 @@ def list_(target_root: str, job: str | None, output: Any, **values: Any) -> int:
     start_narration(values)
     sides = sides_of(values)
     if job is None:
-        points = operation.points_below(target_root, sides)
+        points = operation.points_below(target_root, sides, with_positions)
     else:
         chosen = select_replica(target_root, job, sides.target)
-        points = operation.points([chosen.replica, *chosen.others], sides)
+        points = operation.points([chosen.replica, *chosen.others], sides, with_positions)
     if not points.replicas:
         raise NotThere(
             f"{target_root} holds no replica. TARGET_ROOT is the directory that `sync` was given"

@@ -38,7 +38,7 @@ _LAGGING = 21
         10: "no replica below TARGET, or a --source is not there; what is there is shown",
         21: "--max-lag: a replica lags more, or its lag is not known and its checkpoint is older",
     },
-    options=(*options.STATUS, *options.CONF, *options.ACCESS, *options.OUTPUT),
+    options=(*options.STATUS, options.POSITIONS, *options.CONF, *options.ACCESS, *options.OUTPUT),
 )
 @click.argument("target")
 def status(
@@ -46,6 +46,7 @@ def status(
     source: tuple[str, ...],
     max_lag: float | None,
     orphans: bool,
+    with_positions: bool,
     output: Any,
     **values: Any,
 ) -> int:
@@ -72,7 +73,7 @@ def status(
         sources = [absolute(one) for one in source]
         missing = missing_sources(sources, sides.source)
         replicas = replicas_below(absolute(target), sources, sides)
-    report = operation.status(replicas, sides, orphans, max_lag)
+    report = operation.status(replicas, sides, orphans, max_lag, with_positions=with_positions)
     code = show_read(report, output) if report.replicas or file is not None else 0
     for source_root in missing.unmounted:
         write_warning(_unmounted(source_root))

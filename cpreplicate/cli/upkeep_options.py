@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cpreplicate.cli import kinds
-from cpreplicate.cli.option import basic, limit, path
-from cpreplicate.cli.options import MAX_DELETE, PATHS
+from cpreplicate.cli.option import basic, limit, path, storage
+from cpreplicate.cli.options import MAX_DELETE, PATHS, PROMOTED
 
 SELECTED_JOB = basic(
     "job",
@@ -110,4 +110,64 @@ UNSEAL = (
         metavar="DIR",
     ),
     basic("no-job-uses-it", "Instead of --job: you know that no job needs the replica's files."),
+)
+
+KAFKA = (
+    storage(
+        "kafka",
+        "The Kafka at which the job will start. Needs the extra `kafka`.",
+        kinds.LINE,
+        metavar="HOST:PORT[,...]",
+    ),
+    storage(
+        "kafka-conf",
+        "Properties of librdkafka for --kafka, such as security.protocol, one `key=value` a line.",
+        kinds.FILE,
+    ),
+)
+REBASE = (
+    SELECTED_JOB,
+    replace(PROMOTED, help="The checkpoint to derive from. Default: the newest committed one."),
+    basic(
+        "name",
+        "The derived checkpoint is rebased/NAME in the replica. Default: that of the checkpoint,"
+        " with a number.",
+        kinds.TEXT,
+        metavar="NAME",
+    ),
+    basic(
+        "positions",
+        "New offsets: from a CSV file with topic,partition,offset; from what a consumer group"
+        " committed at --kafka, group:NAME; or the nearest offset that exists there, clamp. Topics"
+        " are named as there.",
+        kinds.LINE,
+        metavar="FILE|group:NAME|clamp",
+    ),
+    basic(
+        "rename-topic",
+        "Rename a topic, such as A.orders=orders. Repeatable.",
+        kinds.RENAMES,
+        is_multiple=True,
+        fills="topics",
+    ),
+    basic(
+        "servers",
+        "New bootstrap servers of a cluster of a DynamicKafkaSource, by its id. Repeatable.",
+        kinds.RENAMES,
+        metavar="CLUSTER=HOST:PORT[,...]",
+        is_multiple=True,
+    ),
+    basic(
+        "drop-pending",
+        "Leave out the pending transactions of sinks, which another Kafka does not know. Their"
+        " output may then never have been committed.",
+        fills="drops_pending",
+    ),
+    basic(
+        "forget",
+        "Remove the derived checkpoint rebased/NAME instead, and the files that only it needs.",
+        kinds.TEXT,
+        metavar="NAME",
+    ),
+    *KAFKA,
 )

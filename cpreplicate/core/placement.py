@@ -26,8 +26,11 @@ OWN = ".cpreplicate"
 BEFORE_RELOCATE = f"{OWN}/before-relocate"
 FOREIGN = "foreign"
 PACKED = "packed"
+REBASED = "rebased"
 JOB_ID = re.compile(r"[0-9a-f]{32}")  # `JobID.toString()`, the name of a job's directory
 CHECKPOINT_NAME = re.compile(r"chk-(\d+)")
+# a derived checkpoint, by its path in the replica
+DERIVED_NAME = re.compile(rf"{REBASED}/[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}")
 # bytes; HDFS and most local filesystems hold 255, and a prefix and a temporary name are added
 _LONGEST_NAME = 200
 # Directories in a replica. Flink nests a few. Each costs a listing, and the kernel's way to a file
@@ -46,6 +49,27 @@ def job_root(source: str) -> str:
     path = source.rstrip("/")
     directory = uri.parent(path) if uri.name(path) == METADATA else path
     return uri.parent(directory) if CHECKPOINT_NAME.fullmatch(uri.name(directory)) else directory
+
+
+def own_name(checkpoint: str) -> str:
+    """Return what the names of a checkpoint's files in `.cpreplicate/` begin with."""
+    return checkpoint.replace("/", "-")
+
+
+def checkpoint_of(own: str) -> str | None:
+    """Return the checkpoint whose `own_name` this is, or None if it is that of none."""
+    checkpoint = own.replace("-", "/", 1) if own.startswith(f"{REBASED}-") else own
+    return checkpoint if is_checkpoint(checkpoint) else None
+
+
+def is_checkpoint(name: str) -> bool:
+    """Return whether this is the name of a checkpoint in a replica, derived or not."""
+    return is_derived(name) or CHECKPOINT_NAME.fullmatch(name) is not None
+
+
+def is_derived(checkpoint: str) -> bool:
+    """Return whether this is the name of a derived checkpoint: `rebased/…`."""
+    return DERIVED_NAME.fullmatch(checkpoint) is not None
 
 
 class Layout(Protocol):
@@ -133,7 +157,8 @@ class Placement:
 
     @staticmethod
     def _own(relative: str, source: str) -> str:
-        return relative if is_replica_path(relative) else _foreign(source)
+        is_own = is_replica_path(relative) and not relative.startswith(f"{REBASED}/")
+        return relative if is_own else _foreign(source)
 
 
 def has_special_name(names: Texts) -> Numbers:
@@ -150,7 +175,9 @@ def is_replica_path(relative: str) -> bool:
     """
     first, _, rest = relative.partition("/")
     is_checkpoint = CHECKPOINT_NAME.fullmatch(first) is not None
-    if not is_checkpoint and first not in ("shared", "taskowned", FOREIGN, PACKED):
+    if not is_checkpoint and first not in ("shared", "taskowned", FOREIGN, PACKED, REBASED):
+        return False
+    if first == REBASED and not is_derived(relative.rpartition("/")[0]):
         return False
     if not {"", ".", ".."}.isdisjoint(rest.split("/")) or _hides_a_step(relative):
         return False

@@ -12,6 +12,7 @@ from cpreplicate.core.closure import Closure, closure, foreign_groups
 from cpreplicate.core.ledger import Member
 from cpreplicate.core.metadata import Handle, Metadata
 from cpreplicate.core.placement import PACKED
+from cpreplicate.operations.positions import CheckpointPositions, positions_of
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of
@@ -56,7 +57,7 @@ class Inspection:
     `files` counts packed files, not packs. `bytes` is about their total size. `foreign` counts
     files of other jobs or roots. `packed` is None if there are no packs. `completed` is when the
     checkpoint was completed, in seconds since the epoch, None if that is not known. That of a
-    replica was completed at its source.
+    replica was completed at its source. `positions` are None if they were not looked for.
     """
 
     checkpoint: str
@@ -70,6 +71,7 @@ class Inspection:
     foreign: Mapping[str, int]
     packed: PackSummary | None = None
     completed: float | None = None
+    positions: CheckpointPositions | None = None
 
 
 class ReferenceRow(NamedTuple):
@@ -92,8 +94,13 @@ class References:
     rows: tuple[ReferenceRow, ...]
 
 
-def inspect(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
-    """Return a summary of the checkpoint at `path`. Raises `NotThere`, `MetadataError`."""
+def inspect(
+    path: str, side: Side, remaps: Sequence[uri.Remap], with_positions: bool = False
+) -> Inspection:
+    """Return a summary of the checkpoint at `path`. Raises `NotThere`, `MetadataError`.
+
+    `with_positions`: positions are also read from the small files that hold some.
+    """
     source = find(path, side)
     file = read_metadata(source.checkpoint, side)
     metadata, needed = file.metadata, closure(file.metadata, remaps)
@@ -111,6 +118,7 @@ def inspect(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Inspection:
         foreign=foreign_groups(needed.files, source.job_root or source.checkpoint),
         packed=_pack_summary(packed, source, side),
         completed=_completed(source, side),
+        positions=positions_of(file, side, remaps, with_positions),
     )
 
 

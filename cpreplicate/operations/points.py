@@ -7,7 +7,7 @@ is read only where no manifest describes it. Nothing is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.operations.positions import CheckpointPositions, positions_in
 from cpreplicate.operations.replicas import replicas_below
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
@@ -40,7 +41,8 @@ class Point:
     not recorded. `files` and `bytes` are what a restore reads: packed files count by themselves.
     `added_bytes` are those that no other point of the replica references. `verified` is when
     `verify --record` examined just this `_metadata` last, and `is_restorable` what it found. Both
-    are None if another checkpoint was examined since, or none.
+    are None if another checkpoint was examined since, or none. `positions` are None unless they
+    were asked for.
     """
 
     checkpoint: str
@@ -51,6 +53,7 @@ class Point:
     added_bytes: int
     verified: float | None = None
     is_restorable: bool | None = None
+    positions: CheckpointPositions | None = None
 
 
 @dataclass(frozen=True)
@@ -78,21 +81,23 @@ class Points:
     replicas: tuple[ReplicaPoints, ...]
 
 
-def points_below(root: str, sides: Sides) -> Points:
+def points_below(root: str, sides: Sides, with_positions: bool = False) -> Points:
     """Return the points of each replica below a target root, or of the replica `root` itself.
 
-    Raises `NotThere` if there is neither.
+    See `points`. Raises `NotThere` if there is neither.
     """
-    return points([ref.replica for ref in replicas_below(root, (), sides)], sides)
+    replicas = [ref.replica for ref in replicas_below(root, (), sides)]
+    return points(replicas, sides, with_positions)
 
 
-def points(replicas: Sequence[str], sides: Sides) -> Points:
+def points(replicas: Sequence[str], sides: Sides, with_positions: bool = False) -> Points:
     """Return the points of replicas, many of which are read at the same time.
 
+    `with_positions`: the `_metadata` of each point is read, and the small files with positions.
     What fails for one of them is in its row. A directory that is no replica has no row.
     """
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        rows = runner.map(_Reading(sides.target), replicas, replicas)
+        rows = runner.map(_Reading(sides.target, with_positions), replicas, replicas)
     return Points(tuple(row for row in rows if row is not None))
 
 
@@ -101,14 +106,25 @@ class _Reading:
     """Reads the points of one replica, in a task of the runner."""
 
     side: Side
+    with_positions: bool
 
     def __call__(self, root: str) -> ReplicaPoints | None:
         replica = Replica(root, self.side)
         try:
             own = replica.own_files()
-            return _points_of(replica, own) if own else None
+            if not own:
+                return None
+            found = _points_of(replica, own)
+            return _with_positions(found, replica) if self.with_positions else found
         except (CpreplicateError, OSError) as error:
             return ReplicaPoints(uri.name(replica.root), replica.root, error=str(error))
+
+
+def _with_positions(found: ReplicaPoints, replica: Replica) -> ReplicaPoints:
+    points = [
+        replace(point, positions=positions_in(replica, point.checkpoint)) for point in found.points
+    ]
+    return replace(found, points=tuple(points))
 
 
 def _points_of(replica: Replica, own: Mapping[str, object]) -> ReplicaPoints:

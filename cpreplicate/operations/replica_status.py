@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.positions import CheckpointPositions
 from cpreplicate.protocol.job_record import JobRecord
 from cpreplicate.protocol.lease import Holder
 from cpreplicate.protocol.manifest import Totals
@@ -55,6 +56,7 @@ class ReplicaStatus:
     recorded: JobRecord | None = None
     is_marked: bool = False
     is_damaged: bool = False
+    positions: CheckpointPositions | None = None
 
     @property
     def unready(self) -> str | None:

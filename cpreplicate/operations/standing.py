@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
+from cpreplicate.core.placement import METADATA, is_checkpoint
 from cpreplicate.core.restore import mode_of
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import NotThere, Refused
@@ -38,7 +38,7 @@ def standing_of(replica: Replica, known: Standing | None) -> Standing:
     sealed = seal.read(replica)
     if known is not None and known.sealed == sealed and _is_there(replica, known):
         return known
-    if sealed is not None and CHECKPOINT_NAME.fullmatch(sealed.checkpoint):
+    if sealed is not None and is_checkpoint(sealed.checkpoint):
         record = read_record(replica, sealed.checkpoint)
         completed = record.completed if record is not None else None
         return Standing(_starting(replica, sealed.checkpoint, sealed), completed, sealed)

@@ -17,6 +17,7 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.positions import positions_in
 from cpreplicate.operations.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.upkeep import orphans
@@ -40,15 +41,19 @@ def status(
     with_orphans: bool = False,
     max_lag: float | None = None,
     with_source: bool = True,
+    with_positions: bool = False,
 ) -> FleetStatus:
     """Return the status of replicas, many of which are read at the same time.
 
     What fails for one of them is in its row. Directories that were found and are no replicas of
-    jobs with a checkpoint have none. Without `with_source`, no source is asked. Nothing is changed.
+    jobs with a checkpoint have none. Without `with_source`, no source is asked. `with_positions`:
+    the newest `_metadata` of each is read, and the small files with positions. Nothing is changed.
     """
     places = [place for one in replicas for place in (one.replica, one.source) if place is not None]
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        rows = runner.map(_Examination(sides, with_orphans, with_source), replicas, places)
+        rows = runner.map(
+            _Examination(sides, with_orphans, with_source, with_positions), replicas, places
+        )
     return FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
 
 
@@ -71,6 +76,7 @@ class _Examination:
     sides: Sides
     with_orphans: bool
     with_source: bool
+    with_positions: bool
     unreachable: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, ref: ReplicaRef) -> ReplicaStatus | None:
@@ -86,6 +92,8 @@ class _Examination:
             row = _with_replica(row, replica, own) if is_there else row
             if is_there and self.with_orphans:
                 row = replace(row, orphans=_orphans(replica))
+            if self.with_positions and row.checkpoint is not None:
+                row = replace(row, positions=positions_in(replica, row.checkpoint))
         except (CpreplicateError, OSError) as error:
             observed.last_error = str(error)
         if ref.is_found and not is_there and not self._is_replicable(ref):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED
+from cpreplicate.core.placement import METADATA, PACKED, is_checkpoint
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
@@ -47,6 +47,7 @@ class Verification:
     """
 
     replica: str
+    checkpoint: str
     checkpoint_id: int
     files: int
     bytes: int
@@ -148,7 +149,9 @@ def _verify(
     state = _state(replica)
     if checkpoint is None:
         _refuse_only_adopted(replica, state)
-    name = _asked(replica, _promoted_first(replica, committed, state), checkpoint)
+    derived = [] if isinstance(state, str) else [each.name for each in state.derived]
+    held = [*_promoted_first(replica, committed, state), *derived]
+    name = _asked(replica, held, checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
     _refuse_links(replica, referenced)
@@ -169,6 +172,7 @@ def _verify(
     known = {*short, *longer}  # their length is what is wrong: no CRC32C is recorded for it
     verification = Verification(
         replica=replica.root,
+        checkpoint=name,
         checkpoint_id=referenced.checkpoint_id,
         files=referenced.logical_files,
         bytes=sum(lengths[is_there].tolist()),
@@ -207,7 +211,8 @@ def _promoted_first(replica: Replica, committed: Sequence[str], state: State | s
     """
     own = [] if isinstance(state, str) else [checkpoint.name for checkpoint in state.committed]
     promoted = seal.promoted(replica)
-    first = [promoted] if promoted is not None and promoted in committed else []
+    derived = () if isinstance(state, str) else (each.name for each in state.derived)
+    first = [promoted] if promoted is not None and promoted in (*committed, *derived) else []
     return list(dict.fromkeys([*first, *own, *committed]))
 
 
@@ -223,7 +228,7 @@ def _as_promote(
         return replace(verification, refused=seal.reason_against(replica, asked))
     if isinstance(state, str):
         return replace(verification, refused=state)
-    name = f"chk-{verification.checkpoint_id}"
+    name = verification.checkpoint
     refused = next(ownership.foreign(state, replica), None)
     if refused is None and name in state.adopted:
         refused = ownership.of_adopted(replica.uri_of(name))
@@ -263,7 +268,7 @@ def record(verification: Verification, share: float, side: Side) -> None:
     `share` of the content was compared. Raises `Refused` if the directory is no replica of
     cpreplicate's.
     """
-    name = f"chk-{verification.checkpoint_id}"
+    name = verification.checkpoint
     verified = Verified(
         name, verification.metadata, verification.restorable, share, json_files.now()
     )
@@ -295,10 +300,10 @@ def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpo
 
 
 def _refuse_misnamed(checkpoint: str | None) -> None:
-    if checkpoint is not None and not CHECKPOINT_NAME.fullmatch(checkpoint):
+    if checkpoint is not None and not is_checkpoint(checkpoint):
         raise UsageError(
             f"--checkpoint {checkpoint}: expected the name of a checkpoint's directory, such as"
-            " chk-42"
+            " chk-42, or of a derived one, such as rebased/chk-42-1"
         )
 
 

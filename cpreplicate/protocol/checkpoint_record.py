@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
+from cpreplicate.core.placement import OWN, checkpoint_of, own_name
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.replica import Replica
@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 def record_uri(replica: Replica, name: str) -> str:
     """Return the URI of a checkpoint's record."""
-    return replica.uri_of(f"{OWN}/{name}{RECORD_SUFFIX}")
+    return replica.uri_of(f"{OWN}/{own_name(name)}{RECORD_SUFFIX}")
 
 
 def read_record(replica: Replica, name: str) -> Record | None:
@@ -87,7 +87,7 @@ def matching_record(replica: Replica, name: str, digest: Digest) -> Record | Non
 def recorded_names(own: Iterable[str]) -> list[str]:
     """Return the names of the checkpoints that have a record among the files of `.cpreplicate/`."""
     names = [name.removesuffix(RECORD_SUFFIX) for name in own if name.endswith(RECORD_SUFFIX)]
-    return [name for name in names if CHECKPOINT_NAME.fullmatch(name)]
+    return [checkpoint for name in names if (checkpoint := checkpoint_of(name)) is not None]
 
 
 def newest_first(replica: Replica) -> list[str]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Member, MemberTable
 from cpreplicate.core.packs import is_pack, is_written, stem_of
 from cpreplicate.core.path_columns import Texts, chosen, rows_of, texts, without
-from cpreplicate.core.placement import CHECKPOINT_NAME, PACKED
+from cpreplicate.core.placement import PACKED, checkpoint_of
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Journal, JournalRow
 from cpreplicate.protocol.manifest import Manifest
@@ -29,7 +29,7 @@ class Ledger:
     def __init__(self, replica: Replica, state: State) -> None:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
-        known = {committed.name: committed.listed for committed in state.committed}
+        known = {committed.name: committed.listed for committed in state.ours}
         files: list[LedgerTable] = []
         members: list[MemberTable] = []
         for name in _in_order(state):
@@ -39,7 +39,8 @@ class Ledger:
                 files.append(_files_of(part))
                 members.append(_members_of(part))
                 continue
-            checkpoint = name.removesuffix(manifest.SUFFIX)
+            checkpoint = checkpoint_of(name.removesuffix(manifest.SUFFIX))
+            assert checkpoint is not None, "only manifests of checkpoints are read"
             # what the state was read from is not read again: it was listed together with it
             listed = known.get(checkpoint) or replica.manifest(checkpoint)
             if listed is not None:
@@ -151,7 +152,7 @@ def _unlisted(state: State, manifests: Mapping[str, Manifest]) -> list[Texts]:
 
 
 def _paths_without_manifest(state: State, manifests: Mapping[str, Manifest]) -> Iterator[Texts]:
-    for committed in state.committed:
+    for committed in state.ours:
         listed = manifests.get(committed.name)
         if listed is None or listed.metadata != committed.metadata:
             yield committed.files.paths
@@ -176,7 +177,7 @@ def _sources(own: Iterable[str]) -> list[str]:
     """Return the names of manifests and journals among the files of `.cpreplicate/`."""
     manifests = [name for name in own if name.endswith(manifest.SUFFIX)]
     of_checkpoints = [
-        name for name in manifests if CHECKPOINT_NAME.fullmatch(name.removesuffix(manifest.SUFFIX))
+        name for name in manifests if checkpoint_of(name.removesuffix(manifest.SUFFIX)) is not None
     ]
     return [*of_checkpoints, *journal.names(own)]
 
@@ -186,12 +187,12 @@ def _in_order(state: State) -> list[str]:
 
     A manifest comes after the journal of its own run if the storage's clock is coarse. `relocate`
     writes manifests anew: that of a checkpoint counts as no later than those of the checkpoints
-    that were published after it.
+    that were published after it, and that of a derived one as no later than all of these.
     """
     times = {name: state.own[name].modified for name in _sources(state.own)}
     ranks: dict[str, int] = {}
     latest = math.inf
-    for rank, checkpoint in enumerate(state.committed):
+    for rank, checkpoint in enumerate(state.ours):
         name = f"{checkpoint.name}{manifest.SUFFIX}"
         if name in times:
             latest = times[name] = min(times[name], latest)

@@ -24,7 +24,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import NO_MEMBERS, LedgerTable, MemberTable
 from cpreplicate.core.packs import are_valid
 from cpreplicate.core.path_columns import Coded, Numbers, chosen, texts
-from cpreplicate.core.placement import OWN, are_replica_paths
+from cpreplicate.core.placement import OWN, are_replica_paths, own_name
 from cpreplicate.core.tables import Crcs, Flags, Ints, Paths, PathTable
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
@@ -109,7 +109,7 @@ def totals(manifest: Manifest) -> Totals:
 
 def manifest_uri(replica: str, checkpoint: str) -> str:
     """Return the URI of the manifest of a checkpoint."""
-    return uri.join(replica, f"{OWN}/{checkpoint}{SUFFIX}")
+    return uri.join(replica, f"{OWN}/{own_name(checkpoint)}{SUFFIX}")
 
 
 def write(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -> None:

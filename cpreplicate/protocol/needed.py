@@ -25,12 +25,12 @@ from cpreplicate.storage import Transient
 def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Texts:
     """Return the paths of the files and packs that a checkpoint in the directory references.
 
-    The checkpoints are cpreplicate's own, but for those named by `without`, and those of other
-    programs, accepted by `--adopt` or not. Raises `Refused` if one of the latter cannot be read:
-    then it is not known what it needs. Raises `Transient` if one was deleted since the examination.
-    A directory without any costs no call.
+    The checkpoints are cpreplicate's own, derived ones included, but for those named by `without`,
+    and those of other programs, accepted by `--adopt` or not. Raises `Refused` if one of the latter
+    cannot be read: then it is not known what it needs. Raises `Transient` if one was deleted since
+    the examination. A directory without any costs no call.
     """
-    own = [each.files.paths for each in state.committed if each.name not in without]
+    own = [each.files.paths for each in state.ours if each.name not in without]
     others = [texts(_of_another(replica, name, data)) for name, data in state.others.items()]
     return pa.concat_arrays([texts(()), *own, *others])
 

@@ -44,7 +44,7 @@ class Publication:
         state: State,
         completed: float | None = None,
     ) -> None:
-        current = [committed.metadata for committed in state.committed if committed.name == name]
+        current = [committed.metadata for committed in state.ours if committed.name == name]
         self.digest = digest_of(content())
         self._replica, self._name = replica, name
         # A `_metadata` that is there stays recorded, too. The checkpoint is the newest one from its

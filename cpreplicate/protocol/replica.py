@@ -30,7 +30,14 @@ from cpreplicate.core.path_columns import (
     texts_among,
     without_prefix,
 )
-from cpreplicate.core.placement import METADATA, OWN, PACKED, are_replica_paths, is_replica_path
+from cpreplicate.core.placement import (
+    METADATA,
+    OWN,
+    PACKED,
+    REBASED,
+    are_replica_paths,
+    is_replica_path,
+)
 from cpreplicate.core.plan import Committed
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Refused
@@ -131,6 +138,19 @@ class Replica:
         self._listed = {name: self.storage.listing(self.uri_of(name)) for name in names}
         return [name for name in names if _metadata_in(self._listed[name]) is not None]
 
+    def derived_names(self, children: Iterable[FileStatus]) -> list[str]:
+        """Return the derived checkpoints `rebased/…` with a `_metadata`, sorted by name.
+
+        Costs nothing where there is no directory for them, else a listing of it and of each.
+        """
+        if not any(each.name == REBASED and each.is_directory for each in children):
+            return []
+        inner = self.storage.list(self.uri_of(REBASED))
+        names = sorted(f"{REBASED}/{each.name}" for each in inner if each.is_directory)
+        listed = {name: self.storage.listing(self.uri_of(name)) for name in names}
+        self._listed |= listed
+        return [name for name in names if _metadata_in(listed[name]) is not None]
+
     def listed_metadata(self, name: str) -> FileStatus:
         """Return the status of the `_metadata` of a checkpoint that `committed_names` returned."""
         status = _metadata_in(self._listed[name])
@@ -195,6 +215,12 @@ class Replica:
         metadata = decoded(data.in_memory, self.uri_of(name), metadata_uri)
         members = self._members(data.in_memory, metadata)
         return self._referenced(name, data.digest, metadata, members)
+
+    def referenced_by(
+        self, name: str, digest: Digest, data: bytes | BinaryIO, metadata: Metadata
+    ) -> CommittedCheckpoint:
+        """Return what a checkpoint references whose `_metadata` is about to be published."""
+        return self._referenced(name, digest, metadata, self._members(data, metadata))
 
     def _members(self, data: bytes | BinaryIO, metadata: Metadata) -> MemberTable:
         """Return the packed files that a `_metadata` references, by their logical path."""

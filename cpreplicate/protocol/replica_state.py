@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, OWN
+from cpreplicate.core.placement import (
+    CHECKPOINT_NAME,
+    FOREIGN,
+    METADATA,
+    OWN,
+    PACKED,
+    REBASED,
+    is_derived,
+)
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import json_files, lease, manifest
 from cpreplicate.protocol.checkpoint_record import (
@@ -24,7 +32,7 @@ from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 
-LAID_OUT = ("shared", "taskowned", "foreign", "packed")
+LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED, REBASED)
 # Files that a run leaves in `.cpreplicate/` if it dies before it created the marker.
 _BEFORE_THE_MARKER = (lease.NAME, TEMPORARY)
 _LOOKS = 3  # at a `_metadata` that is listed, and that the storage does not open
@@ -41,7 +49,7 @@ class State:
     checkpoints that are not, or no longer, there. `own` is what lies in `.cpreplicate/`. `links`
     are as of the function `links`. `metadata_files` are the statuses of the
     `_metadata` by checkpoint, as they were listed. `began` is when the examination began, in
-    seconds since the epoch.
+    seconds since the epoch. `derived` are the checkpoints that `rebase` wrote, by name.
     """
 
     marker: Marker | None
@@ -56,6 +64,12 @@ class State:
     links: tuple[str, ...]
     metadata_files: Mapping[str, FileStatus]
     began: float
+    derived: tuple[CommittedCheckpoint, ...] = ()
+
+    @property
+    def ours(self) -> tuple[CommittedCheckpoint, ...]:
+        """Every checkpoint that cpreplicate wrote: those it replicated, and derived ones."""
+        return self.committed + self.derived
 
     @property
     def next_sequence(self) -> int:
@@ -107,6 +121,8 @@ def _read_state(replica: Replica, former: State | None) -> State:
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
     names = replica.committed_names(children)
+    derived = replica.derived_names(children)
+    names += derived
     metadata_files = {name: replica.listed_metadata(name) for name in names}
     known = _Known(former, own, metadata_files)
     same = {name: committed for name in names if (committed := known.checkpoint(name)) is not None}
@@ -116,7 +132,9 @@ def _read_state(replica: Replica, former: State | None) -> State:
         for name, checkpoint in checkpoints.items()
         if checkpoint.record is not None
     }
-    recorded = last_published_first(records)
+    recorded = last_published_first(
+        {name: record for name, record in records.items() if not is_derived(name)}
+    )
     stale = {*recorded_names(own)}.difference(checkpoints, same)
     return State(
         marker=_marker(replica, own, known),
@@ -126,7 +144,14 @@ def _read_state(replica: Replica, former: State | None) -> State:
             for name in recorded
             if not records[name].adopted
         ),
-        adopted=tuple(name for name in recorded if records[name].adopted),
+        derived=tuple(
+            replica.committed_checkpoint(name, checkpoints[name].data)
+            for name in derived
+            if name in records and not records[name].adopted
+        ),
+        adopted=tuple(
+            name for name in (*recorded, *derived) if name in records and records[name].adopted
+        ),
         unrecorded=tuple(name for name in checkpoints if name not in records),
         others=_others(checkpoints),
         records=records,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Any, NamedTuple
 
-from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
+from cpreplicate.core.placement import OWN, is_checkpoint
 from cpreplicate.errors import Sealed
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
@@ -55,7 +55,7 @@ def read(replica: Replica) -> Seal | None:
 def promoted(replica: Replica) -> str | None:
     """Return the checkpoint that a replica is sealed for, None if it is not, or not known."""
     name = str((_fields(replica) or {}).get("checkpoint"))
-    return name if CHECKPOINT_NAME.fullmatch(name) else None
+    return name if is_checkpoint(name) else None
 
 
 def reason_against(replica: Replica, checkpoint: str | None) -> str | None:

@@ -6,6 +6,7 @@ their successors.
 
 from __future__ import annotations
 
+from array import array
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.core.metadata import handle, mutf8
@@ -71,6 +72,7 @@ class _Decoder:
         self._operator = self._subtask = -1
         self._inline_bytes = 0
         self._changelog = self._file_merging = False
+        self._operator_states = array("q")
         self._last_entries: dict[int, Shape | None] = {}
 
     def decode(self) -> Metadata:
@@ -94,6 +96,7 @@ class _Decoder:
             inline_bytes=self._inline_bytes,
             changelog=self._changelog,
             file_merging=self._file_merging,
+            operator_states=self._operator_states,
         )
 
     def _head(self) -> None:
@@ -212,6 +215,7 @@ class _Decoder:
         if kind not in (4, 17):
             window.position -= 1
             window.fail(f"an operator state handle (type 0, 4 or 17), found type {kind}")
+        self._operator_states.extend((window.offset - 1, self._operator))
         for _ in range(window.count("operator states", 7)):
             window.ahead()
             window.utf("a state's name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 from cpreplicate.core.metadata.columns import Handles
@@ -13,7 +14,8 @@ class Metadata:
     """A decoded `_metadata` of `length` bytes, which lies in the directory `base_uri`.
 
     `inline_bytes` counts byte-stream handles and in-memory changelog increments; `changelog` and
-    `file_merging` are True if any handle is of those kinds.
+    `file_merging` are True if any handle is of those kinds. `operator_states` are pairs
+    of numbers, one after the other: the first byte of an operator state handle, and its operator.
     """
 
     version: int
@@ -26,3 +28,4 @@ class Metadata:
     inline_bytes: int
     changelog: bool
     file_merging: bool
+    operator_states: array[int]

@@ -186,6 +186,14 @@ class Window:
         self.position += len(zeros)
         return True
 
+    def take(self, count: int) -> bytes:
+        """Read bytes, of a stream at most as many as its window holds."""
+        assert self._stream is None or count <= self._size, "more than a window holds"
+        if self.position + count > self._end:
+            self._more(count)
+        self.position += count
+        return self.buffer[self.position - count : self.position]
+
     def skip(self, count: int) -> None:
         """Skip bytes without reading them."""
         if self.position + count <= self._end:

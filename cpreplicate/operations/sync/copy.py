@@ -63,7 +63,7 @@ class SyncChange(Change):
     def kept_beside(self) -> list[str]:
         """Return the names of the checkpoints that stay committed beside the one of the plan."""
         replaced = {*self.plan.dropped, self.plan.checkpoint}
-        names = (committed.name for committed in self.state.committed)
+        names = (committed.name for committed in self.state.ours)
         return [name for name in names if name not in replaced]
 
     def left_over(self) -> set[str]:

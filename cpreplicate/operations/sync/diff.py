@@ -10,6 +10,7 @@ from dataclasses import replace
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
+from cpreplicate.operations.positions import positions_of
 from cpreplicate.operations.sync import content, estimate
 from cpreplicate.operations.sync.copy import (
     choice_for,
@@ -38,13 +39,15 @@ from cpreplicate.protocol.replica_state import State
 _log = logging.getLogger(__name__)
 
 
-def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
+def diff(
+    request: SyncRequest, notify: Notify = lambda _line: None, with_positions: bool = False
+) -> Report:
     """Return the plan of a sync, and change nothing.
 
     Reads the source's `_metadata`, and lists the replica's directories and those from which files
     would be copied. If `sync` would be refused because of who owns the replica's directory, or
-    because another run holds its lease, that is the `refusal` of the report. Raises what else
-    `sync` would raise.
+    because another run holds its lease, that is the `refusal` of the report. `with_positions`:
+    positions are also read from small files that hold some. Raises what else `sync` would raise.
     """
     started = time.monotonic()
     source_state = read_source(request)
@@ -67,7 +70,13 @@ def diff(request: SyncRequest, notify: Notify = lambda _line: None) -> Report:
     estimates = estimate.estimates(plan, source_state, request)
     report = report_of(plan, source_state, started)
     return replace(
-        report, warnings=report.warnings + warnings, estimates=estimates, refusal=refusal
+        report,
+        warnings=report.warnings + warnings,
+        estimates=estimates,
+        refusal=refusal,
+        positions=positions_of(
+            source_state.file, request.sides.source, request.remaps, with_positions
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, TooManyDeletes
+from cpreplicate.operations.positions import CheckpointPositions
 from cpreplicate.operations.sync.estimate import Estimates
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
@@ -27,7 +28,8 @@ class Report:
     `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
     plan that is only shown, and so is `refusal`: the error with which a sync would end before it
     carries out the plan. `completed` is when the checkpoint was completed at the source, in
-    seconds since the epoch, None if that is not known. `phases` are parts of `seconds`: `read`
+    seconds since the epoch, None if that is not known. `positions` are those of a plan that is only
+    shown. `phases` are parts of `seconds`: `read`
     until the plan was made, `copy` and `delete` in the runner, and `other`, such as the commit.
     """
 
@@ -41,6 +43,7 @@ class Report:
     estimates: Estimates | None = None
     refusal: CpreplicateError | None = None
     completed: float | None = None
+    positions: CheckpointPositions | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -22,6 +22,8 @@ from cpreplicate.core.placement import (
     METADATA,
     OWN,
     PACKED,
+    REBASED,
+    checkpoint_of,
     is_replica_path,
 )
 from cpreplicate.core.plan import Action
@@ -39,7 +41,7 @@ from cpreplicate.storage.base import Listing
 TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
 CONTENTS = "contents.tsv"
-_LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED)
+_LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED, REBASED)
 OVER = "journal of a run that is over"
 STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
@@ -86,7 +88,7 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     Each directory is listed once. Raises `Refused` if it is not certain what the committed
     checkpoints need, or that nobody else writes here.
     """
-    names = (*(checkpoint.name for checkpoint in state.committed), *state.adopted)
+    names = (*(checkpoint.name for checkpoint in state.ours), *state.adopted)
     tree = _tree(replica, _needed(replica, state))
     ledger = Ledger(replica, state)
     written = ledger.written
@@ -238,7 +240,7 @@ def _journals_that_are_over(
 
 def _needed(replica: Replica, state: State) -> Texts:
     """Return what the checkpoints reference. Raise `Refused` if that is not certain."""
-    for committed in state.committed:
+    for committed in state.ours:
         if committed.outside:
             raise Refused(
                 f"{replica.uri_of(committed.name)} references {len(committed.outside)} files"
@@ -326,12 +328,8 @@ def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -
 
 
 def _is_uncommitted(name: str, suffix: str, committed: tuple[str, ...]) -> bool:
-    checkpoint = name.removesuffix(suffix)
-    return (
-        checkpoint != name
-        and CHECKPOINT_NAME.fullmatch(checkpoint) is not None
-        and checkpoint not in committed
-    )
+    checkpoint = checkpoint_of(name.removesuffix(suffix))
+    return name.endswith(suffix) and checkpoint is not None and checkpoint not in committed
 
 
 def _is_known(path: str, committed: tuple[str, ...]) -> bool:

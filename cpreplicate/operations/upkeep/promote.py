@@ -17,6 +17,7 @@ from cpreplicate.core.placement import PACKED
 from cpreplicate.core.start import Starting, starting
 from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations.change import some
+from cpreplicate.operations.positions import CheckpointPositions, positions_in, positions_of
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import as_of, orphans
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held
@@ -35,7 +36,8 @@ class PromoteRequest:
     """What to promote: the newest committed checkpoint of a replica, or the one named.
 
     `as_of`: the newest one that was completed at or before this time, in seconds since the epoch.
-    With `dry_run`, everything is checked and nothing is changed.
+    With `dry_run`, everything is checked and nothing is changed. `with_positions`: positions are
+    also read from small files that hold some.
     """
 
     replica: str
@@ -46,6 +48,7 @@ class PromoteRequest:
     execution: ExecutionOptions = field(default=ExecutionOptions())
     as_of: float | None = None
     dry_run: bool = False
+    with_positions: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Promotion:
     starting: Starting | None
     sealed: str | None
     warnings: tuple[str, ...] = ()
+    positions: CheckpointPositions | None = None
 
 
 def promote(request: PromoteRequest, notify: Notify) -> Promotion:
@@ -78,10 +82,11 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
         verification = verify(
             request.replica, asked, request.content, notify, request.side, request.execution
         )
-        name = f"chk-{verification.checkpoint_id}"
+        name = verification.checkpoint
         sealed = seal.describe(replica)
         if lease is None or not verification.restorable:
-            return Promotion(verification, name, None, sealed, strays)
+            found = positions_in(replica, name) if request.with_positions else None
+            return Promotion(verification, name, None, sealed, strays, found)
         if sealed is None:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
             lease.check()
@@ -89,14 +94,15 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             notify(
                 f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
             )
-    metadata = read_metadata(replica.uri_of(name), replica.side).metadata
+    file = read_metadata(replica.uri_of(name), replica.side)
     made = seal.read(replica)
     # the time of the seal: the same for the same promotion, another one after it was unsealed
     nonce = int(made.modified) if made is not None else 0
     newer = as_of.warnings_of_newer(replica, name)
-    warnings = (*strays, *_of_packs(replica, metadata), *newer)
-    start = starting(metadata, replica.uri_of(name), nonce)
-    return Promotion(verification, name, start, seal.describe(replica), warnings)
+    warnings = (*strays, *_of_packs(replica, file.metadata), *newer)
+    start = starting(file.metadata, replica.uri_of(name), nonce)
+    found = positions_of(file, replica.side, is_listed=request.with_positions)
+    return Promotion(verification, name, start, seal.describe(replica), warnings, found)
 
 
 @contextmanager

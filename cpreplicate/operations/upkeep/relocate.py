@@ -16,7 +16,13 @@ from cpreplicate.core.closure import Closure, closure
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_pack
-from cpreplicate.core.placement import BEFORE_RELOCATE, METADATA, is_replica_path
+from cpreplicate.core.placement import (
+    BEFORE_RELOCATE,
+    METADATA,
+    is_derived,
+    is_replica_path,
+    own_name,
+)
 from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change import Change, opened, refuse_links, some, threads
@@ -96,7 +102,7 @@ class _Work:
     name: str
     file: MetadataFile
     closure: Closure
-    layout: _Layout
+    layout: ReplicaLayout
     spelling: restore.ChosenPaths
     root: str
     packed: PackedFiles | None
@@ -113,7 +119,7 @@ class _Work:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class ReplicaLayout:
     """The files of a replica by the paths in its `_metadata`, which lie below one of `roots`."""
 
     name: str
@@ -251,9 +257,15 @@ def _prepare(
         raise NotThere(
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
+    if request.unpack and state.derived:
+        raise Refused(
+            f"{replica.root} holds {some([each.name for each in state.derived])}, which"
+            " `cpreplicate rebase` wrote, and which may need the packs. Nothing was changed. Remove"
+            " what you no longer need with `cpreplicate rebase --forget`, then unpack"
+        )
     return [
         _one(replica, committed.name, request, state.records[committed.name].completed)
-        for committed in state.committed
+        for committed in state.ours
         if names is None or request.unpack or committed.name in names
     ]
 
@@ -272,17 +284,19 @@ def _one(replica: Replica, name: str, request: RelocateRequest, completed: float
     file = read_metadata(replica.uri_of(name), replica.side)
     files = closure(file.metadata)
     roots = (replica.root, *_former_roots(files, replica, request))
-    layout = _Layout(name, roots)
-    _refuse_incomplete(files, layout, replica, name)
+    layout = ReplicaLayout(name, roots)
+    refuse_incomplete(files, layout, replica, name)
     packed = unpack.packed_files(file, files, layout) if request.unpack else None
     remaining = unpack.without_packs(files, layout, packed) if packed is not None else files
     has_packs = packed is None and any(is_pack(layout.place(path)) for path in files.files)
+    # what a derived checkpoint references lies in the directories of others
+    paths = "absolute" if is_derived(name) else request.paths
     return _Work(
         name,
         file,
         files,
         layout,
-        restore.choose(file.metadata, remaining, request.paths, has_packs),
+        restore.choose(file.metadata, remaining, paths, has_packs),
         request.root or replica.root,
         packed,
         has_packs,
@@ -343,7 +357,8 @@ def _path_below(file_uri: str, root: str) -> str | None:
     return path if path is not None and is_replica_path(path) else None
 
 
-def _refuse_incomplete(files: Closure, layout: _Layout, replica: Replica, name: str) -> None:
+def refuse_incomplete(files: Closure, layout: ReplicaLayout, replica: Replica, name: str) -> None:
+    """Raise `Refused` if a file of a checkpoint is not in the replica, or too short there."""
     extents = {layout.place(path): file.extent for path, file in files.files.items()}
     refuse_links(uri.directories(extents), replica)
     present = replica.present(uri.directories(extents))
@@ -356,7 +371,7 @@ def _refuse_incomplete(files: Closure, layout: _Layout, replica: Replica, name: 
 
 
 def _way_back(name: str) -> str:
-    return f"{BEFORE_RELOCATE}/{name}"
+    return f"{BEFORE_RELOCATE}/{own_name(name)}"
 
 
 def _keep_way_back(replica: Replica, name: str) -> None:

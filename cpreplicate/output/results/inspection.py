@@ -7,7 +7,7 @@ from dataclasses import asdict
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect import Inspection, PackSummary
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.results import Forms
+from cpreplicate.output.results import Forms, positions
 from cpreplicate.output.text import columns, table
 
 _HEAD = ("operator", "name", "subtasks / max", "files", "bytes", "largest subtask")
@@ -37,7 +37,7 @@ def _text(result: Inspection) -> str:
         )
         for operator in result.operators
     ]
-    return columns(facts) + "\n\n" + table(_HEAD, rows)
+    return "\n\n".join([columns(facts), table(_HEAD, rows), *positions.parts_of(result.positions)])
 
 
 def _packed(packed: PackSummary) -> str:
@@ -55,6 +55,7 @@ def _json(inspection: Inspection) -> str:
     """Return the result of `inspect --output json`."""
     result = asdict(inspection)
     completed = timestamp(result.pop("completed"))
+    result.update(positions.fields(inspection.positions))
     return document({**result, "checkpoint_completed": completed})
 
 

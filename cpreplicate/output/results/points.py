@@ -10,6 +10,7 @@ from cpreplicate.core.sizes import size
 from cpreplicate.operations.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.results import Forms
+from cpreplicate.output.results.positions import fields, parts_of
 from cpreplicate.output.text import lines, table
 
 _HEAD = ("checkpoint", "completed", "files", "size", "adds", "verified")
@@ -25,7 +26,8 @@ def _replica(replica: ReplicaPoints) -> str:
     total = f", {size(replica.bytes)} together" if len(rows) > 1 else ""
     noun = "checkpoint" if len(rows) == 1 else "checkpoints"
     title = lines([f"{replica.job}: {len(rows)} {noun}{total}"])
-    parts = [title, table(_HEAD, rows) if rows else "", lines(_remarks(replica))]
+    positions = [part for point in replica.points for part in _positions(point)]
+    parts = [title, table(_HEAD, rows) if rows else "", *positions, lines(_remarks(replica))]
     return "\n".join(filter(None, parts))
 
 
@@ -40,6 +42,11 @@ def _cells(point: Point) -> tuple[str, ...]:
         size(point.added_bytes),
         "" if point.verified is None else f"{timestamp(point.verified)}{found}",
     )
+
+
+def _positions(point: Point) -> list[str]:
+    parts = parts_of(point.positions)
+    return [f"\n{point.checkpoint}", *parts] if parts else []
 
 
 def _remarks(replica: ReplicaPoints) -> Iterator[str]:
@@ -67,6 +74,7 @@ def _object(replica: ReplicaPoints) -> dict[str, Any]:
             **asdict(point),
             "completed": timestamp(point.completed),
             "verified": timestamp(point.verified),
+            **fields(point.positions),
         }
         for point in replica.points
     ]

@@ -9,7 +9,7 @@ from cpreplicate.core.start import yaml
 from cpreplicate.operations.upkeep.promote import Promotion
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import starting_fields, warning_lines
-from cpreplicate.output.results import Forms, verification
+from cpreplicate.output.results import Forms, positions, verification
 from cpreplicate.output.text import lines
 
 
@@ -17,6 +17,7 @@ def _text(promotion: Promotion) -> str:
     """Return how to start the job, or what is wrong with the replica."""
     verified = verification.text_of(promotion.verification)
     warnings, start = warning_lines(promotion.warnings), promotion.starting
+    warnings = [*positions.parts_of(promotion.positions), *warnings]
     if start is None:
         is_restorable = promotion.verification.restorable
         reason = "it can be promoted" if is_restorable else "not promoted"
@@ -52,6 +53,7 @@ def fields(promotion: Promotion) -> dict[str, Any]:
         "restore": None if start is None else starting_fields(start),
         "warnings": list(promotion.warnings),
         "verification": verification.fields(promotion.verification),
+        **positions.fields(promotion.positions),
     }
 
 

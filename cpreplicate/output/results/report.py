@@ -18,7 +18,7 @@ from cpreplicate.output.parts import (
     totals,
     warning_lines,
 )
-from cpreplicate.output.results import Forms
+from cpreplicate.output.results import Forms, positions
 from cpreplicate.output.text import columns, duration
 
 _NOTED = 1.2  # times the time or the calls: a difference that is noted
@@ -32,7 +32,7 @@ def _text(result: Report, actions: bool = False) -> str:
     listed = action_table(_verbs(plan), actions)
     if listed and (actions or result.runner is None):
         parts.append(listed)
-    parts += warning_lines(result.warnings)
+    parts += [*positions.parts_of(result.positions), *warning_lines(result.warnings)]
     if result.refusal is not None:  # nothing is, or will be, there to be restored
         return "\n\n".join(parts)
     is_there = result.committed or plan.empty
@@ -171,6 +171,8 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
         "refused": None if report.refusal is None else str(report.refusal),
         "estimate": _estimates(report.estimates),
     }
+    if report.runner is None:
+        result.update(positions.fields(report.positions))
     if actions:
         result["actions"] = [action._asdict() for action in plan.actions]
     return result

@@ -9,6 +9,7 @@ from cpreplicate.core.sizes import size
 from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.results import Forms
+from cpreplicate.output.results.positions import fields, parts_of
 from cpreplicate.output.text import duration, lines, table
 
 _HEAD = (
@@ -27,8 +28,14 @@ def _text(status: FleetStatus) -> str:
         for row in status.replicas
     ]
     problems = [f"{_title(row)}: {text}" for row in status.replicas for text in _problems(row)]
-    parts = [table(head, rows), lines(problems), _summary(status)]
+    positions = [part for row in status.replicas for part in _positions(row)]
+    parts = [table(head, rows), *positions, lines(problems), _summary(status)]
     return "\n\n".join(filter(None, parts))
+
+
+def _positions(row: ReplicaStatus) -> list[str]:
+    parts = parts_of(row.positions)
+    return [f"{lines([_title(row)])}: {row.checkpoint}\n{parts[0]}", *parts[1:]] if parts else []
 
 
 def _json(status: FleetStatus) -> str:
@@ -162,6 +169,7 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
         "unfinished_since": timestamp(row.unfinished),
         "error": observed.last_error,
         "warnings": list(row.warnings),
+        **fields(row.positions),
     }
 
 

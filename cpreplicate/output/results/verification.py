@@ -27,7 +27,7 @@ def text_of(result: Verification) -> str:
         content = "; not the content (--content)"
     facts = [
         ("replica", result.replica),
-        ("checkpoint", f"chk-{result.checkpoint_id}, {result.files} files, {size(result.bytes)}"),
+        ("checkpoint", f"{result.checkpoint}, {result.files} files, {size(result.bytes)}"),
         ("checked", f"presence, extents, locations{content}"),
         ("restorable", "yes" if result.restorable else "NO"),
     ]

@@ -1,0 +1,132 @@
+"""The `rebase` command, and the Kafka that a command asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate.cli import exit_codes, options, upkeep_options
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.option import location
+from cpreplicate.cli.requests import build, start_narration, target_side
+from cpreplicate.cli.results import show_change, show_read
+from cpreplicate.cli.selection import selected
+from cpreplicate.errors import UsageError
+
+if TYPE_CHECKING:
+    from cpreplicate.core.positions.offsets import Choice
+    from cpreplicate.kafka.cluster import KafkaCluster
+
+_GROUP = "group:"
+_CLAMP = "clamp"
+
+
+@cli.command(
+    short_help="Derive a checkpoint for another Kafka.",
+    examples=(
+        "cpreplicate rebase --positions offsets.csv hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate rebase --rename-topic A.orders=orders --drop-pending --dry-run REPLICA",
+        "cpreplicate rebase --positions clamp --kafka kafka-b:9092 REPLICA",
+        "cpreplicate rebase --forget chk-42-1 hdfs://dcB/flink/replicas/55d1...",
+    ),
+    exit_codes={
+        **exit_codes.REPLICA,
+        5: "metadata not understood",
+        7: "a storage or the Kafka could not be reached within its time",
+    },
+    options=(
+        options.DRY_RUN,
+        *upkeep_options.REBASE,
+        options.LOCK_WAIT,
+        *options.OF_REPLICA,
+    ),
+)
+@click.argument("replica", callback=location)
+def rebase(
+    replica: str,
+    job: str | None,
+    positions: str | None,
+    forget: str | None,
+    kafka: str | None,
+    kafka_conf: str | None,
+    output: Any,
+    **values: Any,
+) -> int:
+    """Write a checkpoint of its own beside those of a replica, for a job that starts elsewhere.
+
+    It holds other positions, topics or servers, or no pending transactions, each only if asked for.
+    The checkpoints of the replica stay as they are, and a sealed replica stays sealed. Flink
+    restores the new one as it does the one that it was derived from.
+    """
+    from cpreplicate.operations.upkeep import rebase as operation
+
+    if forget is None:
+        _refuse_nothing({**values, "positions": positions})
+    notify = start_narration(values)
+    side = target_side(values)
+    root = selected(replica, job, side)
+    if forget is not None:
+        dry_run, lock_wait = values["dry_run"], values["lock_wait"]
+        forgotten = operation.forget(root, forget, side, dry_run, lock_wait, notify)
+        return show_change(forgotten, output)
+    choice = _choice(positions, kafka, kafka_conf)
+    request = build(operation.RebaseRequest, values, replica=root, side=side, choice=choice)
+    show = show_read if request.dry_run else show_change
+    return show(operation.rebase(request, notify), output)
+
+
+def _refuse_nothing(values: dict[str, Any]) -> None:
+    asked = ("positions", "topics", "servers", "drops_pending")
+    if not any(values[name] for name in asked):
+        raise click.UsageError(
+            "nothing to change: give --positions, --rename-topic, --servers or --drop-pending, or"
+            " --forget NAME"
+        )
+
+
+def _choice(positions: str | None, kafka: str | None, conf: str | None) -> Choice:
+    """Return how the new offsets are chosen. Raises `UsageError`."""
+    from cpreplicate.core.positions import offsets, ranges
+
+    if positions is None:
+        return offsets.unchanged
+    if positions == _CLAMP:
+        return ranges.clamped(cluster(kafka, conf, "--positions clamp").ranges)
+    if positions.startswith(_GROUP):
+        asked, group = cluster(kafka, conf, positions), positions.removeprefix(_GROUP)
+        return offsets.looked_up(lambda partitions: asked.committed(group, partitions))
+    try:
+        lines = Path(positions).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--positions {positions} cannot be read: {error}") from error
+    return offsets.as_given(offsets.parse(lines, positions))
+
+
+def cluster(servers: str | None, conf: str | None, needed_for: str) -> KafkaCluster:
+    """Return the Kafka of `--kafka` and `--kafka-conf`. Raises `UsageError`."""
+    from cpreplicate.kafka.cluster import KafkaCluster
+
+    if servers is None:
+        raise UsageError(f"{needed_for} needs --kafka HOST:PORT, the Kafka that is asked")
+    return KafkaCluster(servers, {} if conf is None else properties(conf))
+
+
+def properties(file: str) -> dict[str, str]:
+    """Return the properties of a file, one `key=value` a line. No value is in a message."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"--kafka-conf {file} cannot be read: {reason}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith(("#", "!")):
+            continue
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise UsageError(f"--kafka-conf {file}, line {number}: expected key=value")
+        found[key.strip()] = value.strip()
+    return found

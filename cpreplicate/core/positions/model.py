@@ -1,0 +1,99 @@
+"""Positions and pending transactions, and what a decoder of them takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+Marker = Literal["earliest", "latest", "committed"]
+
+
+class Unreadable(ValueError):
+    """A state that cannot be read; the message says why, to be put behind the operator's name."""
+
+
+class Position(NamedTuple):
+    """Where a job reads on in one partition of a source.
+
+    `offset` is the next record to read. It is None while `marker` says where the job begins, and
+    both are None for a partition that no reader holds and that has no offset yet: the source's
+    initializer decides. `stop` is where a bounded source ends, and `stop_marker` where it ends
+    while that is not resolved. `cluster` and `servers` are those of a DynamicKafkaSource. `detail`
+    is the position of another kind of source, which has no offset.
+    """
+
+    operator: str
+    topic: str
+    partition: int
+    offset: int | None = None
+    marker: Marker | None = None
+    stop: int | None = None
+    stop_marker: Marker | None = None
+    cluster: str | None = None
+    servers: str | None = None
+    detail: str | None = None
+
+
+class PendingTransaction(NamedTuple):
+    """A transaction that the checkpoint completed and that the restored job is to commit."""
+
+    operator: str
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    checkpoint: int
+
+
+class Unread(NamedTuple):
+    """A state of an operator that holds positions or transactions, and why it was not read."""
+
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The positions and pending transactions of a checkpoint, and what could not be read."""
+
+    positions: tuple[Position, ...] = ()
+    pending: tuple[PendingTransaction, ...] = ()
+    unread: tuple[Unread, ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Iterable[Positions]) -> Positions:
+        """Return what several parts hold, in their order."""
+        every = list(parts)
+        return cls(
+            tuple(row for part in every for row in part.positions),
+            tuple(row for part in every for row in part.pending),
+            tuple(row for part in every for row in part.unread),
+        )
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """What a checkpoint holds of one operator, as a decoder takes it.
+
+    `elements` are the serialized elements of each list state that a decoder asked for, of all
+    subtasks; a list state without elements is there, too. `coordinator` is the state of the
+    operator's coordinator, None if it has none.
+    """
+
+    operator: str
+    elements: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    coordinator: bytes | None = None
+
+
+class PositionDecoder(Protocol):
+    """Decodes the positions of one connector. The entry point `cpreplicate.positions` names it."""
+
+    @property
+    def states(self) -> frozenset[str]:
+        """The names of the list states that it reads."""
+
+    def decode(self, state: SourceState) -> Positions | None:
+        """Return what an operator's state holds, or None if it is not of this connector.
+
+        Raises `Unreadable` if it is of this connector and cannot be read.
+        """

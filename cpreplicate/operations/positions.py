@@ -1,0 +1,111 @@
+"""Positions in sources and pending transactions of sinks, as a checkpoint holds them.
+
+They lie in the `_metadata`, or in small files that it names. Decoders of other connectors than
+Kafka's are found by the entry point `cpreplicate.positions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+
+from cpreplicate.core import uri
+from cpreplicate.core.positions.kafka import KafkaPositions
+from cpreplicate.core.positions.model import (
+    PositionDecoder,
+    Positions,
+    SourceState,
+    Unread,
+    Unreadable,
+)
+from cpreplicate.operations.operator_reader import OperatorReader, OperatorStates
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import MetadataFile, read_metadata
+from cpreplicate.storage import Side
+
+ENTRY_POINTS = "cpreplicate.positions"
+READERS = "SourceReaderState"
+
+
+@cache
+def decoders() -> tuple[PositionDecoder, ...]:
+    """Return the decoder of Kafka's connector, and those that other packages install."""
+    installed = entry_points(group=ENTRY_POINTS)
+    return (KafkaPositions(), *(each.load()() for each in installed))
+
+
+@dataclass(frozen=True)
+class CheckpointPositions:
+    """What a checkpoint holds of positions and pending transactions.
+
+    `is_listed`: each one is asked for, and the small files that hold some were read. `names` are
+    those of operators by their id, where the `_metadata` has them.
+    """
+
+    found: Positions
+    is_listed: bool
+    names: Mapping[str, str]
+
+
+def positions_of(
+    file: MetadataFile, side: Side, remaps: Sequence[uri.Remap] = (), is_listed: bool = True
+) -> CheckpointPositions | None:
+    """Return the positions and pending transactions of a checkpoint.
+
+    Unless `is_listed`, nothing is read that is not in memory: what lies in other files is `unread`,
+    and of a `_metadata` that is not in memory nothing is returned. What cannot be read is `unread`.
+    """
+    if not is_listed and file.in_memory is None:
+        return None
+    known = decoders()
+    names = frozenset[str]().union(*(each.states for each in known))
+    reader = OperatorReader(file, side, tuple(remaps), is_listed)
+    reading = _Reading(reader, known)
+    with ExitStack() as stack:
+        operators = reader.operators(file.open(stack), names)
+        found = Positions.joined([reading.of_operator(each) for each in operators])
+    named = {each.id: name for each in file.metadata.operators if (name := each.name or each.uid)}
+    return CheckpointPositions(found, is_listed, named)
+
+
+def positions_in(replica: Replica, checkpoint: str) -> CheckpointPositions | None:
+    """Return the positions of a checkpoint of a replica, which is named like `chk-42`."""
+    return positions_of(read_metadata(replica.uri_of(checkpoint), replica.side), replica.side)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Decodes the states of one operator after the other."""
+
+    reader: OperatorReader
+    decoders: Sequence[PositionDecoder]
+
+    def of_operator(self, found: OperatorStates) -> Positions:
+        """Return what the states of one operator hold."""
+        if not found.lists:
+            return Positions()
+        try:
+            return self._decoded(self.reader.read(found).state)
+        except Unreadable as error:
+            return Positions(unread=(Unread(found.operator, str(error)),))
+
+    def _decoded(self, state: SourceState) -> Positions:
+        for decoder in self.decoders:
+            found = decoder.decode(state)
+            if found is not None:
+                return found
+        reasons = tuple(_reasons(state))
+        return Positions(unread=tuple(Unread(state.operator, reason) for reason in reasons))
+
+
+def _reasons(state: SourceState) -> Iterator[str]:
+    """Yield why no decoder knows the state of an operator, if it is one that holds positions."""
+    if READERS not in state.elements:
+        return
+    if state.elements[READERS]:
+        yield "its source is not Kafka's, or of a version that is not known"
+    else:
+        yield "its readers hold no split: the restored job starts where its initializer says"

@@ -1,0 +1,352 @@
+"""`rebase`: write a derived checkpoint, for a job that starts at another Kafka.
+
+It is the same checkpoint with other positions, topics or servers, or without pending transactions.
+It references the files of the replica, and lies beside the replica's own checkpoints, which stay as
+they are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import BinaryIO, cast
+
+from cpreplicate.core import restore, uri
+from cpreplicate.core.closure import closure
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable
+from cpreplicate.core.metadata import decode, rewrite
+from cpreplicate.core.metadata.splice import spliced
+from cpreplicate.core.notify import Notify
+from cpreplicate.core.packs import is_written
+from cpreplicate.core.path_columns import rows_of, without
+from cpreplicate.core.placement import REBASED, is_derived
+from cpreplicate.core.positions.kafka import Split
+from cpreplicate.core.positions.kafka_rewrite import Changes
+from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
+from cpreplicate.core.positions.offsets import Choice, Move, unchanged
+from cpreplicate.core.start import Starting, starting
+from cpreplicate.errors import NotThere, Refused, UsageError
+from cpreplicate.operations.change import Change, opened
+from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.target_root import refuse_no_replica
+from cpreplicate.operations.upkeep import orphans
+from cpreplicate.operations.upkeep.rebasing import NewFile, Rebasing, rebasing
+from cpreplicate.operations.upkeep.relocate import ReplicaLayout
+from cpreplicate.operations.verify import NOTHING, verify
+from cpreplicate.protocol import json_files, needed, ownership, publication, replica_state, seal
+from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.journal import JournalRow
+from cpreplicate.protocol.manifest import Manifest, ManifestTable
+from cpreplicate.protocol.publication import Publication
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import MetadataFile, read_metadata
+from cpreplicate.storage import Side
+from cpreplicate.storage.base import CHUNK
+
+_HELD_IN_MEMORY = 64 << 20  # bytes of a `_metadata`; a larger one is written to a temporary file
+
+
+@dataclass(frozen=True)
+class RebaseRequest:
+    """What to derive from a checkpoint of a replica, by default the newest one.
+
+    `choice` returns the new offsets. `topics` maps old names to new ones, `servers` the clusters of
+    a DynamicKafkaSource to their new bootstrap servers. `name` is that of the derived checkpoint
+    behind `rebased/`. With `dry_run`, nothing is written.
+    """
+
+    replica: str
+    checkpoint: str | None = None
+    name: str | None = None
+    choice: Choice = unchanged
+    topics: Mapping[str, str] = field(default_factory=dict)
+    servers: Mapping[str, str] = field(default_factory=dict)
+    drops_pending: bool = False
+    lock_wait: float = 0.0
+    side: Side = field(default=Side())
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Rebase:
+    """A derived checkpoint, and what it has changed.
+
+    `checkpoint` is the one that it was derived from, `name` its own path in the replica. `moves`
+    are all positions, changed or not, `dropped` the transactions that it does not hold any more.
+    `starting` is None if nothing was written. `is_sealed`: the replica is, so that no sync changes
+    what a job needs. `names` are those of operators, by their id.
+    """
+
+    replica: str
+    checkpoint: str
+    name: str
+    moves: tuple[Move, ...]
+    dropped: tuple[PendingTransaction, ...]
+    starting: Starting | None
+    warnings: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    is_sealed: bool = False
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A derived checkpoint that was removed, or would be."""
+
+    replica: str
+    name: str
+    dry_run: bool
+    failed: tuple[str, ...] = ()
+
+
+def rebase(request: RebaseRequest, notify: Notify) -> Rebase:
+    """Write a derived checkpoint under the lease.
+
+    A sealed replica is no obstacle. Raises `Refused` if the checkpoint cannot be restored, if a
+    state that is to be changed cannot be read, or if nothing would change.
+    """
+    replica = Replica(request.replica, request.side)
+    refuse_no_replica(replica.root, replica.side)
+    state = _examine(replica)
+    if request.dry_run:
+        return _planned(replica, state, request, notify).result
+    with opened(replica, lambda _lease: _examine(replica), request.lock_wait, notify) as change:
+        planned = _planned(replica, change.state, request, notify)
+        return _write(planned, change)
+
+
+def forget(
+    root: str, name: str, side: Side, dry_run: bool, lock_wait: float, notify: Notify
+) -> Forgotten:
+    """Remove a derived checkpoint, and the files that no other checkpoint needs.
+
+    Raises `NotThere` if there is none of this name, and `Sealed` if the replica is sealed: a job
+    may need files that no checkpoint in the replica references any more.
+    """
+    replica = Replica(root, side)
+    refuse_no_replica(replica.root, replica.side)
+    checkpoint = _derived(replica, orphans.examine_unsealed(replica), name)
+    if dry_run:
+        return Forgotten(replica.root, checkpoint.name, True)
+    with opened(
+        replica, lambda _lease: orphans.examine_unsealed(replica), lock_wait, notify
+    ) as change:
+        failed = _forget(change, _derived(replica, change.state, name))
+    return Forgotten(replica.root, checkpoint.name, False, tuple(failed))
+
+
+def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
+    """Remove a derived checkpoint as `sync` removes an old one; return what failed."""
+    replica, state, name = change.replica, change.state, checkpoint.name
+    others = [each.name for each in state.ours if each.name != name]
+    paths = without(checkpoint.files.paths, needed.needed(replica, state, [name])).to_pylist()
+    written = change.ledger.written
+    gone = [path for path in paths if is_written(path, written)]
+    left = set(change.ledger.left_over(others).to_pylist()).difference(gone)
+    with change.recording([*gone, *sorted(left)]):
+        needed.refuse_later(replica, state, others)
+        publication.withdraw(replica, name)
+        failed = change.delete(gone)
+        failed += [] if failed else change.forget([name])
+    if not failed:
+        manifests = (change.ledger.manifests.get(each) for each in others)
+        change.end(left, [each for each in manifests if each is not None])
+    return failed
+
+
+def _derived(replica: Replica, state: State, name: str) -> CommittedCheckpoint:
+    path = name if name.startswith(f"{REBASED}/") else f"{REBASED}/{name}"
+    for checkpoint in state.derived:
+        if checkpoint.name == path:
+            return checkpoint
+    held = ", ".join(each.name for each in state.derived) or "none"
+    raise NotThere(f"{replica.root} holds no derived checkpoint {path}. It holds {held}")
+
+
+def _examine(replica: Replica) -> State:
+    """Return the state of the replica. In a sealed one a job may have its own checkpoints."""
+    if not seal.is_sealed(replica):
+        return orphans.examine(replica)
+    state = replica_state.examine(replica)
+    if state.links:
+        raise Refused(ownership.of_link(replica.uri_of(state.links[0])))
+    return state
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What is to be written, and the result without the way to start a job."""
+
+    file: MetadataFile
+    rebasing: Rebasing
+    result: Rebase
+    completed: float | None
+
+
+def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Notify) -> _Planned:
+    base = _base(replica, request, notify)
+    name = _name(request.name, base, state)
+    file = read_metadata(replica.uri_of(base), replica.side)
+    found = positions_of(file, replica.side)
+    assert found is not None, "it is returned wherever it is asked for"
+    held = found.found
+    moves = request.choice([_renamed(position, request.topics) for position in held.positions])
+    plan = rebasing(file, replica, name, _Changes(moves, request))
+    if plan.is_empty:
+        raise Refused(
+            f"{replica.uri_of(base)} holds nothing that would change. Nothing was written."
+            " `cpreplicate inspect --positions` shows what it holds"
+        )
+    dropped = held.pending if request.drops_pending else ()
+    warnings = tuple(_warnings(held, request))
+    is_sealed = seal.NAME in state.own
+    result = Rebase(
+        replica.root, base, name, tuple(moves), dropped, None, warnings, found.names, is_sealed
+    )
+    record = state.records.get(base)
+    return _Planned(file, plan, result, record.completed if record is not None else None)
+
+
+def _base(replica: Replica, request: RebaseRequest, notify: Notify) -> str:
+    """Return the checkpoint to derive from, all of whose files are there."""
+    verification = verify(replica.root, request.checkpoint, NOTHING, notify, request.side)
+    base = verification.checkpoint
+    if not verification.restorable:
+        raise Refused(
+            f"{replica.uri_of(base)} cannot be restored. Nothing was written. `cpreplicate verify"
+            f" {replica.root} --checkpoint {base}` lists what it lacks"
+        )
+    return base
+
+
+def _name(asked: str | None, base: str, state: State) -> str:
+    """Return the path of the derived checkpoint, which must not be there yet."""
+    taken = {each.name for each in state.derived}.union(state.adopted, state.unrecorded)
+    if asked is None:
+        stem = f"{REBASED}/{uri.name(base)}"
+        return next(name for nth in count(1) if (name := f"{stem}-{nth}") not in taken)
+    name = f"{REBASED}/{asked.removeprefix(f'{REBASED}/')}"
+    if not is_derived(name):
+        raise UsageError(
+            f"--name {asked}: expected letters, digits, dots, dashes and underscores, at most 100"
+        )
+    if name in taken:
+        raise Refused(
+            f"{name} is there already. Nothing was written. Choose another --name, or remove it"
+            " with --forget"
+        )
+    return name
+
+
+def _renamed(position: Position, topics: Mapping[str, str]) -> Move:
+    return Move(position, topics.get(position.topic, position.topic))
+
+
+class _Changes:
+    """The changes of each operator: two sources may read one topic from different offsets."""
+
+    def __init__(self, moves: Sequence[Move], request: RebaseRequest) -> None:
+        self._request = request
+        self._offsets = {
+            (move.position.operator, move.position.cluster, *move.partition): move.offset
+            for move in moves
+        }
+
+    def __call__(self, operator: str) -> Changes:
+        request = self._request
+
+        def offset(split: Split) -> int | None:
+            return self._offsets.get((operator, split.cluster, split.topic, split.partition))
+
+        return Changes(request.topics, offset, request.servers, request.drops_pending)
+
+
+def _warnings(held: Positions, request: RebaseRequest) -> Iterator[str]:
+    for unread in held.unread:
+        yield f"the state of operator {unread.operator} was left as it is: {unread.reason}"
+    if held.pending and not request.drops_pending:
+        yield (
+            f"{len(held.pending)} transactions are pending, and the derived checkpoint keeps them:"
+            " at another Kafka the job does not start. --drop-pending leaves them out"
+        )
+    if any(position.stop is not None for position in held.positions):
+        yield "a bounded source ends at offsets of the former Kafka, which stay as they are"
+
+
+def _write(planned: _Planned, change: Change) -> Rebase:
+    replica, result = change.replica, planned.result
+    files = planned.rebasing.files
+    left = set(change.ledger.left_over([each.name for each in change.state.ours]).to_pylist())
+    paths = [*(file.path for file in files), *sorted(left)]
+    with ExitStack() as resources, change.recording(paths):
+        written = {file.path: _put(file, change) for file in files}
+        final = resources.enter_context(_metadata(planned, replica))
+        metadata = decode(final, replica.uri_of(result.name))
+        content = partial(_pieces, final)
+        commit = Publication(replica, result.name, content, change.state, planned.completed)
+        resources.enter_context(commit)
+        referenced = replica.referenced_by(result.name, commit.digest, final, metadata)
+        listed = _manifest(referenced, change, written)
+        pending = resources.enter_context(replica.writing_manifest(result.name, listed))
+        commit.publish(change.lease.check, pending)
+        change.notify(f"wrote {replica.uri_of(result.name)}")
+    change.end(left, [*change.ledger.manifests.values(), listed])
+    # a number that no promotion had: see `Starting`
+    start = starting(metadata, replica.uri_of(result.name), int(json_files.now()))
+    return replace(result, starting=start)
+
+
+def _put(file: NewFile, change: Change) -> LedgerEntry:
+    """Write a new small file, and record it in the journal."""
+    change.lease.check()
+    replica, digest = change.replica, digest_of([file.content])
+    replica.storage.put(replica.uri_of(file.path), lambda: [file.content])
+    change.journal.done(JournalRow(file.path, digest.length, digest.crc32c))
+    return LedgerEntry(digest.length, digest.crc32c, True)
+
+
+def _manifest(
+    checkpoint: CommittedCheckpoint, change: Change, written: Mapping[str, LedgerEntry]
+) -> Manifest:
+    """Return the manifest of the derived checkpoint: what is recorded of the files it needs."""
+    ledger = LedgerTable.merged([change.ledger.files, LedgerTable.of(written)])
+    entries = ManifestTable.of_ledger(ledger.at(checkpoint.files.paths), checkpoint.files.bytes)
+    entries = entries.take(entries.bytes >= 0)  # of others nothing is recorded
+    members = change.ledger.members
+    is_needed = rows_of(members.paths, checkpoint.members.paths) >= 0
+    members = members.take(is_needed)
+    return Manifest(checkpoint.checkpoint_id, checkpoint.metadata, entries, members)
+
+
+@contextmanager
+def _metadata(planned: _Planned, replica: Replica) -> Iterator[BinaryIO]:
+    """Provide the `_metadata` of the derived checkpoint, with absolute paths to the replica."""
+    result, original = planned.result, planned.file
+    with ExitStack() as stack:
+        data = original.open(stack)
+        changed = stack.enter_context(_temporary())
+        changed.writelines(spliced(data, original.metadata.length, planned.rebasing.edits))
+        # relative paths are still those of the checkpoint that it was derived from
+        metadata = decode(changed, replica.uri_of(result.checkpoint))
+        layout = ReplicaLayout(result.name, (replica.root,))
+        rewriter = restore.path_rewriter(closure(metadata), layout, replica.root, "absolute")
+        final = stack.enter_context(_temporary())
+        final.writelines(rewrite(changed, metadata, rewriter))
+        yield final
+
+
+@contextmanager
+def _temporary() -> Iterator[BinaryIO]:
+    """Provide a file of this process, which lies on a disk only if it is large."""
+    with tempfile.SpooledTemporaryFile(_HELD_IN_MEMORY) as file:
+        yield cast(BinaryIO, file)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(CHUNK):
+        yield piece

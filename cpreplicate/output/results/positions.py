@@ -1,0 +1,96 @@
+"""Positions in sources and pending transactions, as parts of other results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cpreplicate.core.positions.model import PendingTransaction, Position
+from cpreplicate.core.positions.summary import TopicSummary, by_topic
+from cpreplicate.operations.positions import CheckpointPositions
+from cpreplicate.output.text import lines, table
+
+_TOPICS = ("source", "topic", "partitions", "smallest", "largest", "no offset yet")
+_EVERY = ("source", "topic", "partition", "position", "ends at")
+_PENDING = ("sink", "pending transaction", "producer", "epoch", "checkpoint")
+_SHOWN = 3  # transactions without --positions
+
+
+def parts_of(of: CheckpointPositions | None) -> list[str]:
+    """Return the parts of a text that show what a checkpoint holds: none for what is absent."""
+    return [part for part in _parts(of) if part] if of is not None else []
+
+
+def _parts(of: CheckpointPositions) -> Iterator[str]:
+    found, names = of.found, of.names
+    if found.positions:
+        yield table(_TOPICS, [_topic_row(topic, names) for topic in by_topic(found.positions)])
+    if found.positions and of.is_listed:
+        yield table(_EVERY, [_row(position, names) for position in found.positions])
+    if found.pending and of.is_listed:
+        yield table(_PENDING, [_pending_row(each, names) for each in found.pending])
+    if found.pending:
+        yield lines([_of_pending(found.pending, names)])
+    yield lines(
+        f"positions of {names.get(each.operator, each.operator)} are not known: {each.reason}"
+        for each in found.unread
+    )
+
+
+def _topic_row(topic: TopicSummary, names: Mapping[str, str]) -> tuple[str, ...]:
+    return (
+        names.get(topic.operator, topic.operator),
+        _topic(topic),
+        str(topic.partitions),
+        "" if topic.smallest is None else str(topic.smallest),
+        "" if topic.largest is None else str(topic.largest),
+        str(topic.without_offset or ""),
+    )
+
+
+def _topic(of: TopicSummary | Position) -> str:
+    if of.cluster is None:
+        return of.topic
+    return f"{of.topic} of {of.cluster} ({of.servers or 'servers not known'})"
+
+
+def _row(position: Position, names: Mapping[str, str]) -> tuple[str, ...]:
+    where = position.detail or position.offset
+    return (
+        names.get(position.operator, position.operator),
+        _topic(position),
+        str(position.partition),
+        str(where if where is not None else position.marker or "as the initializer says"),
+        str(position.stop if position.stop is not None else position.stop_marker or ""),
+    )
+
+
+def _pending_row(each: PendingTransaction, names: Mapping[str, str]) -> tuple[str, ...]:
+    sink = names.get(each.operator, each.operator)
+    numbers = (each.producer_id, each.epoch, each.checkpoint)
+    return (sink, each.transactional_id, *map(str, numbers))
+
+
+def _of_pending(pending: Sequence[PendingTransaction], names: Mapping[str, str]) -> str:
+    """Return what pending transactions mean for a restore."""
+    sinks = sorted({names.get(each.operator, each.operator) for each in pending})
+    some = ", ".join(each.transactional_id for each in pending[:_SHOWN])
+    more = f" and {len(pending) - _SHOWN} more" if len(pending) > _SHOWN else ""
+    return (
+        f"{len(pending)} transactions of {', '.join(sinks)} are pending: {some}{more}. The restored"
+        " job commits them at its Kafka. At another Kafka they are unknown, and it does not start:"
+        " see docs/kafka.md"
+    )
+
+
+def fields(of: CheckpointPositions | None) -> dict[str, Any]:
+    """Return the JSON fields of what a checkpoint holds; `positions` only where all are listed."""
+    if of is None:
+        return {"topics": None, "positions": None, "pending": None, "positions_unread": None}
+    found = of.found
+    return {
+        "topics": [topic._asdict() for topic in by_topic(found.positions)],
+        "positions": [each._asdict() for each in found.positions] if of.is_listed else None,
+        "pending": [each._asdict() for each in found.pending],
+        "positions_unread": [each._asdict() for each in found.unread],
+    }

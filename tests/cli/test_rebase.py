@@ -1,0 +1,116 @@
+"""`rebase` as an operator types it: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cpreplicate.cli.commands import cli
+from cpreplicate.errors import NotThere
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.runners import ExecutionOptions
+from tests.support.jobs import JOB
+from tests.support.kafka_jobs import put_kafka_checkpoint
+from tests.support.kafka_states import Split, Transaction
+
+SPLITS = [Split("orders", partition, 100 * partition + 7) for partition in range(3)]
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Path:
+    put_kafka_checkpoint(tmp_path / "dcA", 1, SPLITS, [Transaction("tx-0-3", 70)])
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+    )
+    sync.sync(request, lambda _line: None)
+    return tmp_path / "dcB" / JOB
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["rebase", *map(str, arguments)])
+
+
+def test_it_prints_what_changes_and_the_next_command(replica, tmp_path):
+    file = tmp_path / "offsets.csv"
+    file.write_text("topic,partition,offset\norders,2,9\n")
+    result = run(replica, "--positions", file, "--drop-pending")
+    assert result.exit_code == 0, result.output
+    assert "positions   1 of 3 change" in result.stdout
+    assert "Source: orders  orders  2          207   9" in result.stdout
+    assert "1 pending transaction is left out." in result.stdout
+    assert "tx-0-3 (producer 70, epoch 0) of out: Committer" in result.stdout
+    command = f"cpreplicate promote file:{replica} --checkpoint rebased/chk-1-1"
+    assert command in result.stdout
+    promoted = CliRunner().invoke(cli, command.split()[1:])
+    assert promoted.exit_code == 0, promoted.output
+    assert f"flink run -s file:{replica}/rebased/chk-1-1" in promoted.stdout
+
+
+def test_in_a_sealed_replica_it_prints_how_the_job_is_started(replica):
+    assert CliRunner().invoke(cli, ["promote", str(replica)]).exit_code == 0
+    result = run(replica, "--drop-pending")
+    assert result.exit_code == 0, result.output
+    assert f"flink run -s file:{replica}/rebased/chk-1-1 " in result.stdout
+
+
+def test_json_has_every_position_and_how_a_job_is_started(replica):
+    result = run(replica, "--rename-topic", "orders=A.orders", "--output", "json")
+    document = json.loads(result.stdout)
+    assert (document["derived"], document["written"]) == ("rebased/chk-1-1", True)
+    assert [
+        (each["topic"], each["new_topic"], each["offset"], each["new_offset"])
+        for each in document["positions"]
+    ] == [("orders", "A.orders", split.start, None) for split in SPLITS]
+    assert document["restore"]["arguments"][:3] == [
+        "flink",
+        "run",
+        "-s",
+    ]
+
+
+def test_a_dry_run_and_a_forgotten_checkpoint_say_so(replica):
+    dry = run(replica, "--drop-pending", "--dry-run")
+    assert "rebased/chk-1-1; nothing was written" in dry.stdout
+    assert run(replica, "--drop-pending").exit_code == 0
+    assert "would remove" in run(replica, "--forget", "chk-1-1", "--dry-run").stdout
+    forgotten = run(replica, "--forget", "chk-1-1", "--output", "json")
+    assert json.loads(forgotten.stdout)["removed"] is True
+    assert isinstance(run(replica, "--forget", "chk-1-1").exception, NotThere)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to change"),
+        (["--positions", "clamp"], "needs --kafka"),
+        (["--positions", "group:orders"], "needs --kafka"),
+        (["--positions", "/nowhere.csv"], "cannot be read"),
+        (["--rename-topic", "orders"], "expected OLD=NEW"),
+        (["--rename-topic", "a=b", "--rename-topic", "a=c"], "each OLD once"),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_is_read(replica, arguments, message):
+    result = CliRunner().invoke(cli, ["rebase", str(replica), *arguments])
+    text = result.output + str(result.exception)
+    assert message in text
+    assert not (replica / "rebased").exists()
+
+
+def test_no_value_of_the_properties_of_kafka_is_in_a_message(replica, tmp_path):
+    conf = tmp_path / "client.properties"
+    conf.write_text("# of B\nsasl.password=sesame-open\nno.such.property=sesame-open\n")
+    result = run(replica, "--positions", "clamp", "--kafka", "127.0.0.1:1", "--kafka-conf", conf)
+    text = result.output + str(result.exception)
+    assert "no.such.property" in text
+    assert "sesame-open" not in text
+    conf.write_text("sesame-open\n")
+    result = run(replica, "--positions", "clamp", "--kafka", "127.0.0.1:1", "--kafka-conf", conf)
+    text = result.output + str(result.exception)
+    assert "line 1: expected key=value" in text
+    assert "sesame-open" not in text

@@ -1,0 +1,69 @@
+"""Offsets that an operator gives are read as they are written, or refused with their line."""
+
+import pytest
+
+from cpreplicate.core.positions.model import Position
+from cpreplicate.core.positions.offsets import Move, as_given, looked_up, parse
+from cpreplicate.errors import Refused, UsageError
+
+ORDERS = Position("op", "orders", 0, 307)
+
+
+def test_lines_with_or_without_a_head_are_read():
+    wanted = {("orders", 0): 4711, ("A.pay-ments_1", 3): 0}
+    lines = ["orders,0,4711", "", " A.pay-ments_1 , 3 ,0"]
+    assert parse(lines, "o.csv") == wanted
+    assert parse(["topic,partition,offset", *lines], "o.csv") == wanted
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "orders,0",
+        "orders,0,-1",
+        "orders,x,1",
+        "orders,0,1,2",
+        "orders,0,1e3",
+        "orders,²,1",
+        f"orders,0,{1 << 63}",
+        f"orders,{1 << 31},1",
+    ],
+)
+def test_another_line_is_refused_with_its_number(line):
+    with pytest.raises(UsageError, match=r"o\.csv, line 2"):
+        parse(["orders,7,1", line], "o.csv")
+
+
+def test_a_partition_that_is_there_twice_is_refused():
+    with pytest.raises(UsageError, match="twice"):
+        parse(["orders,7,1", "orders,7,2"], "o.csv")
+
+
+@pytest.mark.parametrize("lines", [[], ["", " "], ["topic,partition,offset"]])
+def test_a_file_without_offsets_is_refused(lines):
+    with pytest.raises(UsageError, match="no offset"):
+        parse(lines, "o.csv")
+
+
+def test_offsets_are_of_topics_by_their_new_name():
+    move = Move(ORDERS, "A.orders")
+    assert as_given({("A.orders", 0): 9})([move]) == [move._replace(offset=9)]
+    with pytest.raises(Refused, match="orders partition 0"):
+        as_given({("orders", 0): 9})([move])
+
+
+def test_an_offset_that_is_the_same_changes_nothing():
+    move = Move(ORDERS, "orders")
+    assert as_given({("orders", 0): 307})([move]) == [move]
+
+
+def test_offsets_that_are_looked_up_leave_out_what_is_not_there():
+    moves = [Move(ORDERS, "orders"), Move(ORDERS._replace(partition=1), "orders")]
+    asked = []
+
+    def lookup(partitions):
+        asked.append(partitions)
+        return {("orders", 1): 5}
+
+    assert [move.offset for move in looked_up(lookup)(moves)] == [None, 5]
+    assert asked == [[("orders", 0), ("orders", 1)]]
