@@ -149,13 +149,14 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     nothing and exits with 6.
     """
     from cpreplicate.operations.sync import sync as operation
-    from cpreplicate.operations.sync.diff import diff as plan_of
 
     notify = start_narration(values)
     request = planned_sync(values)
     with showing_refused_plan(output, actions):
         if dry_run:
-            return _shown_plan(plan_of(request, notify), output, actions)
+            from cpreplicate.operations.sync.diff import diff
+
+            return _shown_plan(diff(request, notify), output, actions)
         with sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)

@@ -36,6 +36,7 @@ VALUES = {  # a value of each kind, as the environment has it
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
     kinds.INSTANT: "2026-11-24T03:00Z",
+    kinds.RENAMES: "orders=A.orders",
 }
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, TooManyDeletes
-from cpreplicate.operations.positions import CheckpointPositions
 from cpreplicate.operations.sync.estimate import Estimates
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import TimedRunner
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.positions import CheckpointPositions
 
 
 @dataclass(frozen=True)

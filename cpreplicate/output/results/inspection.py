@@ -6,8 +6,9 @@ from dataclasses import asdict
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect import Inspection, PackSummary
+from cpreplicate.output import positions
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.results import Forms, positions
+from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, table
 
 _HEAD = ("operator", "name", "subtasks / max", "files", "bytes", "largest subtask")

@@ -9,8 +9,8 @@ from typing import Any
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.positions import fields, parts_of
 from cpreplicate.output.results import Forms
-from cpreplicate.output.results.positions import fields, parts_of
 from cpreplicate.output.text import lines, table
 
 _HEAD = ("checkpoint", "completed", "files", "size", "adds", "verified")

@@ -7,9 +7,10 @@ from typing import Any
 
 from cpreplicate.core.start import yaml
 from cpreplicate.operations.upkeep.promote import Promotion
+from cpreplicate.output import positions
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import starting_fields, warning_lines
-from cpreplicate.output.results import Forms, positions, verification
+from cpreplicate.output.results import Forms, verification
 from cpreplicate.output.text import lines
 
 

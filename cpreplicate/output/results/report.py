@@ -10,6 +10,7 @@ from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
 from cpreplicate.operations.sync.report import Report
+from cpreplicate.output import positions
 from cpreplicate.output.json import document, rows, timestamp
 from cpreplicate.output.parts import (
     action_table,
@@ -18,7 +19,7 @@ from cpreplicate.output.parts import (
     totals,
     warning_lines,
 )
-from cpreplicate.output.results import Forms, positions
+from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, duration
 
 _NOTED = 1.2  # times the time or the calls: a difference that is noted

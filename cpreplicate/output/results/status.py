@@ -8,8 +8,8 @@ from typing import Any
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.positions import fields, parts_of
 from cpreplicate.output.results import Forms
-from cpreplicate.output.results.positions import fields, parts_of
 from cpreplicate.output.text import duration, lines, table
 
 _HEAD = (

@@ -30,6 +30,7 @@ WORDS = {
     "inspect": ("dcA/JOB",),
     "list": ("dcB",),
     "promote": ("dcB/JOB",),
+    "rebase": None,
     "relocate": ("dcB/JOB",),
     "status": ("dcB",),
     "sweep": ("dcB/JOB", "--dry-run"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cpreplicate.core.positions.model import PendingTransaction, Position
 from cpreplicate.core.positions.summary import TopicSummary, by_topic
-from cpreplicate.operations.positions import CheckpointPositions
 from cpreplicate.output.text import lines, table
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.positions import CheckpointPositions
 
 _TOPICS = ("source", "topic", "partitions", "smallest", "largest", "no offset yet")
 _EVERY = ("source", "topic", "partition", "position", "ends at")
