@@ -32,6 +32,7 @@ def run(*words):
 
 source, target, user, job = sys.argv[1:]
 assert run("sync", source, f"{target}-before", "--runner", "inline") == 0
+assert run("promote", f"{target}-before/{job}") == 0
 os.setgid(int(user))
 os.setuid(int(user))
 sys.exit(run("sync", source, target, "--runner", "inline") or run("promote", f"{target}/{job}"))
