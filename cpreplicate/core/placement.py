@@ -161,6 +161,26 @@ class Placement:
         return relative if is_own else _foreign(source)
 
 
+@dataclass(frozen=True)
+class ReplicaLayout:
+    """The files of a replica by the paths in its `_metadata`, which lie below one of `roots`."""
+
+    name: str
+    roots: tuple[str, ...]
+
+    def place(self, source: str) -> str:
+        return next(path for root in self.roots if (path := path_below(source, root)) is not None)
+
+    def place_directory(self, source: str) -> str:
+        return self.place(source)
+
+
+def path_below(file_uri: str, root: str) -> str | None:
+    """Return the path of a file of a replica that lies below `root`, or None if it is none."""
+    path = uri.below(file_uri, root)
+    return path if path is not None and is_replica_path(path) else None
+
+
 def has_special_name(names: Texts) -> Numbers:
     """Return which names change where a plain name would stay."""
     is_long = pc.greater(pc.binary_length(names), _LONGEST_NAME)

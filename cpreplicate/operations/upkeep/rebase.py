@@ -23,7 +23,7 @@ from cpreplicate.core.metadata.splice import spliced
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import rows_of, without
-from cpreplicate.core.placement import REBASED, is_derived
+from cpreplicate.core.placement import REBASED, ReplicaLayout, is_derived
 from cpreplicate.core.positions.kafka import Split
 from cpreplicate.core.positions.kafka_rewrite import Changes
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
@@ -35,7 +35,6 @@ from cpreplicate.operations.positions import positions_of
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.rebasing import NewFile, Rebasing, rebasing
-from cpreplicate.operations.upkeep.relocate import ReplicaLayout
 from cpreplicate.operations.verify import NOTHING, verify
 from cpreplicate.protocol import json_files, needed, ownership, publication, replica_state, seal
 from cpreplicate.protocol.digest import digest_of

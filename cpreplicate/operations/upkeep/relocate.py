@@ -19,9 +19,11 @@ from cpreplicate.core.packs import is_pack
 from cpreplicate.core.placement import (
     BEFORE_RELOCATE,
     METADATA,
+    ReplicaLayout,
     is_derived,
     is_replica_path,
     own_name,
+    path_below,
 )
 from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
@@ -116,20 +118,6 @@ class _Work:
             rewriter = unpack.rewriter(rewriter, self.packed, self.name, self.root, mode)
         with ExitStack() as stack:
             yield from rewrite(self.file.open(stack), self.file.metadata, rewriter)
-
-
-@dataclass(frozen=True)
-class ReplicaLayout:
-    """The files of a replica by the paths in its `_metadata`, which lie below one of `roots`."""
-
-    name: str
-    roots: tuple[str, ...]
-
-    def place(self, source: str) -> str:
-        return next(path for root in self.roots if (path := _path_below(source, root)) is not None)
-
-    def place_directory(self, source: str) -> str:
-        return self.place(source)
 
 
 def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
@@ -285,7 +273,7 @@ def _one(replica: Replica, name: str, request: RelocateRequest, completed: float
     files = closure(file.metadata)
     roots = (replica.root, *_former_roots(files, replica, request))
     layout = ReplicaLayout(name, roots)
-    refuse_incomplete(files, layout, replica, name)
+    _refuse_incomplete(files, layout, replica, name)
     packed = unpack.packed_files(file, files, layout) if request.unpack else None
     remaining = unpack.without_packs(files, layout, packed) if packed is not None else files
     has_packs = packed is None and any(is_pack(layout.place(path)) for path in files.files)
@@ -312,13 +300,13 @@ def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) ->
     elsewhere = [
         path
         for path in (*files.files, *sorted(files.directories))
-        if _path_below(path, replica.root) is None
+        if path_below(path, replica.root) is None
     ]
     if not elsewhere:
         return
     candidates = [request.moved_from] if request.moved_from else _candidates(elsewhere[0])
     for root in candidates:
-        if all(_path_below(path, root) for path in elsewhere) and _are_there(
+        if all(path_below(path, root) for path in elsewhere) and _are_there(
             elsewhere, root, files, replica
         ):
             yield root
@@ -347,18 +335,12 @@ def _are_there(uris: Iterable[str], root: str, files: Closure, replica: Replica)
     paths = [
         path
         for file_uri in uris
-        if file_uri in files.files and (path := _path_below(file_uri, root)) is not None
+        if file_uri in files.files and (path := path_below(file_uri, root)) is not None
     ]
     return set(paths) <= replica.present(uri.directories(paths)).keys()
 
 
-def _path_below(file_uri: str, root: str) -> str | None:
-    path = uri.below(file_uri, root)
-    return path if path is not None and is_replica_path(path) else None
-
-
-def refuse_incomplete(files: Closure, layout: ReplicaLayout, replica: Replica, name: str) -> None:
-    """Raise `Refused` if a file of a checkpoint is not in the replica, or too short there."""
+def _refuse_incomplete(files: Closure, layout: ReplicaLayout, replica: Replica, name: str) -> None:
     extents = {layout.place(path): file.extent for path, file in files.files.items()}
     refuse_links(uri.directories(extents), replica)
     present = replica.present(uri.directories(extents))
