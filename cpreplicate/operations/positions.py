@@ -97,15 +97,16 @@ class _Reading:
             found = decoder.decode(state)
             if found is not None:
                 return found
-        reasons = tuple(_reasons(state))
-        return Positions(unread=tuple(Unread(state.operator, reason) for reason in reasons))
+        return Positions(unread=tuple(_unread(state)))
 
 
-def _reasons(state: SourceState) -> Iterator[str]:
+def _unread(state: SourceState) -> Iterator[Unread]:
     """Yield why no decoder knows the state of an operator, if it is one that holds positions."""
     if READERS not in state.elements:
         return
     if state.elements[READERS]:
-        yield "its source is not Kafka's, or of a version that is not known"
+        reason = "its source is not Kafka's, or of a version that is not known"
+        yield Unread(state.operator, reason)
     else:
-        yield "its readers hold no split: the restored job starts where its initializer says"
+        reason = "its readers hold no split: the restored job starts where its initializer says"
+        yield Unread(state.operator, reason, is_empty=True)

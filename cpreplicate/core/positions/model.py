@@ -46,10 +46,14 @@ class PendingTransaction(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A state of an operator that holds positions or transactions, and why it was not read."""
+    """A state of an operator that holds positions or transactions, and why it was not read.
+
+    `is_empty`: it holds no position at all, and the restored job begins where its initializer says.
+    """
 
     operator: str
     reason: str
+    is_empty: bool = False
 
 
 @dataclass(frozen=True)

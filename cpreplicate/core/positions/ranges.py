@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, Partition
 from cpreplicate.errors import Refused
 
-Trouble = Literal["no-topic", "no-partition", "beyond-end", "deleted", "pending", "other-servers"]
+Trouble = Literal[
+    "no-topic", "no-partition", "beyond-end", "deleted", "pending", "other-servers", "unread"
+]
 
 
 class Range(NamedTuple):
@@ -19,14 +21,18 @@ class Range(NamedTuple):
     end: int
 
 
-Ranges = Mapping[Partition, Range]
+Ranges: TypeAlias = Mapping[Partition, Range]
 """Those of the partitions that exist."""
+
+Topics: TypeAlias = Mapping[str, Collection[int]]
+"""The partitions of each topic that exists."""
 
 
 class Problem(NamedTuple):
-    """What is in the way of a start at another Kafka: a position, or a pending transaction.
+    """What is in the way of a start at another Kafka: of a position, a transaction or a state.
 
-    `range` is that of the partition, None if it does not exist.
+    `range` is that of the partition, None if it does not exist. `reason` is why a state could not
+    be read.
     """
 
     trouble: Trouble
@@ -34,30 +40,81 @@ class Problem(NamedTuple):
     position: Position | None = None
     transaction: PendingTransaction | None = None
     range: Range | None = None
+    reason: str | None = None
 
 
 def partitions_of(positions: Positions) -> list[Partition]:
-    """Return the partitions of some positions, each once, in order."""
-    return sorted({(each.topic, each.partition) for each in positions.positions})
+    """Return the partitions of some positions in Kafka, each once, in order."""
+    return sorted(
+        {(each.topic, each.partition) for each in positions.positions if each.detail is None}
+    )
 
 
 def problems(
-    held: Positions, ranges: Ranges, topics: Collection[str], is_same_kafka: bool = False
+    held: Positions,
+    ranges: Ranges,
+    topics: Collection[str],
+    is_same_kafka: bool = False,
+    servers: str | None = None,
 ) -> Iterator[Problem]:
     """Yield why a job cannot go on from these positions at a Kafka with these ranges and topics.
 
-    `is_same_kafka`: it is the one that the job wrote to, which knows its transactions.
+    `is_same_kafka`: it is the one that the job read from and wrote to, which knows its
+    transactions. `servers` are its bootstrap servers: a DynamicKafkaSource reads from those that
+    its state holds.
     """
-    for position in held.positions:
-        trouble = _trouble(position, ranges, topics)
+    if not is_same_kafka and servers is not None:
+        yield from _of_servers(held, servers)
+    for position in checkable(held, servers):
+        trouble = trouble_of(position, ranges, topics)
         if trouble is not None:
             found = ranges.get((position.topic, position.partition))
             yield Problem(trouble, position.operator, position, range=found)
     for transaction in () if is_same_kafka else held.pending:
         yield Problem("pending", transaction.operator, transaction=transaction)
+    for unread in held.unread:
+        if not unread.is_empty:
+            yield Problem("unread", unread.operator, reason=unread.reason)
 
 
-def _trouble(position: Position, ranges: Ranges, topics: Collection[str]) -> Trouble | None:
+def checkable(held: Positions, servers: str | None) -> Iterator[Position]:
+    """Yield the positions in Kafka that one cluster can be asked for.
+
+    Of a DynamicKafkaSource with several clusters, those of the cluster that has these `servers`.
+    """
+    is_one = len(clusters_of(held)) < 2
+    for position in held.positions:
+        is_there = position.cluster is None or is_one or is_at(position, servers)
+        if is_there and position.detail is None:
+            yield position
+
+
+def clusters_of(held: Positions) -> list[str]:
+    """Return the ids of the clusters of a DynamicKafkaSource, in order."""
+    return sorted({each.cluster for each in held.positions if each.cluster is not None})
+
+
+def is_at(position: Position, servers: str | None) -> bool:
+    """Return whether the position of a DynamicKafkaSource is at a Kafka with these servers."""
+    return servers is None or _hosts(position.servers or "") == _hosts(servers)
+
+
+def _hosts(servers: str) -> set[str]:
+    return {each.strip().lower() for each in servers.split(",") if each.strip()}
+
+
+def _of_servers(held: Positions, servers: str) -> Iterator[Problem]:
+    """Yield a problem for each cluster of a DynamicKafkaSource that has other servers."""
+    seen = set()
+    for position in held.positions:
+        key = position.operator, position.cluster
+        if position.cluster is not None and key not in seen and not is_at(position, servers):
+            seen.add(key)
+            yield Problem("other-servers", position.operator, position)
+
+
+def trouble_of(position: Position, ranges: Ranges, topics: Collection[str]) -> Trouble | None:
+    """Return why a position does not exist at a Kafka with these ranges, None if it does."""
     if position.topic not in topics:
         return "no-topic"
     found = ranges.get((position.topic, position.partition))
@@ -79,6 +136,11 @@ def behind(held: Positions, ranges: Ranges) -> int:
     )
 
 
+def absent(held: Positions, ranges: Ranges) -> list[str]:
+    """Return the topics of which a partition does not exist, each once, in order."""
+    return sorted({each[0] for each in partitions_of(held) if each not in ranges})
+
+
 def clamped(ranges: Callable[[Sequence[Partition]], Ranges]) -> Choice:
     """Return the choice of the nearest offset that exists, by the ranges that are looked up.
 
@@ -87,8 +149,9 @@ def clamped(ranges: Callable[[Sequence[Partition]], Ranges]) -> Choice:
     """
 
     def choose(moves: Sequence[Move]) -> Sequence[Move]:
-        found = ranges(sorted({move.partition for move in moves}))
-        return [_clamped(move, found) for move in moves]
+        asked = {move.partition for move in moves if move.position.detail is None}
+        found = ranges(sorted(asked))
+        return [_clamped(move, found) if move.position.detail is None else move for move in moves]
 
     return choose
 

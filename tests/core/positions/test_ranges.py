@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
+from cpreplicate.core.positions.model import PendingTransaction, Position, Positions, Unread
 from cpreplicate.core.positions.offsets import Move
 from cpreplicate.core.positions.ranges import (
     Problem,
     Range,
+    absent,
     behind,
     clamped,
     partitions_of,
@@ -61,6 +62,53 @@ def test_every_pending_transaction_is_a_problem_but_at_its_own_kafka():
         Problem("pending", "sink", transaction=PENDING)
     ]
     assert list(problems(state, RANGES, TOPICS, is_same_kafka=True)) == []
+
+
+def dynamic(cluster, servers, offset=300) -> Position:
+    return Position("op", "orders", 0, offset, cluster=cluster, servers=servers)
+
+
+@pytest.mark.parametrize("servers", ["b1:9092,b2:9092", "B2:9092, b1:9092"])
+def test_a_dynamic_source_with_the_servers_of_the_kafka_is_no_problem(servers):
+    state = held(dynamic("one", servers))
+    assert list(problems(state, RANGES, TOPICS, servers="b1:9092,b2:9092")) == []
+
+
+@pytest.mark.parametrize("servers", ["a:9092", "b1:9092", None])
+def test_a_dynamic_source_with_other_servers_is_one_problem_and_its_positions_are_others(servers):
+    state = held(dynamic("one", servers), dynamic("one", servers, 501))
+    found = list(problems(state, RANGES, TOPICS, servers="b1:9092,b2:9092"))
+    assert [each.trouble for each in found] == ["other-servers", "beyond-end"]
+    same = problems(state, RANGES, TOPICS, is_same_kafka=True, servers="b1:9092")
+    assert [each.trouble for each in same] == ["beyond-end"]
+
+
+def test_of_several_clusters_only_the_positions_of_the_one_that_is_asked_are_compared():
+    state = held(dynamic("one", "a:9092", 501), dynamic("two", "b:9092", 502))
+    found = list(problems(state, RANGES, TOPICS, servers="b:9092"))
+    assert [(each.trouble, each.position.cluster) for each in found] == [
+        ("other-servers", "one"),
+        ("beyond-end", "two"),
+    ]
+
+
+def test_a_state_that_could_not_be_read_is_a_problem_and_one_without_positions_is_none():
+    state = Positions(unread=(Unread("op", "not known"), Unread("op", "no split", is_empty=True)))
+    assert list(problems(state, RANGES, TOPICS)) == [Problem("unread", "op", reason="not known")]
+
+
+def test_a_position_of_another_service_is_neither_looked_up_nor_compared():
+    state = held(Position("op", "a-pulsar-topic", 0, detail="4711:0"))
+    assert list(problems(state, RANGES, TOPICS)) == []
+    assert (partitions_of(state), absent(state, RANGES)) == ([], [])
+    move = Move(state.positions[0], "a-pulsar-topic")
+    assert clamped(lambda partitions: dict.fromkeys(partitions, Range(0, 1)))([move]) == [move]
+
+
+def test_topics_of_which_a_partition_is_missing_are_absent():
+    state = held(at(1), at(1, partition=1), at(1, topic="payments"))
+    assert absent(state, RANGES) == ["orders", "payments"]
+    assert absent(held(at(1)), RANGES) == []
 
 
 def test_topics_trail_by_the_records_between_their_ends_and_the_positions():
