@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or prometheus or slow)"
+NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or prometheus or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines
@@ -133,5 +133,5 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/yarn/build scripts/bench/build
+	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/kafka/target tests/yarn/build scripts/bench/build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants .coverage .coverage.* .durations.xml

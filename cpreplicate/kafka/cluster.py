@@ -5,30 +5,41 @@ Each request is for all partitions at once. Nothing is written to the cluster.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Range
+from cpreplicate.core.positions.ranges import Range, Topics
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.storage import Transient
 
 _log = logging.getLogger(__name__)
-_DEADLINE = 20.0  # seconds for all that a command asks of the cluster
+DEADLINE = 20.0  # seconds for all that a command asks of the cluster
+_PAUSE = 0.2  # seconds before a partition without a leader is asked again
 _POLL = 1.0  # seconds; the client does not end a call when it learns that it cannot succeed
-_PROPERTY = re.compile(r'property[: ]+"?([A-Za-z0-9._-]+)"?')
+_PROPERTY = re.compile(r'property[: ]+"?([a-z0-9._-]+)"?|: ([a-z0-9.]+) failed', re.IGNORECASE)
 # librdkafka's codes of what does not pass by itself
 _PERMANENT = (
     "_AUTHENTICATION",
     "_SSL",
     "SASL_AUTHENTICATION_FAILED",
     "CLUSTER_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "TOPIC_AUTHORIZATION_FAILED",
 )
+_NO_BROKER = "_ALL_BROKERS_DOWN"
+_NO_CONNECTION = "_TRANSPORT"
+_REASONS = {
+    "_RESOLVE": "the name of the host does not resolve",
+    _NO_CONNECTION: "no connection, or it was closed",
+    _NO_BROKER: "no broker takes a connection",
+    "NOT_LEADER_FOR_PARTITION": "a partition has no leader",
+    "LEADER_NOT_AVAILABLE": "a partition has no leader",
+}
 
 
 class KafkaCluster:
@@ -39,13 +50,18 @@ class KafkaCluster:
     """
 
     def __init__(
-        self, servers: str, properties: Mapping[str, str], deadline: float = _DEADLINE
+        self, servers: str, properties: Mapping[str, str], deadline: float = DEADLINE
     ) -> None:
         self._servers, self._deadline = servers, deadline
         self._error: Any = None
         self._admin = self._connected({**properties, "bootstrap.servers": servers})
 
-    def topics(self) -> Mapping[str, Collection[int]]:
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers."""
+        return self._servers
+
+    def topics(self) -> Topics:
         """Return the partitions of each topic. Raises `Transient` and `Refused`."""
         until = time.monotonic() + self._deadline
         while True:
@@ -53,14 +69,20 @@ class KafkaCluster:
                 found = self._admin.list_topics(timeout=_POLL).topics
                 return {name: frozenset(topic.partitions) for name, topic in found.items()}
             except self._failure as error:
-                self._refuse_permanent()
+                self._admin.poll(0)  # without it, the client does not report its errors
+                self._refuse_permanent(error)
                 if time.monotonic() > until:
                     raise self._unreachable(error) from None
 
-    def ranges(self, partitions: Sequence[Partition]) -> dict[Partition, Range]:
-        """Return the offsets of those of these partitions that exist."""
-        topics = self.topics()
-        there = [each for each in partitions if each[1] in topics.get(each[0], ())]
+    def ranges(
+        self, partitions: Sequence[Partition], topics: Topics | None = None
+    ) -> dict[Partition, Range]:
+        """Return the offsets of those of these partitions that exist.
+
+        `topics` are those of the cluster, which else are asked for.
+        """
+        known = self.topics() if topics is None else topics
+        there = [each for each in partitions if each[1] in known.get(each[0], ())]
         if not there:
             return {}
         from confluent_kafka.admin import OffsetSpec
@@ -95,20 +117,31 @@ class KafkaCluster:
         return found
 
     def _offsets(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
+        """Return an offset of each partition. One that has no leader just now is asked again."""
         from confluent_kafka import TopicPartition
 
-        asked = {TopicPartition(*each): spec for each in partitions}
-        futures = self._admin.list_offsets(asked, request_timeout=self._deadline)
-        return {
-            (each.topic, each.partition): self._result(future).offset
-            for each, future in futures.items()
-        }
+        until = time.monotonic() + self._deadline
+        found: dict[Partition, int] = {}
+        while left := [each for each in partitions if each not in found]:
+            asked = {TopicPartition(*each): spec for each in left}
+            futures = self._admin.list_offsets(asked, request_timeout=self._deadline)
+            failures = []
+            for each, future in futures.items():
+                try:
+                    found[each.topic, each.partition] = self._result(future).offset
+                except Transient as error:
+                    failures.append(error)
+            if failures and time.monotonic() > until:
+                raise failures[0]
+            time.sleep(_PAUSE if failures else 0)
+        return found
 
     def _result(self, future: Any) -> Any:
         try:
             return future.result(timeout=self._deadline + _POLL)
         except (self._failure, TimeoutError) as error:
-            self._refuse_permanent()
+            self._admin.poll(0)
+            self._refuse_permanent(error)
             raise self._unreachable(error) from None
 
     def _connected(self, properties: Mapping[str, str]) -> Any:
@@ -126,25 +159,43 @@ class KafkaCluster:
             raise UsageError(f"--kafka-conf: {_property_of(error)}") from None
 
     def _note(self, error: Any) -> None:
-        """Keep the last error that the client reports by itself: a timeout does not say why."""
-        self._error = error
+        """Keep what the client reports by itself: a timeout does not say why.
 
-    def _refuse_permanent(self) -> None:
+        An error that passes does not replace one that does not, and none is replaced by the last
+        one, which has no reason.
+        """
+        is_kept = _name_of(self._error) in _PERMANENT or error.name() == _NO_BROKER
+        if self._error is None or not is_kept:
+            self._error = error
+
+    def _refuse_permanent(self, failure: BaseException) -> None:
         """Raise `Refused` if what the client reported does not pass by itself."""
-        if self._error is not None and self._error.name() in _PERMANENT:
-            raise Refused(
-                f"{self._servers} refuses the connection ({self._error.name().lstrip('_')}): check"
-                " security.protocol, the certificates and the credentials in --kafka-conf"
-            )
+        for name in map(_name_of, (failure, self._error)):
+            if name in _PERMANENT:
+                raise Refused(
+                    f"{self._servers} refuses the connection or the request ({name.lstrip('_')}):"
+                    " check security.protocol, the certificates and the credentials in"
+                    " --kafka-conf, and the rights of the user. Nothing was changed"
+                )
 
     def _unreachable(self, error: BaseException) -> Transient:
-        _log.debug("%s: %s, %s", self._servers, error, self._error)
-        reason = "does not answer"
-        with contextlib.suppress(AttributeError, IndexError):
-            reason = self._error.name().lstrip("_").lower().replace("_", " ")
+        name = _name_of(error)
+        _log.debug("%s: %s, %s", self._servers, name, _name_of(self._error))
+        if name not in _REASONS or name == _NO_CONNECTION:  # of these the client reports why
+            name = _name_of(self._error) or name
+        reason = _REASONS.get(name, "no answer")
         return Transient(
-            errno.ETIMEDOUT, f"Kafka could not be reached within its time ({reason})", self._servers
+            errno.ETIMEDOUT,
+            f"Kafka could not be reached within {self._deadline:g} s ({reason}; check the address,"
+            " and security.protocol in --kafka-conf)",
+            self._servers,
         )
+
+
+def _name_of(error: Any) -> str:
+    """Return the name of the code of an error of the client, empty if it has none."""
+    first = error.args[0] if isinstance(error, Exception) and error.args else error
+    return str(first.name()) if hasattr(first, "name") else ""
 
 
 def _silent() -> logging.Logger:
@@ -159,7 +210,7 @@ def _silent() -> logging.Logger:
 def _property_of(error: Exception) -> str:
     """Return which property the client does not take. The client's own text may hold its value."""
     found = _PROPERTY.search(str(error))
-    name = found[1] if found is not None else "a property"
+    name = (found[1] or found[2]) if found is not None else "a property"
     return (
         f"{name} is not taken by the client, or not with this value. The properties are those of"
         " librdkafka"

@@ -1,0 +1,130 @@
+"""What a real broker answers, and what an operator reads if it does not."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from cpreplicate.core.positions.ranges import Range
+from cpreplicate.errors import NotThere, Refused, UsageError
+from cpreplicate.kafka.cluster import KafkaCluster
+from cpreplicate.storage import Transient
+from tests.support.kafka import PASSWORD
+
+pytestmark = pytest.mark.xdist_group("kafka")
+SECRET = "sesame-close"
+
+
+@pytest.fixture
+def cluster(kafka):
+    return KafkaCluster(kafka.servers, {})
+
+
+def test_ranges_are_those_of_the_partitions_that_exist(kafka, cluster):
+    kafka.create("ranges", {0: 30, 1: 7}, partitions=3)
+    kafka.delete_before("ranges", 0, 12)
+    asked = [("ranges", partition) for partition in range(5)] + [("no-such-topic", 0)]
+    assert cluster.ranges(asked) == {
+        ("ranges", 0): Range(12, 30),
+        ("ranges", 1): Range(0, 7),
+        ("ranges", 2): Range(0, 0),
+    }
+    assert set(cluster.topics()["ranges"]) == {0, 1, 2}
+    assert cluster.ranges([("no-such-topic", 0)]) == {}
+
+
+def test_partitions_that_have_no_leader_yet_are_asked_again(kafka, cluster):
+    kafka.create("wide", partitions=200)
+    found = cluster.ranges([("wide", partition) for partition in range(200)])
+    assert found == {("wide", partition): Range(0, 0) for partition in range(200)}
+
+
+def test_the_offsets_of_a_group_are_those_that_it_committed(kafka, cluster):
+    kafka.create("groups", {0: 30, 1: 7}, partitions=3)
+    kafka.commit("readers", {("groups", 0): 21, ("groups", 1): 0})
+    asked = [("groups", partition) for partition in range(3)]
+    assert cluster.committed("readers", asked) == {("groups", 0): 21, ("groups", 1): 0}
+    with pytest.raises(NotThere, match="the consumer group others"):
+        cluster.committed("others", asked)
+
+
+def test_a_client_that_knows_the_password_and_the_certificate_is_answered(kafka):
+    kafka.create("secured", {0: 5})
+    cluster = KafkaCluster(kafka.secured, kafka.properties)
+    assert cluster.ranges([("secured", 0)]) == {("secured", 0): Range(0, 5)}
+
+
+def failure(servers, properties) -> Exception:
+    with pytest.raises((Refused, Transient)) as caught:
+        KafkaCluster(servers, properties, deadline=1.0).topics()
+    assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"sasl.password": SECRET}, "AUTHENTICATION"),
+        ({"sasl.username": SECRET}, "AUTHENTICATION"),
+        ({"sasl.mechanisms": "SCRAM-SHA-256"}, "AUTHENTICATION"),
+        ({"ssl.ca.location": None}, "SSL"),
+    ],
+    ids=["password", "user", "mechanism", "certificate"],
+)
+def test_wrong_credentials_are_refused_by_their_name(kafka, wrong, name):
+    properties = {**kafka.properties, **wrong}
+    error = failure(kafka.secured, {key: value for key, value in properties.items() if value})
+    assert isinstance(error, Refused)
+    assert f"{kafka.secured} refuses the connection or the request ({name})" in str(error)
+    assert PASSWORD not in str(error)
+
+
+def test_a_protocol_that_the_broker_does_not_speak_ends_with_what_to_look_at(kafka):
+    in_plain = failure(kafka.secured, {})
+    in_tls = failure(kafka.servers, {**kafka.properties, "sasl.password": SECRET})
+    for error in (in_plain, in_tls):
+        assert "security.protocol" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("servers", "reason"),
+    [("127.0.0.1:1", "no connection"), ("no.such.host.invalid:9092", "does not resolve")],
+)
+def test_a_kafka_that_cannot_be_reached_is_given_up_within_its_time(servers, reason):
+    started = time.monotonic()
+    error = failure(servers, {})
+    assert isinstance(error, Transient)
+    assert "could not be reached within 1 s" in str(error)
+    assert reason in str(error)
+    assert time.monotonic() - started >= 1.0  # it was tried again
+
+
+def test_a_server_that_is_silent_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        error = failure(f"127.0.0.1:{silent.getsockname()[1]}", {})
+    assert isinstance(error, Transient)
+
+
+def test_one_broker_that_answers_is_enough(kafka):
+    kafka.create("one-answers", {0: 2})
+    cluster = KafkaCluster(f"127.0.0.1:1,{kafka.servers}", {})
+    assert cluster.ranges([("one-answers", 0)]) == {("one-answers", 0): Range(0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("properties", "name"),
+    [
+        ({"no.such.property": SECRET}, "no.such.property"),
+        ({"security.protocol": SECRET}, "security.protocol"),
+        ({"socket.timeout.ms": SECRET}, "socket.timeout.ms"),
+        ({"security.protocol": "ssl", "ssl.ca.location": f"/{SECRET}.pem"}, "ssl.ca.location"),
+    ],
+)
+def test_a_property_that_the_client_does_not_take_is_named_without_its_value(
+    properties, name, capfd
+):
+    with pytest.raises(UsageError, match=f"--kafka-conf: {name} is not taken") as caught:
+        KafkaCluster("127.0.0.1:1", properties)
+    assert SECRET not in f"{caught.value!r} {''.join(capfd.readouterr())}"

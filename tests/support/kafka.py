@@ -1,0 +1,219 @@
+"""Runs a real Kafka broker in KRaft mode on loopback: its jars come from Maven, by `tests/kafka`.
+
+The broker is killed when the tests end, however they end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tests.support import building
+from tests.support.prometheus import free_port
+from tests.support.waiting import PATIENCE, wait_until
+
+PROJECT = Path(__file__).resolve().parent.parent / "kafka"
+USER, PASSWORD, STORE_PASSWORD = "reader", "sesame-open", "keystore-password"
+_CLUSTER_ID = "Y3ByZXBsaWNhdGUtdGVzdA"  # 16 bytes in Base64
+_QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+_JVM = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", _QUIET]
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{_LOGIN} user_{USER}="{PASSWORD}";',
+    "ssl.keystore.type": "PKCS12",
+    "ssl.keystore.password": STORE_PASSWORD,
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.retention.check.interval.ms": "3600000",
+}
+
+
+class Kafka:
+    """A broker. `servers` take anyone, `secured` those who know the password, over TLS."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="cpreplicate-kafka-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        open_, secured, controller = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self.servers, self.secured = open_, secured
+        self.certificate = self._directory / "ca.pem"
+        self._own = {
+            **_PROPERTIES,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{open_},SASL_SSL://{secured},CONTROLLER://{controller}",
+            "ssl.keystore.location": str(self._directory / "store.p12"),
+            "log.dirs": str(self._directory / "data"),
+        }
+
+    def __enter__(self) -> Kafka:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        self._admin = AdminClient(self._client())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a client of `secured`."""
+        return {
+            "security.protocol": "sasl_ssl",
+            "ssl.ca.location": str(self.certificate),
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+
+    def create(self, topic: str, ends: Mapping[int, int] | None = None, partitions: int = 1) -> str:
+        """Create a topic whose partitions hold so many records, and return its name."""
+        _all(self._admin.create_topics([NewTopic(topic, partitions, 1)]))
+        for partition, count in (ends or {}).items():
+            self.write(topic, partition, count)
+        return topic
+
+    def write(self, topic: str, partition: int, count: int) -> None:
+        """Append records to a partition."""
+        producer = Producer(self._client(**{"linger.ms": 0}))  # it knows the partitions of now
+        for number in range(count):
+            producer.produce(topic, str(number), partition=partition)
+        assert producer.flush(PATIENCE) == 0
+
+    def widen(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        _all(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete the records of a partition below an offset."""
+        _all(self._admin.delete_records([TopicPartition(topic, partition, offset)]))
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets of a consumer group."""
+        consumer = Consumer(self._client(**{"group.id": group}))
+        try:
+            places = [TopicPartition(*each, offset) for each, offset in offsets.items()]
+            consumer.commit(offsets=places, asynchronous=False)
+        finally:
+            consumer.close()
+
+    def _start(self) -> None:
+        jars = _class_path()
+        self._make_certificate()
+        file = self._directory / "server.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in self._own.items()))
+        words = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)]
+        _run("java", *_JVM, "-cp", jars, *words)
+        command = ["java", *_JVM, "-cp", jars, "kafka.Kafka", str(file)]
+        log = self._directory / "log"
+        with log.open("wb") as out:
+            # if this process is killed, the broker is, too
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        wait_until(lambda: self._answers(log), "an answer of the broker", pause=0.1)
+
+    def _answers(self, log: Path) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, log.read_text(errors="replace")[-4000:]
+        with suppress(KafkaException):
+            return bool(AdminClient(self._client()).list_topics(timeout=2).brokers)
+        return False
+
+    def _client(self, **properties: object) -> dict[str, Any]:
+        """Return the properties of a client that prints nothing."""
+        return {"bootstrap.servers": self.servers, "log_level": 0, **properties}
+
+    def _make_certificate(self) -> None:
+        store = ["-keystore", self._own["ssl.keystore.location"], "-storepass", STORE_PASSWORD]
+        key = ["-genkeypair", "-keyalg", "EC", "-alias", "broker", "-dname", "CN=broker"]
+        _run("keytool", *key, "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12", *store)
+        _run(
+            "keytool",
+            "-exportcert",
+            "-rfc",
+            "-alias",
+            "broker",
+            *store,
+            "-file",
+            str(self.certificate),
+        )
+
+
+def _all(futures: Mapping[Any, Future[Any]]) -> None:
+    for future in futures.values():
+        future.result(PATIENCE)
+
+
+def _class_path() -> str:
+    """Return the class path of the broker, resolved once by Maven: offline where it is cached."""
+    target = PROJECT / "target"
+    found, stamp = target / "classpath.txt", target / "stamp"
+    wanted = (PROJECT / "pom.xml").read_text()
+    with building.alone():
+        if not (stamp.exists() and stamp.read_text() == wanted):
+            words = [
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                str(PROJECT / "pom.xml"),
+                "dependency:build-classpath",
+            ]
+            try:
+                _run(*words, "--offline")
+            except AssertionError:
+                _run(*words)
+            stamp.write_text(wanted)
+    return found.read_text().strip()
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}"
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A broker that all tests share: each makes topics of its own."""
+    with Kafka() as started:
+        yield started
