@@ -62,6 +62,14 @@ class TooManyDeletes(Refused):
         self.report = report
 
 
+class NotAtKafka(Refused):
+    """No checkpoint can be restored at a Kafka as it is; `report` has what is in the way."""
+
+    def __init__(self, message: str, report: object) -> None:
+        super().__init__(message)
+        self.report = report
+
+
 class NotThere(CpreplicateError):
     """The source or the replica does not exist."""
 

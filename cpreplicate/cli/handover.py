@@ -10,6 +10,7 @@ from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.fleet import every_replica
 from cpreplicate.cli.option import location
+from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.requests import (
     build,
     execution_of,
@@ -18,11 +19,14 @@ from cpreplicate.cli.requests import (
     start_narration,
     target_side,
 )
-from cpreplicate.cli.results import show_change, show_read
+from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
 from cpreplicate.cli.selection import confirm, selected
 
 _ONLY_WITH_ALL = ("include", "max_lag", "skip_lagging", "yes", "sealed_after")
-_NOT_WITH_ALL = ("job", "checkpoint", "as_of", "with_positions", "content", "sample", "replica_of")
+_NOT_WITH_ALL = (
+    *("job", "checkpoint", "as_of", "with_positions", "content", "sample", "replica_of"),
+    *("kafka", "kafka_conf", "same_kafka"),
+)
 
 
 @cli.command(
@@ -31,6 +35,7 @@ _NOT_WITH_ALL = ("job", "checkpoint", "as_of", "with_positions", "content", "sam
         "cpreplicate promote hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate promote hdfs://dcB/flink/replicas --job orders",
         "cpreplicate promote --as-of 2026-11-24T03:00Z hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate promote --kafka kafka-b:9092 hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate promote --all --dry-run hdfs://dcB/flink/replicas",
         "cpreplicate promote --all --yes --max-lag 15m --output json hdfs://dcB/flink/replicas",
     ),
@@ -47,6 +52,7 @@ _NOT_WITH_ALL = ("job", "checkpoint", "as_of", "with_positions", "content", "sam
         upkeep_options.AS_OF,
         options.POSITIONS,
         *upkeep_options.PROMOTE_ALL,
+        *upkeep_options.CHECKED_KAFKA,
         *options.CONTENT,
         *options.RUNNER,
         options.SOURCE_CONF,
@@ -76,8 +82,10 @@ def promote(replica: str, job: str | None, every: bool, output: Any, **values: A
         content=sample_of(values),
         side=side,
         execution=execution_of(values),
+        kafka=asked_kafka(values),
     )
-    promotion = operation.promote(request, notify)
+    with showing_refused_plan(output):
+        promotion = operation.promote(request, notify)
     show = show_read if request.dry_run else show_change
     code = show(promotion, output)
     return code if promotion.verification.restorable else 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from cpreplicate.errors import UsageError
 if TYPE_CHECKING:
     from cpreplicate.core.positions.offsets import Choice
     from cpreplicate.kafka.cluster import KafkaCluster
+    from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 
 _GROUP = "group:"
 _CLAMP = "clamp"
@@ -71,7 +73,7 @@ def rebase(
         dry_run, lock_wait = values["dry_run"], values["lock_wait"]
         forgotten = operation.forget(root, forget, side, dry_run, lock_wait, notify)
         return show_change(forgotten, output)
-    choice = _choice(positions, kafka, kafka_conf)
+    choice = _choice(positions, kafka, kafka_conf, values["retry_for"])
     request = build(operation.RebaseRequest, values, replica=root, side=side, choice=choice)
     show = show_read if request.dry_run else show_change
     return show(operation.rebase(request, notify), output)
@@ -86,16 +88,16 @@ def _refuse_nothing(values: dict[str, Any]) -> None:
         )
 
 
-def _choice(positions: str | None, kafka: str | None, conf: str | None) -> Choice:
+def _choice(positions: str | None, kafka: str | None, conf: str | None, within: float) -> Choice:
     """Return how the new offsets are chosen. Raises `UsageError`."""
     from cpreplicate.core.positions import offsets, ranges
 
     if positions is None:
         return offsets.unchanged
     if positions == _CLAMP:
-        return ranges.clamped(cluster(kafka, conf, "--positions clamp").ranges)
+        return ranges.clamped(cluster(kafka, conf, "--positions clamp", within).ranges)
     if positions.startswith(_GROUP):
-        asked, group = cluster(kafka, conf, positions), positions.removeprefix(_GROUP)
+        asked, group = cluster(kafka, conf, positions, within), positions.removeprefix(_GROUP)
         return offsets.looked_up(lambda partitions: asked.committed(group, partitions))
     try:
         lines = Path(positions).read_text(encoding="utf-8").splitlines()
@@ -104,13 +106,33 @@ def _choice(positions: str | None, kafka: str | None, conf: str | None) -> Choic
     return offsets.as_given(offsets.parse(lines, positions))
 
 
-def cluster(servers: str | None, conf: str | None, needed_for: str) -> KafkaCluster:
-    """Return the Kafka of `--kafka` and `--kafka-conf`. Raises `UsageError`."""
-    from cpreplicate.kafka.cluster import KafkaCluster
+def cluster(
+    servers: str | None, conf: str | None, needed_for: str, within: float = math.inf
+) -> KafkaCluster:
+    """Return the Kafka of `--kafka` and `--kafka-conf`. Raises `UsageError`.
+
+    `within` limits the seconds in which it has to answer.
+    """
+    from cpreplicate.kafka.cluster import DEADLINE, KafkaCluster
 
     if servers is None:
         raise UsageError(f"{needed_for} needs --kafka HOST:PORT, the Kafka that is asked")
-    return KafkaCluster(servers, {} if conf is None else properties(conf))
+    own = {} if conf is None else properties(conf)
+    return KafkaCluster(servers, own, min(within, DEADLINE))
+
+
+def asked_kafka(values: dict[str, Any]) -> KafkaAsked | None:
+    """Return the Kafka at which a job is to start, None without `--kafka`. Raises `UsageError`.
+
+    A Kafka is asked for as long as a storage, --retry-for.
+    """
+    from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
+
+    servers, conf, is_same = values["kafka"], values["kafka_conf"], values.get("same_kafka", False)
+    if servers is None and not (conf or is_same):
+        return None
+    needed_for = "--same-kafka" if is_same else "--kafka-conf"
+    return KafkaAsked(cluster(servers, conf, needed_for, values["retry_for"]), conf, is_same)
 
 
 def properties(file: str) -> dict[str, str]:

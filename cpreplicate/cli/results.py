@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from errno import EPIPE
 from typing import TYPE_CHECKING
 
-from cpreplicate.errors import TooManyDeletes
+from cpreplicate.errors import NotAtKafka, TooManyDeletes
 
 if TYPE_CHECKING:
     from cpreplicate.output import Form
@@ -47,13 +47,15 @@ def show_change(result: object, form: Form, actions: bool = False) -> int:
 
 
 @contextmanager
-def showing_refused_plan(form: Form, actions: bool) -> Iterator[None]:
-    """Print the plan when it would delete more than `--max-delete` allows, then raise."""
+def showing_refused_plan(form: Form, actions: bool = False) -> Iterator[None]:
+    """Print the report of a refusal, then raise: a plan that would delete more than `--max-delete`
+    allows, or what is in the way of a start at another Kafka.
+    """
     from cpreplicate.output import show
 
     try:
         yield
-    except TooManyDeletes as error:
+    except (TooManyDeletes, NotAtKafka) as error:
         show(error.report, form, actions)
         raise
 

@@ -125,6 +125,36 @@ KAFKA = (
         kinds.FILE,
     ),
 )
+SAME_KAFKA = storage(
+    "same-kafka",
+    "--kafka is the Kafka that the job read from and wrote to: it knows pending transactions.",
+)
+CHECKED_KAFKA = (
+    replace(
+        KAFKA[0],
+        help="Promote the newest checkpoint from which a job can go on at this Kafka: its positions"
+        " exist there, and no transaction is pending. Else exit with 6. Needs the extra `kafka`.",
+    ),
+    KAFKA[1],
+    SAME_KAFKA,
+)
+DIAGNOSED_KAFKA = (
+    replace(
+        KAFKA[0],
+        help="Also check whether a job could go on from the newest checkpoint of SOURCE at this"
+        " Kafka. Needs the extra `kafka`.",
+    ),
+    KAFKA[1],
+    SAME_KAFKA,
+)
+TRAILING_KAFKA = (
+    replace(
+        KAFKA[0],
+        help="Show by how many records the topics of this Kafka trail each replica. Reads the"
+        " newest _metadata of each. Needs the extra `kafka`.",
+    ),
+    KAFKA[1],
+)
 REBASE = (
     SELECTED_JOB,
     replace(PROMOTED, help="The checkpoint to derive from. Default: the newest committed one."),

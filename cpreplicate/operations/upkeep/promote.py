@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import restore
 from cpreplicate.core.closure import closure
@@ -19,7 +19,8 @@ from cpreplicate.errors import LeaseHeld, NotThere, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.positions import CheckpointPositions, positions_in, positions_of
 from cpreplicate.operations.target_root import refuse_no_replica
-from cpreplicate.operations.upkeep import as_of, orphans
+from cpreplicate.operations.upkeep import as_of, kafka_check, orphans
+from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal
@@ -37,7 +38,8 @@ class PromoteRequest:
 
     `as_of`: the newest one that was completed at or before this time, in seconds since the epoch.
     With `dry_run`, everything is checked and nothing is changed. `with_positions`: positions are
-    also read from small files that hold some.
+    also read from small files that hold some. With `kafka`, the newest checkpoint is the newest one
+    that a job can go on from at that Kafka, and one that is named must be such a checkpoint.
     """
 
     replica: str
@@ -49,6 +51,7 @@ class PromoteRequest:
     as_of: float | None = None
     dry_run: bool = False
     with_positions: bool = False
+    kafka: KafkaAsked | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Promotion:
     """A sealed replica and how a job is started from it.
 
     `starting` is None if the replica cannot be restored, or nothing was to be changed; then it was
-    left as it was. `warnings` are about its packs, and files of others in it.
+    left as it was. `warnings` are about its packs, files of others in it, and its Kafka. `kafka` is
+    which checkpoints were checked there before this one was chosen.
     """
 
     verification: Verification
@@ -65,12 +69,14 @@ class Promotion:
     sealed: str | None
     warnings: tuple[str, ...] = ()
     positions: CheckpointPositions | None = None
+    kafka: KafkaCheck | None = None
 
 
 def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     """Verify a replica, rewrite it to absolute paths, and seal it.
 
-    A replica that is sealed already is verified again, and the same result is returned.
+    A replica that is sealed already is verified again, and the same result is returned. Raises
+    `NotAtKafka` before anything is changed.
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
@@ -78,15 +84,14 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     with _leased(replica, request, notify) as lease:
         state = _refuse_foreign(replica, request)
         strays = _strays(replica, state) if state is not None else ()
-        asked = as_of.asked(replica, request.checkpoint, request.as_of)
-        verification = verify(
-            request.replica, asked, request.content, notify, request.side, request.execution
-        )
+        verification, checked = _verified(replica, state, request, notify)
         name = verification.checkpoint
         sealed = seal.describe(replica)
+        of_kafka = checked.warnings if checked is not None else ()
         if lease is None or not verification.restorable:
             found = positions_in(replica, name) if request.with_positions else None
-            return Promotion(verification, name, None, sealed, strays, found)
+            warnings = (*strays, *of_kafka)
+            return Promotion(verification, name, None, sealed, warnings, found, checked)
         if sealed is None:
             relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
             lease.check()
@@ -94,15 +99,41 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             notify(
                 f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
             )
+    promotion = _promoted(replica, verification, request.with_positions)
+    warnings = (*strays, *promotion.warnings, *of_kafka)
+    return replace(promotion, warnings=warnings, kafka=checked)
+
+
+def _promoted(replica: Replica, verification: Verification, with_positions: bool) -> Promotion:
+    """Return how a job is started from a replica that is sealed."""
+    name = verification.checkpoint
     file = read_metadata(replica.uri_of(name), replica.side)
     made = seal.read(replica)
     # the time of the seal: the same for the same promotion, another one after it was unsealed
     nonce = int(made.modified) if made is not None else 0
-    newer = as_of.warnings_of_newer(replica, name)
-    warnings = (*strays, *_of_packs(replica, file.metadata), *newer)
+    warnings = (*_of_packs(replica, file.metadata), *as_of.warnings_of_newer(replica, name))
     start = starting(file.metadata, replica.uri_of(name), nonce)
-    found = positions_of(file, replica.side, is_listed=request.with_positions)
+    found = positions_of(file, replica.side, is_listed=with_positions)
     return Promotion(verification, name, start, seal.describe(replica), warnings, found)
+
+
+def _verified(
+    replica: Replica, state: State | None, request: PromoteRequest, notify: Notify
+) -> tuple[Verification, KafkaCheck | None]:
+    """Choose the checkpoint and verify it. At a Kafka, only one that can be restored is checked."""
+    asked = as_of.asked(replica, request.checkpoint, request.as_of)
+    checked = None
+    if request.kafka is not None and asked is None and state is not None:
+        names = [each.name for each in state.committed]
+        checked = kafka_check.check(replica, names, request.kafka)
+        assert checked.chosen is not None, "else it raises"
+        asked = checked.chosen.checkpoint
+    verification = verify(
+        request.replica, asked, request.content, notify, request.side, request.execution
+    )
+    if request.kafka is not None and checked is None and verification.restorable:
+        checked = kafka_check.check(replica, [verification.checkpoint], request.kafka)
+    return verification, checked
 
 
 @contextmanager

@@ -20,6 +20,7 @@ MODULES = {
     "FleetStatus": "status",
     "Inspection": "inspection",
     "Forgotten": "forgetting",
+    "KafkaCheck": "kafka_check",
     "Points": "points",
     "Promotion": "promotion",
     "PromotionOfAll": "promotions",

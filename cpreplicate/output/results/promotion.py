@@ -10,7 +10,7 @@ from cpreplicate.operations.upkeep.promote import Promotion
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import starting_fields, warning_lines
-from cpreplicate.output.results import Forms, verification
+from cpreplicate.output.results import Forms, kafka_check, verification
 from cpreplicate.output.text import lines
 
 
@@ -18,7 +18,8 @@ def _text(promotion: Promotion) -> str:
     """Return how to start the job, or what is wrong with the replica."""
     verified = verification.text_of(promotion.verification)
     warnings, start = warning_lines(promotion.warnings), promotion.starting
-    warnings = [*positions.parts_of(promotion.positions), *warnings]
+    found, checked = promotion.positions, promotion.kafka
+    warnings = [*positions.parts_of(found), *kafka_check.parts_of(checked), *warnings]
     if start is None:
         is_restorable = promotion.verification.restorable
         reason = "it can be promoted" if is_restorable else "not promoted"
@@ -55,6 +56,7 @@ def fields(promotion: Promotion) -> dict[str, Any]:
         "warnings": list(promotion.warnings),
         "verification": verification.fields(promotion.verification),
         **positions.fields(promotion.positions),
+        "kafka": kafka_check.fields(promotion.kafka),
     }
 
 

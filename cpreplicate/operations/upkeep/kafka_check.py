@@ -1,0 +1,232 @@
+"""Whether a job can go on from a checkpoint at the Kafka at which it is to start.
+
+The begin and the end of each partition there are read once, for all checkpoints. Nothing is written
+to the Kafka.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cpreplicate.core.positions.model import Positions, Unread
+from cpreplicate.core.positions.offsets import Partition
+from cpreplicate.core.positions.ranges import (
+    Problem,
+    Ranges,
+    Topics,
+    checkable,
+    partitions_of,
+    problems,
+)
+from cpreplicate.core.positions.remedies import Remedy, remedy, renamed, renames
+from cpreplicate.errors import MetadataError, NotAtKafka
+from cpreplicate.operations.positions import CheckpointPositions, positions_in
+from cpreplicate.protocol.checkpoint_record import read_record
+from cpreplicate.protocol.replica import Replica
+
+_AT_ONCE = 8  # `_metadata` that are read at the same time
+
+
+class Kafka(Protocol):
+    """A cluster that can be asked, as `KafkaCluster`."""
+
+    @property
+    def servers(self) -> str:
+        """Its bootstrap servers."""
+
+    def topics(self) -> Topics:
+        """Return the partitions of each topic."""
+
+    def ranges(self, partitions: Sequence[Partition], topics: Topics) -> Ranges:
+        """Return the offsets of those of these partitions that exist."""
+
+
+@dataclass(frozen=True)
+class KafkaAsked:
+    """The Kafka at which a job is to start.
+
+    `conf` is the file with its properties. `is_same`: the job read from it and wrote to it before.
+    """
+
+    cluster: Kafka
+    conf: str | None = None
+    is_same: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a Kafka holds: its topics, and the ranges of the partitions that were asked for."""
+
+    topics: Topics
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is in the way of a start from one checkpoint: nothing without `problems`.
+
+    `completed` is when it was completed at the source, in seconds since the epoch. `command` is the
+    `rebase` that solves the problems, those that `remedy` names as unsolved excepted; None if it
+    solves none. `names` are those of operators, by their id.
+    """
+
+    checkpoint: str
+    completed: float | None
+    of: CheckpointPositions
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...] = ()
+    remedy: Remedy = field(default=Remedy())
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class KafkaCheck:
+    """The checkpoints of a replica that were checked, the newest first.
+
+    The last one is the first that a job can go on from, unless all have problems.
+    """
+
+    replica: str
+    servers: str
+    is_same: bool
+    checked: tuple[Checked, ...]
+
+    @property
+    def chosen(self) -> Checked | None:
+        """The checkpoint that a job can go on from, None if there is none."""
+        return next((each for each in self.checked if not each.problems), None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator has to know who starts a job from the checkpoint that was chosen."""
+        chosen = self.chosen
+        return (*(chosen.warnings if chosen is not None else ()), unknown(self.servers))
+
+
+def unknown(servers: str) -> str:
+    """Return what no check of offsets can know."""
+    return (
+        f"it is not known whether an offset at {servers} means the same record as at the former"
+        " Kafka: a mirror that does not keep offsets is not noticed, and records are lost or"
+        " doubled then"
+    )
+
+
+def check(replica: Replica, names: Sequence[str], kafka: KafkaAsked) -> KafkaCheck:
+    """Return which of some checkpoints, the newest first, a job can go on from at a Kafka.
+
+    Raises `NotAtKafka` if there is none, `Transient` and `Refused` if the Kafka does not answer.
+    """
+    held = _read_all(replica, names)
+    listing = listed(kafka.cluster, [each.found for each in held])
+    found: list[Checked] = []
+    for name, of in zip(names, held, strict=True):
+        found.append(_checked(replica, name, of, kafka, listing))
+        if not found[-1].problems:
+            break
+    result = KafkaCheck(replica.root, kafka.cluster.servers, kafka.is_same, tuple(found))
+    if result.chosen is None:
+        raise NotAtKafka(_refusal(result), result)
+    return result
+
+
+def listed(kafka: Kafka, held: Sequence[Positions]) -> Listing:
+    """Return what a Kafka holds of the partitions of some checkpoints, also under new names."""
+    topics = kafka.topics()
+    both = (each for one in held for each in (one, renamed(one, renames(one, topics))))
+    partitions = {partition for one in both for partition in partitions_of(one)}
+    return Listing(topics, kafka.ranges(sorted(partitions), topics))
+
+
+def problems_of(held: Positions, kafka: KafkaAsked, listing: Listing) -> tuple[Problem, ...]:
+    """Return what is in the way of a start from these positions."""
+    servers = kafka.cluster.servers
+    return tuple(problems(held, listing.ranges, listing.topics, kafka.is_same, servers))
+
+
+def remedy_of(
+    held: Positions, found: Sequence[Problem], kafka: KafkaAsked, listing: Listing
+) -> Remedy:
+    """Return what solves these problems."""
+    return remedy(held, found, listing.ranges, listing.topics, kafka.cluster.servers)
+
+
+def _read_all(replica: Replica, names: Sequence[str]) -> list[CheckpointPositions]:
+    """Return the positions of each checkpoint, several of which are read at the same time."""
+    with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "positions") as pool:
+        return list(pool.map(lambda name: _read(replica, name), names))
+
+
+def _read(replica: Replica, name: str) -> CheckpointPositions:
+    """Return the positions of a checkpoint. A `_metadata` that is not understood has none."""
+    try:
+        found = positions_in(replica, name)
+    except MetadataError as error:
+        return CheckpointPositions(Positions(unread=(Unread("", str(error)),)), True, {})
+    assert found is not None, "it is returned wherever it is asked for"
+    return found
+
+
+def _checked(
+    replica: Replica, name: str, of: CheckpointPositions, kafka: KafkaAsked, listing: Listing
+) -> Checked:
+    held, record = of.found, read_record(replica, name)
+    found = problems_of(held, kafka, listing)
+    made = remedy_of(held, found, kafka, listing)
+    return Checked(
+        name,
+        record.completed if record is not None else None,
+        of,
+        found,
+        tuple(warnings_of(of, kafka.cluster.servers)),
+        made,
+        None if made.is_empty else _command(replica.root, name, made, kafka),
+    )
+
+
+def warnings_of(of: CheckpointPositions, servers: str) -> Iterator[str]:
+    """Yield what does not hinder a start and was not, or cannot be, checked."""
+    held = of.found
+    if not (held.positions or held.pending or held.unread):
+        yield "the checkpoint holds no position and no transaction of Kafka: nothing was checked"
+    for topic in sorted({each.topic for each in held.positions if each.marker == "committed"}):
+        yield (
+            f"partitions of {topic} begin where their consumer group has committed: the group needs"
+            f" offsets at {servers}"
+        )
+    for each in held.unread:
+        if each.is_empty:
+            yield f"operator {of.names.get(each.operator, each.operator)}: {each.reason}"
+    checked = set(checkable(held, servers))
+    for topic in sorted({each.topic for each in held.positions if each not in checked}):
+        yield f"positions of {topic} are of another cluster or service, and were not checked"
+
+
+def _command(root: str, name: str, made: Remedy, kafka: KafkaAsked) -> str:
+    """Return the `rebase` that makes these changes."""
+    servers = kafka.cluster.servers
+    words = ["cpreplicate", "rebase", root, "--checkpoint", name]
+    for old, new in made.topics.items():
+        words += ["--rename-topic", f"{old}={new}"]
+    for cluster in made.clusters:
+        words += ["--servers", f"{cluster}={servers}"]
+    words += ["--drop-pending"] if made.drops_pending else []
+    if made.is_clamped:
+        words += ["--positions", "clamp", "--kafka", servers]
+        words += [] if kafka.conf is None else ["--kafka-conf", kafka.conf]
+    return shlex.join(words)
+
+
+def _refusal(result: KafkaCheck) -> str:
+    count = len(result.checked)
+    which = result.checked[0].checkpoint if count == 1 else f"any of the {count} checkpoints"
+    return (
+        f"no job can go on at {result.servers} from {which} of {result.replica}. Nothing was"
+        " changed. The result lists what is in the way and, for each checkpoint, the `cpreplicate"
+        " rebase` that solves it; promote what that writes with --checkpoint. If the mirror still"
+        " runs, wait until it has caught up instead"
+    )

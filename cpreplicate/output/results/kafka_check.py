@@ -1,0 +1,159 @@
+"""What is in the way of a start at another Kafka: a refusal of its own, and a part of a promotion.
+
+Problems of the same kind are one row, which names the first partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cpreplicate.core.positions.ranges import Problem, Trouble
+from cpreplicate.operations.upkeep.kafka_check import Checked, KafkaCheck
+from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.parts import warning_lines
+from cpreplicate.output.results import Forms
+from cpreplicate.output.text import columns, lines, table
+
+_HEAD = ("checkpoint", "in the way", "of", "topic", "where")
+_WORDS: Mapping[Trouble, str] = {
+    "no-topic": "topic missing",
+    "no-partition": "partition missing",
+    "beyond-end": "position beyond the end",
+    "deleted": "position deleted",
+    "pending": "transaction pending",
+    "other-servers": "other servers",
+    "unread": "state not read",
+}
+_SHOWN = 3  # partitions or transactions of a row
+
+
+def _text(check: KafkaCheck) -> str:
+    """Return what is in the way of each checkpoint, and the commands that solve it."""
+    facts = columns([("replica", check.replica), ("kafka", _servers(check))])
+    remedies = filter(None, map(_remedy, check.checked))
+    return "\n\n".join([facts, _table(check.checked), *remedies, *warning_lines(check.warnings)])
+
+
+def parts_of(check: KafkaCheck | None) -> list[str]:
+    """Return the parts of a text that show why a checkpoint was chosen: none without a check."""
+    if check is None or check.chosen is None:
+        return []
+    chosen, newer = check.chosen.checkpoint, [each for each in check.checked if each.problems]
+    reason = f"{chosen} was chosen: a job can go on from it at {_servers(check)}"
+    if not newer:
+        return [lines([reason])]
+    names = ", ".join(each.checkpoint for each in newer)
+    return [lines([f"{reason}. From {names}, which are newer, it cannot:"]), _table(newer)]
+
+
+def _servers(check: KafkaCheck) -> str:
+    return f"{check.servers}, the former Kafka" if check.is_same else check.servers
+
+
+def _table(checked: Iterable[Checked]) -> str:
+    return table(_HEAD, [row for each in checked for row in _rows(each)])
+
+
+def _rows(checked: Checked) -> Iterator[tuple[str, ...]]:
+    groups: dict[tuple[str, str, str], list[Problem]] = {}
+    for each in checked.problems:
+        topic = each.position.topic if each.position is not None else ""
+        groups.setdefault((each.trouble, each.operator, topic), []).append(each)
+    for (_, operator, topic), group in groups.items():
+        name = checked.of.names.get(operator, operator)
+        words = _WORDS[group[0].trouble]
+        yield checked.checkpoint, words, name, topic, _where(group, checked)
+
+
+def _where(group: Sequence[Problem], checked: Checked) -> str:
+    """Return the first partitions or transactions of a row, and how many more there are."""
+    first = group[0]
+    if first.reason is not None:
+        return first.reason
+    if first.trouble == "other-servers" and first.position is not None:
+        return f"{first.position.cluster}: {first.position.servers or 'servers not known'}"
+    if first.trouble == "no-topic" and first.position is not None:
+        new = checked.remedy.topics.get(first.position.topic)
+        return f"{new} is there" if new is not None else "no topic there has such a name"
+    more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
+    return ", ".join(map(_place, group[:_SHOWN])) + more
+
+
+def _place(problem: Problem) -> str:
+    if problem.transaction is not None:
+        return problem.transaction.transactional_id
+    position, found = problem.position, problem.range
+    assert position is not None
+    if found is None:
+        return f"partition {position.partition}"
+    bound = (
+        f"ends at {found.end}" if problem.trouble == "beyond-end" else f"begins at {found.begin}"
+    )
+    return f"partition {position.partition} ({position.offset}, {bound})"
+
+
+def _remedy(checked: Checked) -> str | None:
+    """Return the command that solves what is in the way of a checkpoint, and what it leaves."""
+    unsolved = checked.remedy.unsolved
+    kinds = ", ".join(dict.fromkeys(_WORDS[each.trouble] for each in unsolved))
+    if checked.command is None:
+        return lines([f"{checked.checkpoint}: no rebase solves this: {kinds}"]) if kinds else None
+    which = f"solves this in part, but not: {kinds}" if kinds else "solves this"
+    return lines([f"{checked.checkpoint}: a rebase {which}", f"    {checked.command}"])
+
+
+def _json(check: KafkaCheck) -> str:
+    """Return the refusal of `promote --kafka --output json`."""
+    return document(
+        {
+            "replica": check.replica,
+            "checkpoint": None,
+            "promoted": False,
+            "kafka": fields(check),
+            "warnings": list(check.warnings),
+        }
+    )
+
+
+def fields(check: KafkaCheck | None) -> dict[str, Any] | None:
+    """Return the JSON object of a check."""
+    if check is None:
+        return None
+    return {
+        "servers": check.servers,
+        "same_kafka": check.is_same,
+        "chosen": check.chosen.checkpoint if check.chosen is not None else None,
+        "checked": [_checked(each) for each in check.checked],
+    }
+
+
+def _checked(checked: Checked) -> dict[str, Any]:
+    return {
+        "checkpoint": checked.checkpoint,
+        "checkpoint_completed": timestamp(checked.completed),
+        "problems": [_problem(each, checked) for each in checked.problems],
+        "rebase": checked.command,
+        "rebase_suffices": checked.command is not None and not checked.remedy.unsolved,
+    }
+
+
+def _problem(problem: Problem, checked: Checked) -> dict[str, Any]:
+    position, transaction, found = problem.position, problem.transaction, problem.range
+    return {
+        "problem": problem.trouble,
+        "operator": problem.operator,
+        "topic": position and position.topic,
+        "partition": position and position.partition,
+        "offset": position and position.offset,
+        "begin": found and found.begin,
+        "end": found and found.end,
+        "renamed": checked.remedy.topics.get(position.topic) if position is not None else None,
+        "cluster": position and position.cluster,
+        "servers": position and position.servers,
+        "transactional_id": transaction and transaction.transactional_id,
+        "reason": problem.reason,
+    }
+
+
+FORMS = Forms(_text, _json, ndjson=_json)

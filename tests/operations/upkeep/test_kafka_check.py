@@ -1,0 +1,230 @@
+"""`promote` with a Kafka takes the newest checkpoint that exists there, or prints what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cpreplicate.core.retention import Retention
+from cpreplicate.errors import NotAtKafka
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
+from cpreplicate.operations.upkeep.promote import PromoteRequest, Promotion, promote
+from cpreplicate.operations.upkeep.rebase import RebaseRequest, rebase
+from cpreplicate.output.results import forms_of
+from cpreplicate.runners import ExecutionOptions
+from tests.support import kafka_states as written
+from tests.support.encoder import Tree, encode
+from tests.support.jobs import JOB
+from tests.support.kafka_jobs import (
+    SOURCE,
+    inline,
+    put_kafka_checkpoint,
+    put_with_files,
+    source_operator,
+    subtask,
+)
+from tests.support.kafka_states import Split, Transaction
+from tests.support.standin_kafka import StandInKafka
+
+ORDERS = Split("orders", 0, 100)
+TRANSACTION = Transaction("tx-0-3", 70)
+
+
+def quiet(_line: str) -> None:
+    """Report nothing."""
+
+
+class Site:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.replica = f"file:{directory}/dcB/{JOB}"
+
+    def sync(self) -> None:
+        request = SyncRequest(
+            f"file:{self.directory}/dcA/{JOB}",
+            f"file:{self.directory}/dcB",
+            keep=Retention(last=9),
+            execution=ExecutionOptions(runner="inline"),
+        )
+        sync.sync(request, quiet)
+
+    def checkpoint(self, number: int, *splits: Split, transactions=()) -> None:
+        put_kafka_checkpoint(self.directory / "dcA", number, splits, transactions)
+        self.sync()
+
+    def put(self, number: int, metadata: bytes) -> None:
+        directory = self.directory / "dcA" / JOB / f"chk-{number}"
+        directory.mkdir(parents=True)
+        (directory / "_metadata").write_bytes(metadata)
+        self.sync()
+
+    def promote(self, kafka: StandInKafka, is_same=False, conf=None, **options) -> Promotion:
+        asked = KafkaAsked(kafka, conf, is_same)
+        return promote(PromoteRequest(self.replica, kafka=asked, **options), quiet)
+
+    def refused(self, kafka: StandInKafka, **options) -> KafkaCheck:
+        with pytest.raises(NotAtKafka, match="Nothing was changed") as caught:
+            self.promote(kafka, **options)
+        assert not (self.directory / "dcB" / JOB / ".cpreplicate" / "sealed").exists()
+        report = caught.value.report
+        assert isinstance(report, KafkaCheck)
+        return report
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_all_kept_checkpoints_are_looked_up_in_one_listing(site):
+    for number in range(1, 5):
+        site.checkpoint(number, Split("orders", 0, 100 * number))
+    kafka = StandInKafka({("orders", 0): (0, 250)})
+    promotion = site.promote(kafka)
+    assert (promotion.checkpoint, kafka.listings) == ("chk-2", 1)
+    checked = promotion.kafka.checked
+    assert [(each.checkpoint, len(each.problems)) for each in checked] == [
+        ("chk-4", 1),
+        ("chk-3", 1),
+        ("chk-2", 0),
+    ]
+
+
+def test_a_checkpoint_that_is_named_is_the_only_one_that_is_checked(site):
+    site.checkpoint(1, ORDERS)
+    site.checkpoint(2, Split("orders", 0, 300))
+    kafka = StandInKafka({("orders", 0): (0, 250)})
+    assert [each.checkpoint for each in site.refused(kafka, checkpoint="chk-2").checked] == [
+        "chk-2"
+    ]
+    later = site.refused(kafka, as_of=1e12)
+    assert [each.checkpoint for each in later.checked] == ["chk-2"]
+    assert site.promote(kafka, checkpoint="chk-1").checkpoint == "chk-1"
+
+
+def test_a_derived_checkpoint_is_checked_if_it_is_named_and_never_chosen(site):
+    site.checkpoint(1, ORDERS, transactions=[TRANSACTION])
+    rebase(RebaseRequest(site.replica, drops_pending=True), quiet)
+    kafka = StandInKafka({("orders", 0): (0, 250)})
+    assert [each.checkpoint for each in site.refused(kafka).checked] == ["chk-1"]
+    assert site.promote(kafka, checkpoint="rebased/chk-1-1").checkpoint == "rebased/chk-1-1"
+
+
+def test_a_checkpoint_that_is_named_and_lacks_files_is_reported_as_without_a_kafka(site):
+    put_with_files(site.directory / "dcA", 1, [ORDERS])
+    site.sync()
+    (site.directory / "dcB" / JOB / "chk-1" / "state-0").unlink()
+    promotion = site.promote(StandInKafka(), checkpoint="chk-1")
+    assert (promotion.verification.restorable, promotion.kafka) == (False, None)
+    (problem,) = site.refused(StandInKafka()).checked[0].problems
+    assert (problem.trouble, "which is not there" in problem.reason) == ("unread", True)
+
+
+def commands(report: KafkaCheck) -> list[str | None]:
+    return [each.command for each in report.checked]
+
+
+def test_the_command_has_all_that_is_to_be_changed(site):
+    site.checkpoint(1, ORDERS, Split("payments", 0, 7), transactions=[TRANSACTION])
+    site.checkpoint(2, ORDERS)
+    kafka = StandInKafka({("A.orders", 0): (0, 50), ("payments", 0): (0, 9)})
+    report = site.refused(kafka, conf="/etc/kafka b.properties")
+    base = f"cpreplicate rebase {site.replica} --checkpoint"
+    clamp = "--positions clamp --kafka kafka-b:9092 --kafka-conf '/etc/kafka b.properties'"
+    assert commands(report) == [
+        f"{base} chk-2 --rename-topic orders=A.orders {clamp}",
+        f"{base} chk-1 --rename-topic orders=A.orders --drop-pending {clamp}",
+    ]
+
+
+def test_the_servers_of_a_dynamic_source_are_those_that_the_restored_job_reads(site):
+    splits = [Split("orders", 0, 100, cluster="main")]
+    states = written.stream({written.READERS: [splits[0].element]})
+    coordinator = written.dynamic_coordinator(2, splits, {"main": "kafka-a:9092"})
+    operator = source_operator([subtask(0, states, inline(states.data))], coordinator)
+    site.put(1, bytes(encode(Tree(6, (operator,), 1)).data))
+    kafka = StandInKafka({("orders", 0): (0, 250)})
+    report = site.refused(kafka)
+    assert [each.trouble for each in report.checked[0].problems] == ["other-servers"]
+    (command,) = commands(report)
+    assert command is not None
+    assert command.endswith("--checkpoint chk-1 --servers main=kafka-b:9092")
+    assert "main: kafka-a:9092" in forms_of(report).text(report)
+    kafka.servers = "kafka-a:9092"
+    assert site.promote(kafka).checkpoint == "chk-1"
+
+
+def test_a_state_that_is_not_known_is_in_the_way_and_no_rebase_helps(site):
+    element = written.versioned(9, b"of another source")
+    states = written.stream({written.READERS: [element]})
+    coordinator = written.i32(1) + written.versioned(7, b"not known")
+    operator = source_operator([subtask(0, states, inline(states.data))], coordinator)
+    site.put(1, bytes(encode(Tree(6, (operator,), 1)).data))
+    report = site.refused(StandInKafka())
+    assert [each.trouble for each in report.checked[0].problems] == ["unread"]
+    assert commands(report) == [None]
+    text = forms_of(report).text(report)
+    assert "no rebase solves this: state not read" in text
+    (problem,) = json.loads(forms_of(report).json(report))["kafka"]["checked"][0]["problems"]
+    assert (problem["problem"], problem["operator"]) == ("unread", SOURCE.hex())
+    assert "not Kafka's" in problem["reason"]
+
+
+def test_what_needs_no_offset_there_is_a_warning(site):
+    site.checkpoint(1, Split("orders", 0, -3), Split("orders", 1, -2))
+    kafka = StandInKafka({("orders", 0): (0, 0), ("orders", 1): (0, 0)})
+    warnings = site.promote(kafka).warnings
+    assert any("the group needs offsets at kafka-b:9092" in each for each in warnings)
+    assert any("means the same record" in each for each in warnings)
+
+
+def test_a_checkpoint_without_kafka_passes_with_a_warning(site):
+    site.put(1, bytes(encode(Tree(6, (), 1)).data))
+    warnings = site.promote(StandInKafka()).warnings
+    assert any("nothing was checked" in each for each in warnings)
+
+
+def test_readers_without_a_split_are_a_warning(site):
+    states = written.stream({written.READERS: []})
+    operator = source_operator(
+        [subtask(0, states, inline(states.data))], written.coordinator(3, [])
+    )
+    site.put(1, bytes(encode(Tree(6, (operator,), 1)).data))
+    warnings = site.promote(StandInKafka()).warnings
+    assert any("its readers hold no split" in each for each in warnings)
+
+
+def test_many_partitions_are_one_row_that_names_the_first(site):
+    site.checkpoint(1, *(Split("orders", partition, 9) for partition in range(12)))
+    kafka = StandInKafka({("orders", partition): (0, 5) for partition in range(12)})
+    report = site.refused(kafka)
+    text = forms_of(report).text(report)
+    assert text.count("position beyond the end") == 1
+    assert "partition 0 (9, ends at 5), partition 1 (9, ends at 5), partition 2" in text
+    assert "and 9 more" in text
+    document = json.loads(forms_of(report).json(report))
+    assert len(document["kafka"]["checked"][0]["problems"]) == 12
+
+
+def test_the_text_of_a_promotion_says_why_newer_checkpoints_were_not_taken(site):
+    site.checkpoint(1, ORDERS)
+    site.checkpoint(2, Split("orders", 0, 300))
+    promotion = site.promote(StandInKafka({("orders", 0): (0, 250)}), dry_run=True)
+    text = forms_of(promotion).text(promotion)
+    assert "chk-1 was chosen: a job can go on from it at kafka-b:9092" in text
+    assert "partition 0 (300, ends at 250)" in text
+    document = json.loads(forms_of(promotion).json(promotion))
+    assert document["kafka"]["chosen"] == document["checkpoint"] == "chk-1"
+
+
+def test_a_sealed_replica_is_checked_for_the_checkpoint_that_it_is_sealed_for(site):
+    site.checkpoint(1, ORDERS)
+    site.checkpoint(2, Split("orders", 0, 300))
+    promote(PromoteRequest(site.replica, checkpoint="chk-1"), quiet)
+    assert site.promote(StandInKafka({("orders", 0): (0, 250)})).checkpoint == "chk-1"
+    with pytest.raises(NotAtKafka, match="from chk-1 of"):
+        site.promote(StandInKafka({("orders", 0): (0, 99)}))
