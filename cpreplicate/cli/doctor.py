@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpreplicate.cli import exit_codes, options
+from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli, source_and_target
+from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.requests import configured_directories, planned_sync, start_narration
 from cpreplicate.cli.results import show_read
 
@@ -26,6 +27,7 @@ _CODES = {
     options=(
         *options.PLAN,
         *options.CONF,
+        *upkeep_options.DIAGNOSED_KAFKA,
         options.MAX_DELETE,
         *options.RUNNER,
         *options.WRITING,
@@ -47,6 +49,6 @@ def doctor(output: Any, **values: Any) -> int:
     configured = operation.Configured(
         configured_directories(values["source_conf"]), configured_directories(values["target_conf"])
     )
-    diagnosis = operation.diagnose(planned_sync(values), configured)
+    diagnosis = operation.diagnose(planned_sync(values), configured, asked_kafka(values))
     code = show_read(diagnosis, output)
     return diagnosis.exit_code or code

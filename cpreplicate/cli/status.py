@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import options
+from cpreplicate.cli import options, upkeep_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages
 from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.kinds import absolute
+from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read
 from cpreplicate.cli.toml_file import TomlFile
@@ -34,11 +35,20 @@ _LAGGING = 21
     exit_codes={
         0: "done",
         2: "usage",
-        7: "TARGET could not be reached within --retry-for; a source that cannot is in its row",
+        6: "--kafka refuses the connection; what is there is shown",
+        7: "TARGET could not be reached within --retry-for; a source that cannot is in its row; or"
+        " --kafka could not, and the rest is shown",
         10: "no replica below TARGET, or a --source is not there; what is there is shown",
         21: "--max-lag: a replica lags more, or its lag is not known and its checkpoint is older",
     },
-    options=(*options.STATUS, options.POSITIONS, *options.CONF, *options.ACCESS, *options.OUTPUT),
+    options=(
+        *options.STATUS,
+        options.POSITIONS,
+        *options.CONF,
+        *upkeep_options.TRAILING_KAFKA,
+        *options.ACCESS,
+        *options.OUTPUT,
+    ),
 )
 @click.argument("target")
 def status(
@@ -59,6 +69,7 @@ def status(
     from cpreplicate.output.log import write_warning
 
     start_narration(values)
+    kafka = asked_kafka(values)
     is_file = target.endswith(".toml") and Path(target).is_file()
     if is_file and source:
         raise click.UsageError("--source cannot be given with a TOML file, which names the sources")
@@ -73,11 +84,20 @@ def status(
         sources = [absolute(one) for one in source]
         missing = missing_sources(sources, sides.source)
         replicas = replicas_below(absolute(target), sources, sides)
-    report = operation.status(replicas, sides, orphans, max_lag, with_positions=with_positions)
+    report = operation.status(
+        replicas,
+        sides,
+        orphans,
+        max_lag,
+        with_positions=with_positions,
+        kafka=None if kafka is None else kafka.cluster,
+    )
     code = show_read(report, output) if report.replicas or file is not None else 0
     for source_root in missing.unmounted:
         write_warning(_unmounted(source_root))
     _refuse_missing(missing.misnamed)
+    if report.kafka_error is not None:
+        raise report.kafka_error
     if report.lagging:
         return _LAGGING
     if file is None and not any(row.is_there for row in report.replicas):

@@ -34,7 +34,9 @@ class ReplicaStatus:
     `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
     since the epoch. `is_there`: there is a replica. `is_marked`: it has its marker. `is_damaged`:
     `verified` is about the newest checkpoint, found it damaged, and no sync has repaired it since.
-    What was not looked for, or is not there, is None.
+    `kafka_behind` is by how many records the topics of a Kafka trail its positions, None if it has
+    none or one of its partitions does not exist there: then `kafka_missing` has the topics. What
+    was not looked for, or is not there, is None.
     """
 
     job: str
@@ -57,6 +59,8 @@ class ReplicaStatus:
     is_marked: bool = False
     is_damaged: bool = False
     positions: CheckpointPositions | None = None
+    kafka_behind: int | None = None
+    kafka_missing: tuple[str, ...] = ()
 
     @property
     def unready(self) -> str | None:
@@ -107,11 +111,16 @@ class ReplicaStatus:
 
 @dataclass(frozen=True)
 class FleetStatus:
-    """The status of every replica that was asked for, at a time in seconds since the epoch."""
+    """The status of every replica that was asked for, at a time in seconds since the epoch.
+
+    `kafka` are the servers of the Kafka that was asked, and `kafka_error` why it did not answer.
+    """
 
     replicas: tuple[ReplicaStatus, ...]
     now: float
     max_lag: float | None = None
+    kafka: str | None = None
+    kafka_error: Exception | None = None
 
     @property
     def lagging(self) -> tuple[ReplicaStatus, ...]:

@@ -15,12 +15,15 @@ from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
 from cpreplicate.core.plan import total
+from cpreplicate.core.positions.model import Positions
+from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions_of
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.positions import positions_in
 from cpreplicate.operations.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
-from cpreplicate.operations.upkeep import orphans
+from cpreplicate.operations.upkeep import kafka_check, orphans
+from cpreplicate.operations.upkeep.kafka_check import Kafka
 from cpreplicate.protocol import job_record, journal, lease, seal
 from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
 from cpreplicate.protocol.job_record import read_job_record
@@ -42,19 +45,49 @@ def status(
     max_lag: float | None = None,
     with_source: bool = True,
     with_positions: bool = False,
+    kafka: Kafka | None = None,
 ) -> FleetStatus:
     """Return the status of replicas, many of which are read at the same time.
 
     What fails for one of them is in its row. Directories that were found and are no replicas of
     jobs with a checkpoint have none. Without `with_source`, no source is asked. `with_positions`:
-    the newest `_metadata` of each is read, and the small files with positions. Nothing is changed.
+    the newest `_metadata` of each is read, and the small files with positions. It is read for a
+    `kafka`, too, which is asked once for all of them. Nothing is changed.
     """
     places = [place for one in replicas for place in (one.replica, one.source) if place is not None]
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        rows = runner.map(
-            _Examination(sides, with_orphans, with_source, with_positions), replicas, places
-        )
-    return FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
+        is_read = with_positions or kafka is not None
+        rows = runner.map(_Examination(sides, with_orphans, with_source, is_read), replicas, places)
+    found = FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
+    if kafka is None:
+        return found
+    found = _with_kafka(found, kafka)
+    if with_positions:
+        return found
+    return replace(found, replicas=tuple(replace(row, positions=None) for row in found.replicas))
+
+
+def _with_kafka(found: FleetStatus, kafka: Kafka) -> FleetStatus:
+    """Return the status with how far the topics of a Kafka trail each replica.
+
+    A Kafka that does not answer leaves the rows as they are.
+    """
+    found = replace(found, kafka=kafka.servers)
+    held = [row.positions.found for row in found.replicas if row.positions is not None]
+    try:
+        ranges = kafka_check.listed(kafka, held).ranges
+    except (CpreplicateError, OSError) as error:
+        return replace(found, kafka_error=error)
+    return replace(found, replicas=tuple(_trailing(row, ranges) for row in found.replicas))
+
+
+def _trailing(row: ReplicaStatus, ranges: Ranges) -> ReplicaStatus:
+    held = row.positions.found if row.positions is not None else Positions()
+    missing = tuple(absent(held, ranges))
+    is_known = bool(partitions_of(held)) and not missing
+    return replace(
+        row, kafka_behind=behind(held, ranges) if is_known else None, kafka_missing=missing
+    )
 
 
 class _SourceLook(NamedTuple):

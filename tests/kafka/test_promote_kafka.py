@@ -232,3 +232,25 @@ def test_a_kafka_that_does_not_answer_ends_with_7_and_changes_nothing(site, topi
     assert (ended.returncode, ended.stdout) == (7, "")
     assert "Kafka could not be reached within 1 s" in ended.stderr
     assert site.files() == before
+
+
+def test_status_shows_by_how_many_records_b_trails_each_replica(site, kafka, topic):
+    kafka.create(topic, {0: 25, 1: 5}, partitions=2)
+    site.checkpoint(1, Split(topic, 0, 40), Split(topic, 1, 3))
+    root = site.directory / "dcB"
+    (row,) = run("status", root, "--kafka", site.servers, "--output", "json").json()["replicas"]
+    assert (row["kafka_behind"], row["kafka_missing"], row["positions"]) == (15, [], None)
+    assert "kafka behind" in run("status", root, "--kafka", site.servers).out
+
+
+def test_doctor_finds_what_would_be_in_the_way_at_b(site, kafka, topic):
+    kafka.create(topic, {0: 25})
+    site.checkpoint(1, Split(topic, 0, 40), pending=True)
+    ended = run(
+        *("doctor", f"{site.directory}/dcA/{JOB}", site.directory / "dcB"),
+        *("--kafka", site.servers, "--output", "json"),
+    )
+    found = next(each for each in ended.json()["checks"] if each["check"] == "kafka")
+    assert found["status"] == "warning"
+    assert f"positions are beyond the end (1: {topic} partition 0)" in found["message"]
+    assert "--positions clamp --drop-pending" in found["remedy"]

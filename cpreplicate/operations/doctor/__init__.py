@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cpreplicate.operations.doctor import access, cluster, source, target
+from cpreplicate.operations.doctor import access, cluster, kafka, source, target
 from cpreplicate.operations.doctor.case import Case, CaseSide, Configured, source_of, target_of
 from cpreplicate.operations.doctor.findings import Check, Diagnosis, Finding, Result, run_checks
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 
 __all__ = ["Configured", "Diagnosis", "Finding", "diagnose"]
 
@@ -50,8 +51,17 @@ _CHECKS: tuple[Check[Case], ...] = (
 )
 
 
-def diagnose(request: SyncRequest, configured: Configured) -> Diagnosis:
-    """Return the findings of all checks for the sync that a request describes."""
-    subject = Case(request, configured)
-    findings = run_checks(_CHECKS, subject)
+# only if a Kafka is named
+_OF_KAFKA: Check[Case] = Check("kafka", kafka.check_kafka, ("source checkpoint",))
+
+
+def diagnose(
+    request: SyncRequest, configured: Configured, asked: KafkaAsked | None = None
+) -> Diagnosis:
+    """Return the findings of all checks for the sync that a request describes.
+
+    `asked` is the Kafka at which the job would start from a replica.
+    """
+    checks = _CHECKS if asked is None else (*_CHECKS, _OF_KAFKA)
+    findings = run_checks(checks, Case(request, configured, asked))
     return Diagnosis(request.source, request.target_root, findings)

@@ -10,6 +10,7 @@ from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Plan
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Storage
 
@@ -37,11 +38,12 @@ class Case:
 
     `source_state` is set once the checkpoint was read, `plan` once it is known that a sync would
     not be refused. `offset`: how many seconds the clock of the target is ahead of this machine's.
-    `visits` are the reports of tasks on executors.
+    `visits` are the reports of tasks on executors. `kafka` is that at which the job would start.
     """
 
     request: SyncRequest
     configured: Configured = field(default=Configured())
+    kafka: KafkaAsked | None = None
     source_state: SourceState | None = None
     plan: Plan | None = None
     offset: float | None = None

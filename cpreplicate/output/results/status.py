@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from cpreplicate.core.sizes import size
@@ -21,16 +22,30 @@ _UNKNOWN = "?"
 
 def _text(status: FleetStatus) -> str:
     """Return a row for each replica, then what is wrong with some of them."""
-    has_orphans = any(row.orphans is not None for row in status.replicas)
-    head = (*_HEAD, "orphans") if has_orphans else _HEAD
+    more = dict(_more_columns(status))
+    head = (*_HEAD, *more)
     rows = [
-        (*_cells(row, status), *((_orphans(row),) if has_orphans else ()))
-        for row in status.replicas
+        (*_cells(row, status), *(cell(row) for cell in more.values())) for row in status.replicas
     ]
-    problems = [f"{_title(row)}: {text}" for row in status.replicas for text in _problems(row)]
+    problems = [
+        f"{_title(row)}: {text}" for row in status.replicas for text in _problems(row, status)
+    ]
     positions = [part for row in status.replicas for part in _positions(row)]
     parts = [table(head, rows), *positions, lines(problems), _summary(status)]
     return "\n\n".join(filter(None, parts))
+
+
+def _more_columns(
+    status: FleetStatus,
+) -> Iterator[tuple[str, Callable[[ReplicaStatus], str]]]:
+    """Yield the columns that are not always there: the name, and what returns the cell of a row."""
+    if any(row.orphans is not None for row in status.replicas):
+        yield "orphans", _orphans
+    if status.kafka is not None:
+        yield (
+            "kafka behind",
+            lambda row: _UNKNOWN if row.kafka_behind is None else str(row.kafka_behind),
+        )
 
 
 def _positions(row: ReplicaStatus) -> list[str]:
@@ -120,9 +135,11 @@ def _orphans(row: ReplicaStatus) -> str:
     return f"{row.orphans.files} ({size(row.orphans.bytes)})"
 
 
-def _problems(row: ReplicaStatus) -> list[str]:
+def _problems(row: ReplicaStatus, status: FleetStatus) -> list[str]:
     problems = [text for text in (row.observed.last_error, row.source_error) if text is not None]
     warnings = [f"warning: {warning}" for warning in row.warnings]
+    if row.kafka_missing:
+        warnings.append(f"{', '.join(row.kafka_missing)}: partitions missing at {status.kafka}")
     if row.unready in (None, *problems, *row.warnings):
         return [*problems, *warnings]
     return [*problems, *warnings, f"promote would not succeed: {row.unready}"]
@@ -170,6 +187,8 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
         "error": observed.last_error,
         "warnings": list(row.warnings),
         **fields(row.positions),
+        "kafka_behind": row.kafka_behind,
+        "kafka_missing": list(row.kafka_missing),
     }
 
 

@@ -1,0 +1,91 @@
+"""The check of the Kafka at which a job would start. It only reads.
+
+What it finds stops no sync: it is a warning, also that the Kafka does not answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cpreplicate.core.positions.model import Positions
+from cpreplicate.core.positions.ranges import Problem, Trouble
+from cpreplicate.core.positions.remedies import Remedy
+from cpreplicate.errors import Refused
+from cpreplicate.operations.doctor.case import Case
+from cpreplicate.operations.doctor.findings import Result, in_two, text_of, warning
+from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.upkeep import kafka_check
+from cpreplicate.storage import Transient
+
+_WORDS: dict[Trouble, str] = {
+    "no-topic": "topics are missing",
+    "no-partition": "partitions are missing",
+    "beyond-end": "positions are beyond the end",
+    "deleted": "positions are deleted",
+    "pending": "transactions are pending",
+    "other-servers": "a DynamicKafkaSource has other servers",
+    "unread": "states could not be read",
+}
+_UNREACHED = "Check --kafka, --kafka-conf, the network and the broker, then run again"
+
+
+def check_kafka(subject: Case) -> Result:
+    """Check whether a job could go on from the source's newest checkpoint at the Kafka."""
+    state, kafka = subject.source_state, subject.kafka
+    assert state is not None
+    assert kafka is not None
+    request, servers = subject.request, kafka.cluster.servers
+    found = positions_of(state.file, request.sides.source, request.remaps)
+    assert found is not None, "it is returned wherever it is asked for"
+    held = found.found
+    try:
+        listing = kafka_check.listed(kafka.cluster, [held])
+    except (Transient, Refused) as error:
+        message, remedy = in_two(text_of(error))
+        return warning(message, remedy or _UNREACHED)
+    problems = kafka_check.problems_of(held, kafka, listing)
+    if problems:
+        made = kafka_check.remedy_of(held, problems, kafka, listing)
+        message = f"no job can go on at {servers} from it now: {_described(problems)}"
+        return warning(message, _remedy(made))
+    if notes := tuple(kafka_check.warnings_of(found, servers)):
+        return warning("; ".join(notes), f"Note that {kafka_check.unknown(servers)}")
+    return Result(_passed(held, servers))
+
+
+def _passed(held: Positions, servers: str) -> str:
+    count = len(held.positions)
+    return f"{count} positions exist at {servers}. But {kafka_check.unknown(servers)}"
+
+
+def _described(problems: Sequence[Problem]) -> str:
+    counts = Counter(each.trouble for each in problems)
+    return "; ".join(
+        f"{_WORDS[trouble]} ({count}: {_first(trouble, problems)})"
+        for trouble, count in counts.items()
+    )
+
+
+def _first(trouble: Trouble, problems: Sequence[Problem]) -> str:
+    """Return what the first problem of a kind is about."""
+    first = next(each for each in problems if each.trouble == trouble)
+    if first.transaction is not None:
+        return first.transaction.transactional_id
+    if first.position is None:
+        return first.reason or first.operator
+    return f"{first.position.topic} partition {first.position.partition}"
+
+
+def _remedy(made: Remedy) -> str:
+    """Return what to do at B when the job is to start there."""
+    options = [f"--rename-topic {old}={new}" for old, new in made.topics.items()]
+    options += ["--servers"] if made.clusters else []
+    options += ["--positions clamp"] if made.is_clamped else []
+    options += ["--drop-pending"] if made.drops_pending else []
+    rebase = f"`cpreplicate rebase` with {' '.join(options)}" if options else ""
+    missing = {"no-topic", "no-partition"}.intersection(each.trouble for each in made.unsolved)
+    create = "create what is missing there" if missing else ""
+    parts = [create, f"derive a checkpoint by {rebase} before the job starts" if rebase else ""]
+    text = "; ".join(filter(None, parts)) or "promote without --kafka if you know that it fits"
+    return f"{text[0].upper()}{text[1:]}. `promote --kafka` prints the commands"
