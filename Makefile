@@ -133,5 +133,5 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/kafka/target tests/yarn/build scripts/bench/build
+	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/kafka/target tests/kafka/job/target-* tests/yarn/build scripts/bench/build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants .coverage .coverage.* .durations.xml

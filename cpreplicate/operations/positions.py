@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from cpreplicate.core import uri
-from cpreplicate.core.positions.kafka import KafkaPositions
+from cpreplicate.core.positions.kafka import KafkaPositions, are_of_known_versions
 from cpreplicate.core.positions.model import (
     PositionDecoder,
     Positions,
@@ -104,9 +104,10 @@ def _unread(state: SourceState) -> Iterator[Unread]:
     """Yield why no decoder knows the state of an operator, if it is one that holds positions."""
     if READERS not in state.elements:
         return
-    if state.elements[READERS]:
-        reason = "its source is not Kafka's, or of a version that is not known"
-        yield Unread(state.operator, reason)
-    else:
+    if not state.elements[READERS]:
         reason = "its readers hold no split: the restored job starts where its initializer says"
-        yield Unread(state.operator, reason, is_empty=True)
+        yield Unread(state.operator, reason, is_obstacle=False)
+    elif are_of_known_versions(state.elements[READERS]):
+        yield Unread(state.operator, "its source is not Kafka's", is_obstacle=False)
+    else:
+        yield Unread(state.operator, "its source is not Kafka's, or of a version that is not known")

@@ -15,6 +15,7 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.positions.offsets import as_given
+from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.positions import positions_of
 from cpreplicate.operations.sync import sync
@@ -31,6 +32,7 @@ from tests.support.encoder import (
     Incremental,
     OperatorEntry,
     RelativeFile,
+    Stream,
     Subtask,
     Tree,
     encode,
@@ -75,7 +77,7 @@ class History:
         splits = [Split("orders", each, self.number * 1000 + each) for each in range(PARTITIONS)]
         states = written.stream({written.READERS: [split.element for split in splits]})
         place = f"{SOURCE}/chk-{self.number}"
-        delegate = inline(states.data)
+        delegate: Stream = inline(states.data)
         if self.draw.random() < 0.7:
             self.disk.place(f"{place}/state", states.data)
             delegate = RelativeFile("state", len(states.data))
@@ -95,7 +97,7 @@ class History:
             OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=keyed),)),
             source_operator([subtask(0, states, delegate)], written.coordinator(3, splits)),
         )
-        self.disk.place(f"{place}/_metadata", encode(Tree(6, operators, self.number)).data)
+        self.disk.place(f"{place}/_metadata", bytes(encode(Tree(6, operators, self.number)).data))
 
     def step(self) -> None:
         """Do one thing, which may die at any of its steps."""
@@ -168,7 +170,7 @@ class History:
         sweep.sweep(request, silent)
 
     def relocate(self) -> None:
-        paths = self.draw.choice(["absolute", "relative"])
+        paths: PathsMode = "absolute" if self.draw.random() < 0.5 else "relative"
         relocate.relocate(relocate.RelocateRequest(REPLICA, paths), silent)
 
     def newest(self) -> str:

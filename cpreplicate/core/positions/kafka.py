@@ -103,6 +103,17 @@ def _position(operator: str, split: Split, servers: Mapping[str, str]) -> Positi
     )
 
 
+def are_of_known_versions(elements: Iterable[bytes]) -> bool:
+    """Return whether splits have versions that Kafka's connector has, too.
+
+    Those that are not Kafka's then are of another connector, and not of a later one of Kafka's.
+    """
+    try:
+        return all(datum(element)[0] in (KAFKA, DYNAMIC) for element in elements)
+    except Unreadable:
+        return False
+
+
 def read_splits(elements: Iterable[bytes]) -> list[Split] | None:
     """Return the splits of a source's readers, or None if one of them is not Kafka's."""
     try:

@@ -48,12 +48,13 @@ class PendingTransaction(NamedTuple):
 class Unread(NamedTuple):
     """A state of an operator that holds positions or transactions, and why it was not read.
 
-    `is_empty`: it holds no position at all, and the restored job begins where its initializer says.
+    `is_obstacle`: it may hold positions in Kafka. Else it is of another kind of source, or holds no
+    position at all, and the restored job begins where its initializer says.
     """
 
     operator: str
     reason: str
-    is_empty: bool = False
+    is_obstacle: bool = True
 
 
 @dataclass(frozen=True)

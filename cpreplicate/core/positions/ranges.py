@@ -73,7 +73,7 @@ def problems(
     for transaction in () if is_same_kafka else held.pending:
         yield Problem("pending", transaction.operator, transaction=transaction)
     for unread in held.unread:
-        if not unread.is_empty:
+        if unread.is_obstacle:
             yield Problem("unread", unread.operator, reason=unread.reason)
 
 

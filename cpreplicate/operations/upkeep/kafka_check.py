@@ -199,7 +199,7 @@ def warnings_of(of: CheckpointPositions, servers: str) -> Iterator[str]:
             f" offsets at {servers}"
         )
     for each in held.unread:
-        if each.is_empty:
+        if not each.is_obstacle:
             yield f"operator {of.names.get(each.operator, each.operator)}: {each.reason}"
     checked = set(checkable(held, servers))
     for topic in sorted({each.topic for each in held.positions if each not in checked}):

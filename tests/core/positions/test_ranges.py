@@ -93,7 +93,7 @@ def test_of_several_clusters_only_the_positions_of_the_one_that_is_asked_are_com
 
 
 def test_a_state_that_could_not_be_read_is_a_problem_and_one_without_positions_is_none():
-    state = Positions(unread=(Unread("op", "not known"), Unread("op", "no split", is_empty=True)))
+    state = Positions(unread=(Unread("op", "not known"), Unread("op", "no split", False)))
     assert list(problems(state, RANGES, TOPICS)) == [Problem("unread", "op", reason="not known")]
 
 

@@ -1,0 +1,146 @@
+"""Stock Flink runs at another Kafka from a derived checkpoint: nothing is lost, and doubled is just
+what was reported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cpreplicate.cli.commands import cli
+from tests.support import parts
+from tests.support.kafka import Kafka
+from tests.support.kafka_flink import CONNECTORS, KafkaJob, write_numbers
+
+TOPICS = {"orders.v1": 4, "payments": 2}
+NAMES = sum(TOPICS.values())
+RECORDS, MIRRORED, SHIFT = 1500, 400, 70
+
+
+@pytest.fixture(scope="module")
+def other_kafka(kafka: Kafka) -> Iterator[Kafka]:
+    """The Kafka at B, which knows nothing of the transactions at A.
+
+    Both have the topic that the job writes to.
+    """
+    with Kafka() as started:
+        for each in (kafka, started):
+            each.create("out", partitions=2)
+        yield started
+
+
+def filled(kafka: Kafka, prefix: str, numbers: range) -> None:
+    """Have topics with these records: those of A, with another name."""
+    for topic, partitions in TOPICS.items():
+        kafka.create(f"{prefix}{topic}", partitions=partitions)
+        write_numbers(kafka.servers, f"{prefix}{topic}", partitions, numbers, topic)
+
+
+def run(*words: object) -> dict[str, Any]:
+    result = CliRunner().invoke(cli, [*map(str, words), "--output", "json"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def replica_of(job: KafkaJob, kafka: Kafka, directory: Path, prefix: str) -> Path:
+    """The replica of a job at A that died with transactions pending."""
+    halted = job.run(
+        brokers=kafka.servers,
+        topics=",".join(f"{prefix}{topic}" for topic in TOPICS),
+        checkpoints=f"file:{directory}/dcA",
+        names=NAMES,
+        until=RECORDS,
+        haltAfter=100,
+        sleepEvery=1,
+    )
+    (source,) = (directory / "dcA").iterdir()
+    run("sync", f"{source}/chk-{halted.checkpoint}", directory / "dcB", "--runner", "inline", "-q")
+    return directory / "dcB" / source.name
+
+
+def restored(job: KafkaJob, kafka: Kafka, start: Path, prefix: str, directory: Path):
+    return job.run(
+        brokers=kafka.servers,
+        topics=",".join(f"{prefix}{topic}" for topic in TOPICS),
+        checkpoints=f"file:{directory}",
+        **{"from": f"file:{start}"},
+        names=NAMES,
+        until=RECORDS,
+    )
+
+
+@pytest.mark.parametrize("connector", parts.cases(CONNECTORS, main={"5"}))
+def test_a_job_that_writes_exactly_once_starts_at_a_mirror_that_trails(
+    kafka, other_kafka, connector, tmp_path
+):
+    job, prefix = KafkaJob(connector), f"trails-{connector}."
+    filled(kafka, prefix, range(RECORDS))
+    replica = replica_of(job, kafka, tmp_path, prefix)
+    filled(other_kafka, prefix, range(MIRRORED))
+    positions = run("inspect", replica, "--positions")
+    assert len(positions["positions"]) == NAMES
+    number = positions["checkpoint_id"]
+    pending = {(each["transactional_id"], each["checkpoint"]) for each in positions["pending"]}
+    assert pending
+    assert pending <= {(f"cpreplicate-{subtask}-{number}", number) for subtask in range(2)}
+
+    as_it_is = restored(job, other_kafka, replica / f"chk-{number}", prefix, tmp_path / "in-vain")
+    assert "InvalidPidMappingException" in as_it_is.failure
+
+    report = run(
+        "rebase", replica, "--positions", "clamp", "--kafka", other_kafka.servers, "--drop-pending"
+    )
+    assert report["lost"] == 0
+    assert len(report["dropped"]) == len(pending)
+    for topic, partitions in TOPICS.items():  # the mirror goes on
+        numbers = range(MIRRORED, RECORDS)
+        write_numbers(other_kafka.servers, f"{prefix}{topic}", partitions, numbers, topic)
+    start = replica / str(report["derived"])
+    at_b = restored(job, other_kafka, start, prefix, tmp_path / "dcB-flink")
+    assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, report["doubled"])
+    assert all(next_ == RECORDS for next_, _, _ in at_b.counts.values())
+
+    own = max(
+        (tmp_path / "dcB-flink").glob("*/chk-*"), key=lambda place: int(place.name.split("-")[1])
+    )
+    assert int(own.name.split("-")[1]) > number
+    for topic, partitions in TOPICS.items():
+        numbers = range(RECORDS, RECORDS + 1)
+        write_numbers(other_kafka.servers, f"{prefix}{topic}", partitions, numbers, topic)
+    again = restored(job, other_kafka, own, prefix, tmp_path / "dcB-again")
+    assert (again.failure, again.lost, again.doubled) == (None, 0, report["doubled"])
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_renamed_topics_with_other_offsets_lose_and_double_nothing(
+    kafka, other_kafka, connector, tmp_path
+):
+    job, prefix, renamed = KafkaJob(connector), f"moved-{connector}.", f"renamed-{connector}."
+    filled(kafka, prefix, range(RECORDS))
+    replica = replica_of(job, kafka, tmp_path, prefix)
+    filled(other_kafka, renamed, range(SHIFT))
+    for topic, partitions in TOPICS.items():
+        write_numbers(other_kafka.servers, f"{renamed}{topic}", partitions, range(RECORDS), topic)
+    offsets = tmp_path / "offsets.csv"
+    held = run("inspect", replica, "--positions")["positions"]
+    offsets.write_text(
+        "".join(
+            f"{each['topic'].replace(prefix, renamed)},{each['partition']},"
+            f"{each['offset'] + SHIFT}\n"
+            for each in held
+        )
+    )
+    renames = [
+        word for topic in TOPICS for word in ("--rename-topic", f"{prefix}{topic}={renamed}{topic}")
+    ]
+    report = run("rebase", replica, *renames, "--positions", offsets, "--drop-pending")
+    start = replica / str(report["derived"])
+    at_b = restored(job, other_kafka, start, renamed, tmp_path / "dcB-flink")
+    assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, 0)

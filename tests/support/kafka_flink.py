@@ -1,0 +1,104 @@
+"""Runs a real Flink job between topics of Kafka: the Java side is `tests/kafka/job`.
+
+It knows the number of the next record of each partition, counts what is lost and doubled, and
+writes exactly once. Each run has a JVM of its own, which is killed when its test ends.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tests.support import building
+from tests.support.waiting import PATIENCE
+
+PROJECT = Path(__file__).resolve().parent.parent / "kafka" / "job"
+CONNECTORS = {"3": "1.20.5 and 3.4.0", "4": "2.0.1 and 4.0.1", "5": "2.2.1 and 5.0.0"}
+_OPENED = ("lang", "util", "util.concurrent", "nio", "net")
+_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+_JVM += [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: why it failed, and the counts of each partition at its end.
+
+    `checkpoint` is the one at which it was halted, as `haltAfter` asks for.
+    """
+
+    failure: str | None = None
+    counts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    checkpoint: int | None = None
+
+    @property
+    def lost(self) -> int:
+        return sum(lost for _, lost, _ in self.counts.values())
+
+    @property
+    def doubled(self) -> int:
+        return sum(doubled for _, _, doubled in self.counts.values())
+
+
+class KafkaJob:
+    """The job with one connector, and the Flink that it is for."""
+
+    def __init__(self, connector: str) -> None:
+        self._target = PROJECT / f"target-{connector}"
+        self._profile = connector
+        self._build()
+
+    def run(self, **arguments: object) -> Ended:
+        """Run the job until every partition is read to `until`, it fails or is halted."""
+        classes = f"{self._target}/classes:{(self._target / 'classpath').read_text()}"
+        words = [f"{name}={value}" for name, value in arguments.items() if value is not None]
+        command = ["java", *_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        done = subprocess.run(
+            [*command, "-cp", classes, "cpreplicate.KafkaJob", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        assert events, done.stderr[-4000:]
+        if events[-1]["event"] == "halted":
+            return Ended(checkpoint=events[-1]["checkpoint"])
+        counts = {name: tuple(each) for name, each in events[-1]["counts"].items()}
+        return Ended(events[-1]["failure"], counts)
+
+    def _build(self) -> None:
+        """Compile the job, unless that was done since its sources last changed."""
+        sources = sorted([PROJECT / "pom.xml", *PROJECT.glob("src/**/*.java")])
+        wanted = "\n".join(file.read_text() for file in sources)
+        stamp = self._target / "stamp"
+        with building.alone():
+            if stamp.exists() and stamp.read_text() == wanted:
+                return
+            maven = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), f"-P{self._profile}"]
+            goals = ["clean", "compile", "dependency:build-classpath"]
+            done = subprocess.run(
+                [*maven, *goals, f"-Dmdep.outputFile={self._target / 'classpath'}"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+            )
+            assert done.returncode == 0, done.stdout[-4000:]
+            stamp.write_text(wanted)
+
+
+def write_numbers(servers: str, topic: str, partitions: int, numbers: range, name: str) -> None:
+    """Append the records that the job counts to each partition of a topic.
+
+    `name` is that of the topic where the records come from.
+    """
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 20})
+    for number in numbers:
+        for partition in range(partitions):
+            producer.produce(topic, f"{name}|{partition}|{number}", partition=partition)
+        producer.poll(0)
+    assert producer.flush(PATIENCE) == 0
