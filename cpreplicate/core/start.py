@@ -14,6 +14,7 @@ from typing import Any
 
 from cpreplicate.core import uri
 from cpreplicate.core.metadata import Metadata
+from cpreplicate.core.placement import REBASED
 from cpreplicate.core.restore import Restore, claim_mode_names, knows_claim_modes, restore
 
 NEVER_SEALED = 0
@@ -94,7 +95,10 @@ def starting(metadata: Metadata, checkpoint: str, nonce: int, mode: str = "absol
 
 def snapshot_name(checkpoint: str) -> str:
     """Return the name of the `FlinkStateSnapshot` of a checkpoint: of its job and its number."""
-    job, number = uri.name(uri.parent(checkpoint)), uri.name(checkpoint)
+    directory, number = uri.parent(checkpoint), uri.name(checkpoint)
+    if uri.name(directory) == REBASED:
+        directory, number = uri.parent(directory), f"{REBASED}-{number}"
+    job = uri.name(directory)
     name = _NO_NAME.sub("-", f"cpreplicate-{job.lower()}"[: _LONGEST_NAME - len(number) - 1])
     return f"{name.rstrip('-')}-{_NO_NAME.sub('-', number.lower())}"
 

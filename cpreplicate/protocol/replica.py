@@ -143,10 +143,10 @@ class Replica:
 
         Costs nothing where there is no directory for them, else a listing of it and of each.
         """
-        if not any(each.name == REBASED and each.is_directory for each in children):
+        if not any(each.name == REBASED and _is_own_directory(each) for each in children):
             return []
         inner = self.storage.list(self.uri_of(REBASED))
-        names = sorted(f"{REBASED}/{each.name}" for each in inner if each.is_directory)
+        names = sorted(f"{REBASED}/{each.name}" for each in inner if _is_own_directory(each))
         listed = {name: self.storage.listing(self.uri_of(name)) for name in names}
         self._listed |= listed
         return [name for name in names if _metadata_in(listed[name]) is not None]
@@ -372,6 +372,10 @@ class Replica:
         The caller lets it appear after the commit that it describes.
         """
         return manifest.writing(self.storage, self.root, name, content)
+
+
+def _is_own_directory(status: FileStatus) -> bool:
+    return status.is_directory and not status.is_link
 
 
 def _metadata_in(listed: Listing) -> FileStatus | None:

@@ -63,6 +63,12 @@ def test_a_deployment_that_ran_before_is_restored_because_the_nonce_is_another_o
     assert "flinkConfiguration" not in starting(version=3).deployment["spec"]
 
 
+def test_snapshots_of_derived_checkpoints_have_names_of_their_jobs():
+    of_one = start.snapshot_name("file:/a/55d1/rebased/chk-4-1")
+    assert of_one == "cpreplicate-55d1-rebased-chk-4-1"
+    assert of_one != start.snapshot_name("file:/a/66e2/rebased/chk-4-1")
+
+
 def test_a_snapshot_names_a_checkpoint_that_is_there_and_deletes_nothing():
     assert starting().snapshot == {
         "apiVersion": "flink.apache.org/v1beta1",

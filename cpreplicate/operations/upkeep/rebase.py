@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import BinaryIO, cast
+from pathlib import Path
 
 from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import closure
@@ -30,7 +30,7 @@ from cpreplicate.core.positions.model import PendingTransaction, Position, Posit
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
 from cpreplicate.core.start import Starting, starting
 from cpreplicate.errors import NotThere, Refused, UsageError
-from cpreplicate.operations.change import Change, opened
+from cpreplicate.operations.change import Change, opened, refuse_links, some
 from cpreplicate.operations.positions import positions_of
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
@@ -46,8 +46,6 @@ from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import CHUNK
-
-_HELD_IN_MEMORY = 64 << 20  # bytes of a `_metadata`; a larger one is written to a temporary file
 
 
 @dataclass(frozen=True)
@@ -146,6 +144,7 @@ def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
     written = change.ledger.written
     gone = [path for path in paths if is_written(path, written)]
     left = set(change.ledger.left_over(others).to_pylist()).difference(gone)
+    refuse_links(uri.directories(gone), replica)
     with change.recording([*gone, *sorted(left)]):
         needed.refuse_later(replica, state, others)
         publication.withdraw(replica, name)
@@ -279,16 +278,18 @@ def _warnings(held: Positions, request: RebaseRequest) -> Iterator[str]:
 def _write(planned: _Planned, change: Change) -> Rebase:
     replica, result = change.replica, planned.result
     files = planned.rebasing.files
+    _refuse_files_of_others(change, result.name)
     left = set(change.ledger.left_over([each.name for each in change.state.ours]).to_pylist())
     paths = [*(file.path for file in files), *sorted(left)]
     with ExitStack() as resources, change.recording(paths):
         written = {file.path: _put(file, change) for file in files}
         final = resources.enter_context(_metadata(planned, replica))
-        metadata = decode(final, replica.uri_of(result.name))
+        stream = resources.enter_context(final.open("rb"))
+        metadata = decode(stream, replica.uri_of(result.name))
         content = partial(_pieces, final)
         commit = Publication(replica, result.name, content, change.state, planned.completed)
         resources.enter_context(commit)
-        referenced = replica.referenced_by(result.name, commit.digest, final, metadata)
+        referenced = replica.referenced_by(result.name, commit.digest, stream, metadata)
         listed = _manifest(referenced, change, written)
         pending = resources.enter_context(replica.writing_manifest(result.name, listed))
         commit.publish(change.lease.check, pending)
@@ -297,6 +298,19 @@ def _write(planned: _Planned, change: Change) -> Rebase:
     # a number that no promotion had: see `Starting`
     start = starting(metadata, replica.uri_of(result.name), int(json_files.now()))
     return replace(result, starting=start)
+
+
+def _refuse_files_of_others(change: Change, name: str) -> None:
+    """Raise `Refused` if files of another program lie where the derived checkpoint is to be."""
+    replica = change.replica
+    refuse_links([name], replica)
+    written = change.ledger.written
+    others = [path for path in replica.present([name]) if not is_written(path, written)]
+    if others:
+        raise Refused(
+            f"{replica.uri_of(name)} holds files that cpreplicate did not write: {some(others)}."
+            " Nothing was written. Choose another --name"
+        )
 
 
 def _put(file: NewFile, change: Change) -> LedgerEntry:
@@ -322,30 +336,27 @@ def _manifest(
 
 
 @contextmanager
-def _metadata(planned: _Planned, replica: Replica) -> Iterator[BinaryIO]:
-    """Provide the `_metadata` of the derived checkpoint, with absolute paths to the replica."""
+def _metadata(planned: _Planned, replica: Replica) -> Iterator[Path]:
+    """Provide a local file with the `_metadata` to publish: its paths to the replica are absolute.
+
+    It may have gigabytes. It is read by the thread that writes it into the replica, too.
+    """
     result, original = planned.result, planned.file
     with ExitStack() as stack:
-        data = original.open(stack)
-        changed = stack.enter_context(_temporary())
-        changed.writelines(spliced(data, original.metadata.length, planned.rebasing.edits))
-        # relative paths are still those of the checkpoint that it was derived from
-        metadata = decode(changed, replica.uri_of(result.checkpoint))
-        layout = ReplicaLayout(result.name, (replica.root,))
-        rewriter = restore.path_rewriter(closure(metadata), layout, replica.root, "absolute")
-        final = stack.enter_context(_temporary())
-        final.writelines(rewrite(changed, metadata, rewriter))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-")))
+        data, changed, final = original.open(stack), directory / "changed", directory / "final"
+        with changed.open("wb") as file:
+            file.writelines(spliced(data, original.metadata.length, planned.rebasing.edits))
+        with changed.open("rb") as stream, final.open("wb") as file:
+            # relative paths are still those of the checkpoint that it was derived from
+            metadata = decode(stream, replica.uri_of(result.checkpoint))
+            layout = ReplicaLayout(result.name, (replica.root,))
+            rewriter = restore.path_rewriter(closure(metadata), layout, replica.root, "absolute")
+            file.writelines(rewrite(stream, metadata, rewriter))
         yield final
 
 
-@contextmanager
-def _temporary() -> Iterator[BinaryIO]:
-    """Provide a file of this process, which lies on a disk only if it is large."""
-    with tempfile.SpooledTemporaryFile(_HELD_IN_MEMORY) as file:
-        yield cast(BinaryIO, file)
-
-
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    file.seek(0)
-    while piece := file.read(CHUNK):
-        yield piece
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while piece := stream.read(CHUNK):
+            yield piece

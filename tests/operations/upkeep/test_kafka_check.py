@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -11,11 +14,13 @@ from cpreplicate.core.retention import Retention
 from cpreplicate.errors import NotAtKafka
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
+from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck, check
 from cpreplicate.operations.upkeep.promote import PromoteRequest, Promotion, promote
 from cpreplicate.operations.upkeep.rebase import RebaseRequest, rebase
 from cpreplicate.output.results import forms_of
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from tests.support import kafka_states as written
 from tests.support.encoder import Tree, encode
 from tests.support.jobs import JOB
@@ -228,3 +233,55 @@ def test_a_sealed_replica_is_checked_for_the_checkpoint_that_it_is_sealed_for(si
     assert site.promote(StandInKafka({("orders", 0): (0, 250)})).checkpoint == "chk-1"
     with pytest.raises(NotAtKafka, match="from chk-1 of"):
         site.promote(StandInKafka({("orders", 0): (0, 99)}))
+
+
+PARTITIONS = [("orders", 0), ("orders", 1), ("payments", 0)]
+HELD = {  # positions of each partition, by checkpoint
+    "chk-1": (40, 50, 60),
+    "chk-2": (140, 250, 60),
+    "chk-3": (540, 250, 360),
+    "chk-4": (540, 850, 960),
+}
+WITH_PENDING = {"chk-2", "chk-4"}
+
+
+def answers(draw: Random) -> dict[tuple[str, int], tuple[int, int]]:
+    """What a Kafka may hold: it trails, or deleted records, or lacks partitions or topics."""
+    topics = {topic for topic in ("orders", "payments") if draw.random() < 0.9}
+    found = {}
+    for partition in PARTITIONS:
+        if partition[0] in topics and draw.random() < 0.95:
+            begin = draw.choice([0, 0, 0, draw.randrange(1000)])
+            found[partition] = (begin, begin + draw.choice([0, 100, 400, 1000, 2000]))
+    return found
+
+
+def exist(checkpoint: str, found: dict[tuple[str, int], tuple[int, int]]) -> bool:
+    """Whether every position of a checkpoint exists."""
+    return all(
+        partition in found and found[partition][0] <= offset <= found[partition][1]
+        for partition, offset in zip(PARTITIONS, HELD[checkpoint], strict=True)
+    )
+
+
+def test_of_500_seeded_answers_none_starts_outside_and_none_is_refused_in_vain(site):
+    for checkpoint, offsets in HELD.items():
+        splits = [Split(*each, at) for each, at in zip(PARTITIONS, offsets, strict=True)]
+        pending = [TRANSACTION] if checkpoint in WITH_PENDING else []
+        site.checkpoint(int(checkpoint[4:]), *splits, transactions=pending)
+    replica, names = Replica(site.replica, Side()), sorted(HELD, reverse=True)
+    taken: Counter[str | None] = Counter()
+    for seed in range(500):
+        draw = Random(f"answers {seed}")
+        found, is_same = answers(draw), draw.random() < 0.3
+        possible = [
+            name for name in names if exist(name, found) and (is_same or name not in WITH_PENDING)
+        ]
+        chosen = None
+        with suppress(NotAtKafka):
+            result = check(replica, names, KafkaAsked(StandInKafka(found), None, is_same))
+            assert result.chosen is not None
+            chosen = result.chosen.checkpoint
+        assert chosen == next(iter(possible), None), seed
+        taken[chosen] += 1
+    assert all(taken[name] > 5 for name in (None, *HELD))

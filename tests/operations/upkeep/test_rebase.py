@@ -376,3 +376,34 @@ def test_members_of_packs_are_changed_in_files_of_their_own(tmp_path):
     forget(f"file:{replica}", "chk-1-1", Side(), False, 0, quiet)
     relocate(RelocateRequest(f"file:{replica}", unpack=True), quiet)
     assert is_restorable(replica)
+
+
+def test_a_file_of_another_program_where_a_state_would_be_written_is_not_replaced(with_files):
+    stray = with_files / "rebased" / "mine" / "state-0"
+    stray.parent.mkdir(parents=True)
+    stray.write_text("theirs")
+    with pytest.raises(Refused, match="did not write: rebased/mine/state-0"):
+        rebased(with_files, name="mine", choice=as_given({("orders", 3): 9}))
+    assert stray.read_text() == "theirs"
+    assert [each.name for each in stray.parent.iterdir()] == ["state-0"]
+
+
+@pytest.mark.parametrize("linked", ["rebased", "rebased/mine"])
+def test_nothing_is_written_through_a_link(tmp_path, with_files, linked):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (with_files / linked).parent.mkdir(exist_ok=True)
+    (with_files / linked).symlink_to(elsewhere)
+    with pytest.raises(Refused, match="link"):
+        rebased(with_files, name="mine", choice=as_given({("orders", 3): 9}))
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_derived_checkpoint_behind_a_link_is_not_forgotten(tmp_path, with_files):
+    rebased(with_files, name="mine", choice=as_given({("orders", 3): 9}))
+    moved = tmp_path / "elsewhere"
+    (with_files / "rebased" / "mine").rename(moved)
+    (with_files / "rebased" / "mine").symlink_to(moved)
+    with pytest.raises(NotThere):
+        forget(f"file:{with_files}", "mine", Side(), False, 0, quiet)
+    assert sorted(each.name for each in moved.iterdir()) == ["_metadata", "state-0"]
