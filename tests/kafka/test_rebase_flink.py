@@ -17,6 +17,8 @@ from tests.support import parts
 from tests.support.kafka import Kafka
 from tests.support.kafka_flink import CONNECTORS, KafkaJob, write_numbers
 
+pytestmark = pytest.mark.xdist_group("kafka")
+
 TOPICS = {"orders.v1": 4, "payments": 2}
 NAMES = sum(TOPICS.values())
 RECORDS, MIRRORED, SHIFT = 1500, 400, 70
