@@ -64,8 +64,7 @@ def rebase(
     """
     from cpreplicate.operations.upkeep import rebase as operation
 
-    if forget is None:
-        _refuse_nothing({**values, "positions": positions})
+    _refuse_mistakes({**values, "positions": positions}, forget)
     notify = start_narration(values)
     side = target_side(values)
     root = selected(replica, job, side)
@@ -79,9 +78,13 @@ def rebase(
     return show(operation.rebase(request, notify), output)
 
 
-def _refuse_nothing(values: dict[str, Any]) -> None:
-    asked = ("positions", "topics", "servers", "drops_pending")
-    if not any(values[name] for name in asked):
+def _refuse_mistakes(values: dict[str, Any], forget: str | None) -> None:
+    is_change = any(values[name] for name in ("positions", "topics", "servers", "drops_pending"))
+    if forget is not None and (is_change or values["checkpoint"] or values["name"]):
+        raise click.UsageError(
+            "--forget removes a derived checkpoint: it takes no change beside it"
+        )
+    if forget is None and not is_change:
         raise click.UsageError(
             "nothing to change: give --positions, --rename-topic, --servers or --drop-pending, or"
             " --forget NAME"
