@@ -1,9 +1,10 @@
-"""The drills of docs/drill.md and docs/lost.md, on HDFS clusters and real Flink: `make drill`.
+"""The drills of docs/drill.md, lost.md and kafka.md, on real servers and Flink: `make drill`.
 
 One job loses its data centre at a random moment, goes on in the other one and goes home, many times
 in a row. Then ten jobs lose it at once, and the next one, too: every command of docs/lost.md is
-run. Prints a row for each drill; ends with 1 if a restored state is not exact, if more was lost
-than one interval and the time of one copy, or if a command of the page was not run.
+run. Last, a job between topics of Kafka starts at a mirror that trails. Prints a row for each
+drill; ends with 1 if a restored state is not exact, if more was lost than one interval and the time
+of one copy, or if a command of the page was not run.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.bench.measured import end_tidily
-from scripts.drills import lost, switch
+from scripts.drills import kafka, lost, switch
 from scripts.drills.sites import DrillFailed, table
 from tests.support.flink import VERSIONS, Flink, FlinkError
 from tests.support.hdfs import HdfsError
+from tests.support.kafka_flink import CONNECTORS
 from tests.support.services import ServiceError
+
+_CONNECTOR = "5"  # of Kafka, for Flink 2.2
 
 
 def _switches(flink: Flink, count: int, chance: random.Random, scratch: Path) -> list[str]:
@@ -47,6 +51,20 @@ def _losses(flink: Flink, scratch: Path) -> None:
     print("  ten jobs, by the commands of docs/lost.md", flush=True)
     with lost.Losses(flink, scratch) as drill:
         _print_table(flink, lost.HEADINGS, [drill.run().cells()])
+
+
+def _mirrors(connector: str, count: int, chance: random.Random) -> None:
+    """Run the drills of a job between topics of Kafka, and print their table, whole or not."""
+    rows: list[Sequence[str]] = []
+    with tempfile.TemporaryDirectory(prefix="cpreplicate-drill-") as scratch:
+        try:
+            with kafka.Drill(connector, Path(scratch), chance) as drill:
+                for number in range(1, count + 1):
+                    rows.append(drill.run(number).cells(number))
+                    print(f"  Kafka, drill {number}", flush=True)
+        finally:
+            release = CONNECTORS[connector]
+            print(f"\nFlink {release}\n\n{table(kafka.HEADINGS, rows)}\n", flush=True)
 
 
 def _print_table(flink: Flink, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -75,7 +93,9 @@ def _options() -> argparse.Namespace:
         help="repeatable; default 1.20.5 and 2.3.0",
     )
     parser.add_argument(
-        "--only", choices=("switch", "lost"), help="the drills of one job, or that of ten jobs"
+        "--only",
+        choices=("switch", "lost", "kafka"),
+        help="the drills of one job, that of ten jobs, or those with Kafka",
     )
     parser.add_argument("--seed", type=int, help="of the random moments; default: a new one")
     options = parser.parse_args()
@@ -93,9 +113,11 @@ def main() -> int:
     chance = random.Random(seed)
     complaints: list[str] = []
     try:
-        for version in options.versions:
+        for version in options.versions if options.only != "kafka" else ():
             with Flink(version) as flink:
                 complaints += _drill(options, flink, chance)
+        if options.only in (None, "kafka"):
+            _mirrors(_CONNECTOR, options.drills, chance)
     except (DrillFailed, FlinkError, HdfsError, ServiceError) as error:
         complaints.append(f"the drill failed: {error}")
     except KeyboardInterrupt:
