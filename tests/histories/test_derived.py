@@ -217,7 +217,7 @@ class History:
         }
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(40, 1000, 20))
+@pytest.mark.parametrize("seeds", parts.seeds(40, 400, 20))
 def test_derived_checkpoints_are_whole_until_they_are_forgotten(seeds):
     died = made = 0
     for seed in seeds:
