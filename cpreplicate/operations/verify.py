@@ -150,8 +150,8 @@ def _verify(
     if checkpoint is None:
         _refuse_only_adopted(replica, state)
     derived = [] if isinstance(state, str) else [each.name for each in state.derived]
-    held = [*_promoted_first(replica, committed, state), *derived]
-    name = _asked(replica, held, checkpoint)
+    held = dict.fromkeys([*_promoted_first(replica, committed, state), *derived])
+    name = _asked(replica, list(held), checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
     _refuse_links(replica, referenced)

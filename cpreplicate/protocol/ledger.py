@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Member, MemberTable
 from cpreplicate.core.packs import is_pack, is_written, stem_of
 from cpreplicate.core.path_columns import Texts, chosen, rows_of, texts, without
-from cpreplicate.core.placement import PACKED, checkpoint_of
+from cpreplicate.core.placement import PACKED, checkpoint_of, own_name
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Journal, JournalRow
 from cpreplicate.protocol.manifest import Manifest
@@ -193,7 +193,7 @@ def _in_order(state: State) -> list[str]:
     ranks: dict[str, int] = {}
     latest = math.inf
     for rank, checkpoint in enumerate(state.ours):
-        name = f"{checkpoint.name}{manifest.SUFFIX}"
+        name = f"{own_name(checkpoint.name)}{manifest.SUFFIX}"
         if name in times:
             latest = times[name] = min(times[name], latest)
             ranks[name] = -rank

@@ -7,6 +7,7 @@ they are.
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -216,7 +217,7 @@ def _base(replica: Replica, request: RebaseRequest, notify: Notify) -> str:
     if not verification.restorable:
         raise Refused(
             f"{replica.uri_of(base)} cannot be restored. Nothing was written. `cpreplicate verify"
-            f" {replica.root} --checkpoint {base}` lists what it lacks"
+            f" {shlex.quote(replica.root)} --checkpoint {base}` lists what it lacks"
         )
     return base
 

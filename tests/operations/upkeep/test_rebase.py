@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from cpreplicate.operations.upkeep.rebase import Rebase, RebaseRequest, forget, 
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
 from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
 from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.protocol import replica_state
+from cpreplicate.protocol.ledger import Ledger
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -407,3 +411,17 @@ def test_a_derived_checkpoint_behind_a_link_is_not_forgotten(tmp_path, with_file
     with pytest.raises(NotThere):
         forget(f"file:{with_files}", "mine", Side(), False, 0, quiet)
     assert sorted(each.name for each in moved.iterdir()) == ["_metadata", "state-0"]
+
+
+def test_what_a_derived_checkpoint_records_of_a_shared_file_never_replaces_a_later_record(
+    with_files,
+):
+    rebased(with_files, choice=as_given({("orders", 3): 9}))
+    replica = Replica(f"file:{with_files}", Side())
+    listed = replica.manifest("rebased/chk-1-1")
+    assert listed is not None
+    older = replace(listed.entries, bytes=listed.entries.bytes + 1)
+    replica.write_manifest("rebased/chk-1-1", listed._replace(entries=older))
+    ledger = Ledger(replica, replica_state.examine(replica))
+    state = with_files / "chk-1" / "state-1"
+    assert ledger.files["chk-1/state-1"].length == state.stat().st_size
