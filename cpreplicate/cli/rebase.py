@@ -29,7 +29,7 @@ _CLAMP = "clamp"
     short_help="Derive a checkpoint for another Kafka.",
     examples=(
         "cpreplicate rebase --positions offsets.csv hdfs://dcB/flink/replicas/55d1...",
-        "cpreplicate rebase --rename-topic A.orders=orders --drop-pending --dry-run REPLICA",
+        "cpreplicate rebase --rename-topic orders=A.orders --drop-pending --dry-run REPLICA",
         "cpreplicate rebase --positions clamp --kafka kafka-b:9092 REPLICA",
         "cpreplicate rebase --forget chk-42-1 hdfs://dcB/flink/replicas/55d1...",
     ),

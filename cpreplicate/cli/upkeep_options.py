@@ -175,7 +175,7 @@ REBASE = (
     ),
     basic(
         "rename-topic",
-        "Rename a topic, such as A.orders=orders. Repeatable.",
+        "Rename a topic, such as orders=A.orders on a mirror. Repeatable.",
         kinds.RENAMES,
         is_multiple=True,
         fills="topics",

@@ -12,7 +12,8 @@ def _text(result: Forgotten) -> str:
     if result.dry_run:
         return f"would remove {result.replica}/{result.name}"
     failed = [f"could not be removed: {each}" for each in result.failed]
-    return lines([f"removed {result.replica}/{result.name}", *failed])
+    outcome = "partly removed" if failed else "removed"
+    return lines([f"{outcome} {result.replica}/{result.name}", *failed])
 
 
 def _json(result: Forgotten) -> str:
@@ -20,7 +21,7 @@ def _json(result: Forgotten) -> str:
         {
             "replica": result.replica,
             "derived": result.name,
-            "removed": not result.dry_run,
+            "removed": not result.dry_run and not result.failed,
             "failed": list(result.failed),
         }
     )
