@@ -13,14 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
+from tests.support import parts
 from tests.support.kafka import Kafka
-from tests.support.kafka_flink import KafkaJob, write_numbers
+from tests.support.kafka_flink import CONNECTORS, KafkaJob, write_numbers
 
 pytestmark = pytest.mark.xdist_group("kafka")
 
 TOPICS = {"orders.v1": 4, "payments": 2}
 NAMES = sum(TOPICS.values())
-RECORDS, MIRRORED = 1500, 400
+RECORDS, MIRRORED, SHIFT = 1500, 400, 70
+ONE_MORE = range(RECORDS, RECORDS + 1)  # a job counts a partition only when it has read from it
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +37,14 @@ def other_kafka(kafka: Kafka) -> Iterator[Kafka]:
         yield started
 
 
-def filled(kafka: Kafka, prefix: str, numbers: range) -> None:
-    """Have topics with these records: those of A, with another name."""
+def create(kafka: Kafka, prefix: str) -> None:
     for topic, partitions in TOPICS.items():
         kafka.create(f"{prefix}{topic}", partitions=partitions)
+
+
+def fill(kafka: Kafka, prefix: str, numbers: range) -> None:
+    """Append these records to each partition: those of A, in a topic with another name."""
+    for topic, partitions in TOPICS.items():
         write_numbers(kafka.servers, f"{prefix}{topic}", partitions, numbers, topic)
 
 
@@ -76,14 +82,16 @@ def restored(job: KafkaJob, kafka: Kafka, start: Path, prefix: str, directory: P
     )
 
 
-@pytest.mark.parametrize("connector", ["5"])
+@pytest.mark.parametrize("connector", parts.cases(CONNECTORS, main={"5"}))
 def test_a_job_that_writes_exactly_once_starts_at_a_mirror_that_trails(
     kafka, other_kafka, connector, tmp_path
 ):
     job, prefix = KafkaJob(connector), f"trails-{connector}."
-    filled(kafka, prefix, range(RECORDS))
+    create(kafka, prefix)
+    fill(kafka, prefix, range(RECORDS))
     replica = replica_of(job, kafka, tmp_path, prefix)
-    filled(other_kafka, prefix, range(MIRRORED))
+    create(other_kafka, prefix)
+    fill(other_kafka, prefix, range(MIRRORED))
     positions = run("inspect", replica, "--positions")
     assert len(positions["positions"]) == NAMES
     number = positions["checkpoint_id"]
@@ -99,9 +107,7 @@ def test_a_job_that_writes_exactly_once_starts_at_a_mirror_that_trails(
     )
     assert report["lost"] == 0
     assert len(report["dropped"]) == len(pending)
-    for topic, partitions in TOPICS.items():  # the mirror goes on
-        numbers = range(MIRRORED, RECORDS)
-        write_numbers(other_kafka.servers, f"{prefix}{topic}", partitions, numbers, topic)
+    fill(other_kafka, prefix, range(MIRRORED, RECORDS))  # the mirror goes on
     start = replica / str(report["derived"])
     at_b = restored(job, other_kafka, start, prefix, tmp_path / "dcB-flink")
     assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, report["doubled"])
@@ -111,8 +117,37 @@ def test_a_job_that_writes_exactly_once_starts_at_a_mirror_that_trails(
         (tmp_path / "dcB-flink").glob("*/chk-*"), key=lambda place: int(place.name.split("-")[1])
     )
     assert int(own.name.split("-")[1]) > number
-    for topic, partitions in TOPICS.items():
-        numbers = range(RECORDS, RECORDS + 1)
-        write_numbers(other_kafka.servers, f"{prefix}{topic}", partitions, numbers, topic)
+    fill(other_kafka, prefix, ONE_MORE)
     again = restored(job, other_kafka, own, prefix, tmp_path / "dcB-again")
     assert (again.failure, again.lost, again.doubled) == (None, 0, report["doubled"])
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_renamed_topics_with_other_offsets_lose_and_double_nothing(
+    kafka, other_kafka, connector, tmp_path
+):
+    job, prefix, renamed = KafkaJob(connector), f"moved-{connector}.", f"renamed-{connector}."
+    create(kafka, prefix)
+    fill(kafka, prefix, range(RECORDS))
+    replica = replica_of(job, kafka, tmp_path, prefix)
+    create(other_kafka, renamed)
+    fill(other_kafka, renamed, range(SHIFT))  # what is not of A: so each offset is another
+    fill(other_kafka, renamed, range(RECORDS))
+    offsets = tmp_path / "offsets.csv"
+    held = run("inspect", replica, "--positions")["positions"]
+    offsets.write_text(
+        "".join(
+            f"{each['topic'].replace(prefix, renamed)},{each['partition']},"
+            f"{each['offset'] + SHIFT}\n"
+            for each in held
+        )
+    )
+    renames = [
+        word for topic in TOPICS for word in ("--rename-topic", f"{prefix}{topic}={renamed}{topic}")
+    ]
+    report = run("rebase", replica, *renames, "--positions", offsets, "--drop-pending")
+    fill(other_kafka, renamed, ONE_MORE)
+    start = replica / str(report["derived"])
+    at_b = restored(job, other_kafka, start, renamed, tmp_path / "dcB-flink")
+    assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, 0)

@@ -94,9 +94,11 @@ class KafkaJob:
 def write_numbers(servers: str, topic: str, partitions: int, numbers: range, name: str) -> None:
     """Append the records that the job counts to each partition of a topic.
 
-    `name` is that of the topic where the records come from.
+    `name` is that of the topic where the records come from. They are in order also where a batch
+    is sent once more, which only an idempotent producer promises.
     """
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 20})
+    settings = {"bootstrap.servers": servers, "log_level": 0, "linger.ms": 20}
+    producer = Producer({**settings, "enable.idempotence": True})
     for number in numbers:
         for partition in range(partitions):
             producer.produce(topic, f"{name}|{partition}|{number}", partition=partition)
