@@ -25,7 +25,6 @@ from cpreplicate.cli.selection import confirm, selected
 _ONLY_WITH_ALL = ("include", "max_lag", "skip_lagging", "yes", "sealed_after")
 _NOT_WITH_ALL = (
     *("job", "checkpoint", "as_of", "with_positions", "content", "sample", "replica_of"),
-    *("kafka", "kafka_conf", "same_kafka"),
 )
 
 
@@ -99,7 +98,13 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
     notify = start_narration(values)
     sides = sides_of(values)
     replicas = every_replica(place, sides)
-    request = build(operation.PromoteAllRequest, values, replicas=replicas, sides=sides)
+    request = build(
+        operation.PromoteAllRequest,
+        values,
+        replicas=replicas,
+        sides=sides,
+        kafka=asked_kafka(values),
+    )
     jobs = operation.candidates(request)
     confirm(f"Seal the replicas of {len(jobs)} jobs, so that they are not synced further?", values)
     report = operation.promote_all(jobs, request, notify)

@@ -13,6 +13,7 @@ from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import (
     CpreplicateError,
     LeaseHeld,
+    NotAtKafka,
     NotThere,
     described,
     exit_code_of,
@@ -22,6 +23,7 @@ from cpreplicate.operations.replica_status import ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.selection import Named, newest_of_name
 from cpreplicate.operations.status import status
+from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck, ListedOnce
 from cpreplicate.operations.upkeep.promote import PromoteRequest, Promotion, promote
 from cpreplicate.storage import Sides
 
@@ -40,7 +42,8 @@ class PromoteAllRequest:
     """Which replicas are promoted: those whose jobs have a name that matches `include`, if any.
 
     A job without a name has its id. A replica that lags more than `max_lag` seconds is listed
-    first, or with `skip_lagging` left as it is. With `dry_run` nothing is changed.
+    first, or with `skip_lagging` left as it is. With `kafka`, of each replica the newest checkpoint
+    is promoted that its job can go on from there. With `dry_run` nothing is changed.
     """
 
     replicas: tuple[ReplicaRef, ...]
@@ -50,6 +53,7 @@ class PromoteAllRequest:
     dry_run: bool = False
     lock_wait: float = 0.0
     sides: Sides = field(default=Sides())
+    kafka: KafkaAsked | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class JobPromotion:
     `lag` is in seconds: with `max_lag` behind the source, if that answers, else behind the newest
     checkpoint of all replicas; None if it has no checkpoint. `why` is why this replica was taken,
     if the job has several. If it failed, `exit_code` and `error` are those with which
-    `promote` would end.
+    `promote` would end, and `not_at_kafka` has what is in the way at a Kafka.
     """
 
     name: str
@@ -71,6 +75,7 @@ class JobPromotion:
     promotion: Promotion | None = None
     exit_code: int = 0
     error: str | None = None
+    not_at_kafka: KafkaCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -118,9 +123,13 @@ def promote_all(
     """Promote the replicas that `candidates` returned, many at the same time.
 
     What fails for one of them is in its result. Those whose lease is held are waited for when all
-    others are done.
+    others are done. Raises `Transient` and `Refused` before anything is changed if a Kafka is to be
+    asked and does not answer.
     """
     started = time.monotonic()
+    if request.kafka is not None:
+        kafka = replace(request.kafka, cluster=ListedOnce(request.kafka.cluster))
+        request = replace(request, kafka=kafka)
     at_once = replace(request, lock_wait=0.0)
     done = _each(jobs, at_once, notify, AT_ONCE)
     held = [job for job in done if job.exit_code == LeaseHeld.exit_code]
@@ -149,9 +158,13 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
         lock_wait=request.lock_wait,
         side=request.sides.target,
         dry_run=request.dry_run,
+        kafka=request.kafka,
     )
     try:
         promotion = promote(asked, named(job.name, notify))
+    except NotAtKafka as error:
+        assert isinstance(error.report, KafkaCheck), "which is what raises it"
+        return replace(_failed(job, error), not_at_kafka=error.report)
     except Exception as error:  # noqa: BLE001  # it concerns this job only
         return _failed(job, error)
     if promotion.verification.restorable:

@@ -8,13 +8,21 @@ import pytest
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.promote_all import PromoteAllRequest, candidates, promote_all
 from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 from cpreplicate.operations.upkeep.unseal import UnsealRequest, unseal
+from cpreplicate.output.results import forms_of
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side, Sides
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides, Transient
+from tests.support.kafka_jobs import put_kafka_checkpoint
+from tests.support.kafka_states import Split
 from tests.support.registry import serving
 from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
+from tests.support.standin_kafka import StandInKafka
 from tests.support.tracing import Tracing
 
 
@@ -66,6 +74,53 @@ def test_a_replica_that_cannot_be_restored_stops_no_other_and_is_listed_first(ro
     assert report.exit_code == 3
     assert f"cpreplicate verify file:{broken}" in report.jobs[0].error
     assert [is_sealed(place) for place in (*whole, broken)] == [True, True, False]
+
+
+def replicated(directory, positions):
+    """A replica of each job, whose checkpoint has this position."""
+    for job, offset in positions.items():
+        put_kafka_checkpoint(directory / "dcA", 1, [Split("orders", 0, offset)], job=job)
+        request = SyncRequest(
+            f"file:{directory}/dcA/{job}",
+            f"file:{directory}/dcB",
+            execution=ExecutionOptions(runner="inline"),
+        )
+        sync(request, lambda _line: None)
+    return tuple(replicas_below(f"file:{directory}/dcB", [], Sides()))
+
+
+def test_at_a_kafka_a_job_that_cannot_go_on_stops_no_other(tmp_path):
+    refs = replicated(tmp_path, {FIRST: 7, SECOND: 9, THIRD: 5})
+    kafka = StandInKafka({("orders", 0): (0, 7)})
+    request = PromoteAllRequest(refs, kafka=KafkaAsked(kafka))
+    report = promote_all(candidates(request), request, lambda _line: None)
+    assert outcomes(report) == {
+        **dict.fromkeys([FIRST, THIRD], ("promoted", 0)),
+        SECOND: ("failed", 6),
+    }
+    failed, *others = report.jobs
+    assert [problem.trouble for problem in failed.not_at_kafka.checked[0].problems] == [
+        "beyond-end"
+    ]
+    assert "--positions clamp" in failed.not_at_kafka.checked[0].command
+    text = forms_of(report).text(report)
+    assert f"{SECOND}: chk-1: position beyond the end: cpreplicate rebase " in text
+    assert all(job.promotion.kafka.chosen.checkpoint == "chk-1" for job in others)
+    assert kafka.topic_listings == 1
+    sealed = [is_sealed(tmp_path / "dcB" / job) for job in (FIRST, SECOND, THIRD)]
+    assert sealed == [True, False, True]
+
+
+def test_a_kafka_that_does_not_answer_ends_promote_all_before_anything_changes(tmp_path):
+    class Silent(StandInKafka):
+        def topics(self):
+            raise Transient("Kafka could not be reached")
+
+    refs = replicated(tmp_path, {FIRST: 7})
+    request = PromoteAllRequest(refs, kafka=KafkaAsked(Silent()))
+    with pytest.raises(Transient):
+        promote_all(candidates(request), request, lambda _line: None)
+    assert not is_sealed(tmp_path / "dcB" / FIRST)
 
 
 def test_a_damaged_replica_stops_no_other(roots):

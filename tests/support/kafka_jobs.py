@@ -65,10 +65,14 @@ def kafka_metadata(
 
 
 def put_kafka_checkpoint(
-    root: Path, number: int, splits: Sequence[Split], transactions: Sequence[Transaction] = ()
+    root: Path,
+    number: int,
+    splits: Sequence[Split],
+    transactions: Sequence[Transaction] = (),
+    job: str = JOB,
 ) -> Path:
-    """A completed checkpoint of the job under `root` that holds these positions."""
-    directory = root / JOB / f"chk-{number}"
+    """A completed checkpoint of a job under `root` that holds these positions."""
+    directory = root / job / f"chk-{number}"
     directory.mkdir(parents=True)
     (directory / "_metadata").write_bytes(kafka_metadata(splits, transactions, number))
     return directory

@@ -45,6 +45,29 @@ class Kafka(Protocol):
         """Return the offsets of those of these partitions that exist."""
 
 
+class ListedOnce:
+    """A cluster whose topics are listed once, for all replicas that are checked there.
+
+    Raises `Transient` and `Refused` if it does not answer.
+    """
+
+    def __init__(self, cluster: Kafka) -> None:
+        self._cluster, self._topics = cluster, cluster.topics()
+
+    @property
+    def servers(self) -> str:
+        """Its bootstrap servers."""
+        return self._cluster.servers
+
+    def topics(self) -> Topics:
+        """Return the partitions of each topic when this object was made."""
+        return self._topics
+
+    def ranges(self, partitions: Sequence[Partition], topics: Topics) -> Ranges:
+        """Return the offsets of those of these partitions that exist."""
+        return self._cluster.ranges(partitions, topics)
+
+
 @dataclass(frozen=True)
 class KafkaAsked:
     """The Kafka at which a job is to start.

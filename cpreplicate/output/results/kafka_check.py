@@ -47,6 +47,13 @@ def parts_of(check: KafkaCheck | None) -> list[str]:
     return [lines([f"{reason}. From {names}, which are newer, it cannot:"]), _table(newer)]
 
 
+def lines_of(check: KafkaCheck) -> Iterator[str]:
+    """Yield a line for each checkpoint: what is in the way, and the command that solves it."""
+    for each in check.checked:
+        kinds = ", ".join(dict.fromkeys(_WORDS[problem.trouble] for problem in each.problems))
+        yield f"{each.checkpoint}: {kinds}: {each.command or 'no rebase solves this'}"
+
+
 def _servers(check: KafkaCheck) -> str:
     return f"{check.servers}, the former Kafka" if check.is_same else check.servers
 

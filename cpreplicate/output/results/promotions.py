@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from cpreplicate.operations.promote_all import JobPromotion, Outcome, PromotionOfAll
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.results import Forms, promotion
+from cpreplicate.output.results import Forms, kafka_check, promotion
 from cpreplicate.output.text import duration, lines, table
 
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -22,6 +22,7 @@ def _text(report: PromotionOfAll) -> str:
         table(_HEAD, [_row(job) for job in report.jobs]),
         total,
         lines(_failures(report)),
+        lines(_rebases(report)),
         lines(_commands(report)),
     ]
     return "\n\n".join(filter(None, parts))
@@ -43,6 +44,13 @@ def _failures(report: PromotionOfAll) -> Iterator[str]:
     for job in report.jobs:
         if job.error is not None:
             yield f"{job.name}: exit {job.exit_code}: {job.error}"
+
+
+def _rebases(report: PromotionOfAll) -> Iterator[str]:
+    """Yield what is in the way of each job at a Kafka, and what solves it."""
+    for job in report.jobs:
+        if job.not_at_kafka is not None:
+            yield from (f"{job.name}: {line}" for line in kafka_check.lines_of(job.not_at_kafka))
 
 
 def _commands(report: PromotionOfAll) -> Iterator[str]:
@@ -73,6 +81,7 @@ def _object(job: JobPromotion) -> dict[str, Any]:
         "lag_seconds": None if job.lag is None else round(job.lag, 3),
         "is_lagging": job.is_lagging,
         "why": job.why,
+        "kafka": kafka_check.fields(job.not_at_kafka),
         "promotion": None if job.promotion is None else promotion.fields(job.promotion),
     }
 
