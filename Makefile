@@ -57,9 +57,10 @@ test-all: lint maven promtool ## every test, in one run
 	$(TESTS)
 
 # What does not fit into CI: before an issue is called resolved.
-nightly: ## 20,000 histories, or HISTORIES=, other examples, and ten drills on each Flink: an hour
+nightly: setup maven ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, drills: an hour
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
+	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
 	$(MAKE) --no-print-directory drill
 
 durations: ## run every test, and record the seconds by which the tests are ordered

@@ -63,7 +63,7 @@ class Drill:
                 each.create(f"{prefix}{topic}", partitions=partitions)
             self._write(self._a, prefix, topic, partitions, range(_RECORDS))
         moment = self._chance.randrange(100, _RECORDS)
-        halted = self._run(self._a, prefix, directory / "dcA", haltAfter=moment, sleepEvery=1)
+        halted = self._run(self._a, prefix, directory / "dcA", haltAfter=moment, perCheckpoint=300)
         if halted.checkpoint is None:
             raise DrillFailed(f"the job at A ended by itself: {halted.failure}")
         (source,) = (directory / "dcA").iterdir()
@@ -117,4 +117,4 @@ class Drill:
     def _write(
         self, kafka: Kafka, prefix: str, topic: str, partitions: int, numbers: range
     ) -> None:
-        write_numbers(kafka.servers, f"{prefix}{topic}", partitions, numbers, topic)
+        write_numbers(kafka.servers, f"{prefix}{topic}", range(partitions), numbers, topic)

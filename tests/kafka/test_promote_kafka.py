@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from random import Random
 from uuid import uuid4
 
 import pytest
@@ -13,9 +14,10 @@ from cpreplicate.core.retention import Retention
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
+from tests.support import parts
 from tests.support.commandline import Ended, printed, run
 from tests.support.jobs import JOB
-from tests.support.kafka import PASSWORD, USER
+from tests.support.kafka import PASSWORD, USER, Kafka
 from tests.support.kafka_jobs import put_kafka_checkpoint
 from tests.support.kafka_states import Split, Transaction
 
@@ -254,3 +256,54 @@ def test_doctor_finds_what_would_be_in_the_way_at_b(site, kafka, topic):
     assert found["status"] == "warning"
     assert f"positions are beyond the end (1: {topic} partition 0)" in found["message"]
     assert "--positions clamp --drop-pending" in found["remedy"]
+
+
+class Mirror:
+    """Three topics at a broker as a mirror may have them: trailing, truncated or not at all."""
+
+    def __init__(self, kafka: Kafka, prefix: str, chance: Random) -> None:
+        self.kafka, self.prefix, self.chance = kafka, prefix, chance
+        self.held: dict[tuple[str, int], range] = {}
+        for number in range(3):
+            if chance.random() < 0.95:
+                self._create(f"{prefix}-{number}")
+
+    def _create(self, topic: str) -> None:
+        partitions = 2 if self.chance.random() < 0.95 else 1
+        ends = {partition: self.chance.randint(24, 40) for partition in range(partitions)}
+        self.kafka.create(topic, ends, partitions=partitions)
+        for partition, end in ends.items():
+            begin = self.chance.choice([0, 0, self.chance.randint(1, 15)])
+            if begin:
+                self.kafka.delete_before(topic, partition, begin)
+            self.held[topic, partition] = range(begin, end + 1)
+
+    def splits(self, number: int) -> list[Split]:
+        """Positions of a checkpoint, which are larger in a later one; some are markers."""
+        places = [
+            (f"{self.prefix}-{topic}", partition) for topic in range(3) for partition in (0, 1)
+        ]
+        positions = [self.chance.randint(8, 12) + 6 * number for _ in places]
+        starts = [-2 if self.chance.random() < 0.1 else each for each in positions]
+        return [Split(*place, start) for place, start in zip(places, starts, strict=True)]
+
+    def has(self, split: Split) -> bool:
+        """Whether a job can begin to read there."""
+        offsets = self.held.get((split.topic, split.partition))
+        return offsets is not None and (split.start < 0 or split.start in offsets)
+
+
+@pytest.mark.parametrize("seed", parts.cases(range(10), main=range(3)))
+def test_at_a_mirror_the_newest_checkpoint_that_exists_there_is_taken_and_no_other(
+    site, kafka, topic, seed
+):
+    mirror = Mirror(kafka, topic, Random(seed))
+    all_splits = {number: mirror.splits(number) for number in range(1, 5)}
+    for number, splits in all_splits.items():
+        site.checkpoint(number, *splits)
+    there = [n for n, splits in all_splits.items() if all(mirror.has(each) for each in splits)]
+    ended = site.promote("--dry-run")
+    if there:
+        assert ended.json()["checkpoint"] == f"chk-{max(there)}"
+    else:
+        assert (ended.code, len(problems(ended))) == (6, 4)

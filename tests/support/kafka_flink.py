@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 
@@ -25,13 +27,16 @@ _JVM += [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPE
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: why it failed, and the counts of each partition at its end.
+    """How a run ended: why it failed, and what it had counted by partition.
 
-    `checkpoint` is the one at which it was halted, as `haltAfter` asks for.
+    `counts`: the number of the next record, how many were lost and doubled. `first` has the number
+    of the first record that the run read. `checkpoint` is the one at which it was halted, as
+    `haltAfter` asks for.
     """
 
     failure: str | None = None
     counts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
     checkpoint: int | None = None
 
     @property
@@ -53,11 +58,32 @@ class KafkaJob:
 
     def run(self, **arguments: object) -> Ended:
         """Run the job until every partition is read to `until`, it fails or is halted."""
-        classes = f"{self._target}/classes:{(self._target / 'classpath').read_text()}"
+        (ended,) = self._run(arguments)
+        return ended
+
+    def restore_each(self, starts: Sequence[str], **arguments: object) -> list[Ended]:
+        """Run the job from each of these checkpoints, one after the other in one process."""
+        return list(self._run({**arguments, "from": ",".join(starts)}))
+
+    def _run(self, arguments: Mapping[str, object]) -> Iterator[Ended]:
         words = [f"{name}={value}" for name, value in arguments.items() if value is not None]
+        for event in self._events("KafkaJob", words):
+            if event["event"] == "halted":
+                yield Ended(checkpoint=event["checkpoint"])
+                continue
+            each = event["counts"].items()
+            counts = {name: (next_, lost, doubled) for name, (next_, lost, doubled, _) in each}
+            yield Ended(event["failure"], counts, {name: first for name, (*_, first) in each})
+
+    def transactions(self, servers: str) -> list[dict[str, Any]]:
+        """Return the transactions that a broker knows: Java's client only can list them."""
+        return self._events("Transactions", [servers])
+
+    def _events(self, program: str, words: Sequence[str]) -> list[dict[str, Any]]:
+        classes = f"{self._target}/classes:{(self._target / 'classpath').read_text()}"
         command = ["java", *_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         done = subprocess.run(
-            [*command, "-cp", classes, "cpreplicate.KafkaJob", *words],
+            [*command, "-cp", classes, f"cpreplicate.{program}", *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -65,10 +91,7 @@ class KafkaJob:
         )
         events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         assert events, done.stderr[-4000:]
-        if events[-1]["event"] == "halted":
-            return Ended(checkpoint=events[-1]["checkpoint"])
-        counts = {name: tuple(each) for name, each in events[-1]["counts"].items()}
-        return Ended(events[-1]["failure"], counts)
+        return events
 
     def _build(self) -> None:
         """Compile the job, unless that was done since its sources last changed."""
@@ -91,8 +114,10 @@ class KafkaJob:
             stamp.write_text(wanted)
 
 
-def write_numbers(servers: str, topic: str, partitions: int, numbers: range, name: str) -> None:
-    """Append the records that the job counts to each partition of a topic.
+def write_numbers(
+    servers: str, topic: str, partitions: Iterable[int], numbers: range, name: str
+) -> None:
+    """Append the records that the job counts to some partitions of a topic.
 
     `name` is that of the topic where the records come from. They are in order also where a batch
     is sent once more, which only an idempotent producer promises.
@@ -100,7 +125,7 @@ def write_numbers(servers: str, topic: str, partitions: int, numbers: range, nam
     settings = {"bootstrap.servers": servers, "log_level": 0, "linger.ms": 20}
     producer = Producer({**settings, "enable.idempotence": True})
     for number in numbers:
-        for partition in range(partitions):
+        for partition in partitions:
             producer.produce(topic, f"{name}|{partition}|{number}", partition=partition)
         producer.poll(0)
     assert producer.flush(PATIENCE) == 0
