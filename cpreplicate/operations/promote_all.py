@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import (
@@ -163,8 +163,8 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
     try:
         promotion = promote(asked, named(job.name, notify))
     except NotAtKafka as error:
-        assert isinstance(error.report, KafkaCheck), "which is what raises it"
-        return replace(_failed(job, error), not_at_kafka=error.report)
+        refused = cast(KafkaCheck, error.report)  # which is what raises it
+        return replace(_failed(job, error), not_at_kafka=refused)
     except Exception as error:  # noqa: BLE001  # it concerns this job only
         return _failed(job, error)
     if promotion.verification.restorable:
