@@ -11,7 +11,17 @@ from typing import NoReturn
 
 import click
 
-from cpreplicate.cli import doctor, fleet, handover, maintenance, points, rebase, status
+from cpreplicate.cli import (
+    about,
+    configuration,
+    doctor,
+    fleet,
+    handover,
+    maintenance,
+    points,
+    rebase,
+    status,
+)
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.signals import Stopped, least_to_stop, stop_on_signals, stopped
 from cpreplicate.errors import CpreplicateError, exit_code_of
@@ -19,6 +29,8 @@ from cpreplicate.storage.closing import PromptExit
 
 # the other modules add their commands to `cli`
 __all__ = [
+    "about",
+    "configuration",
     "doctor",
     "execute",
     "fleet",

@@ -12,7 +12,7 @@ import click
 
 from cpreplicate import __version__
 from cpreplicate.cli import exit_codes, groups, options, service_options, services, upkeep_options
-from cpreplicate.cli.config import load_config
+from cpreplicate.cli.config import VARIABLE, load_config
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
 from cpreplicate.cli.option import PREFIX, location
@@ -50,15 +50,7 @@ def source_and_target(command: Callable[..., Any]) -> Callable[..., Any]:
         "max_content_width": 100,
     },
 )
-@click.version_option(__version__)
-@click.option(
-    "--config",
-    metavar="FILE",
-    is_eager=True,
-    expose_value=False,
-    callback=load_config,
-    help="A TOML file with a table of options for each command, and [options] for all of them.",
-)
+@click.version_option(__version__, "-V", "--version")
 @click.option("--debug", is_flag=True, expose_value=False, help="Print the traceback of an error.")
 def cli() -> None:
     """Replicate Apache Flink checkpoints between data centres.
@@ -67,6 +59,9 @@ def cli() -> None:
     savepoint. TARGET_ROOT is a directory that only cpreplicate writes, such as .../flink/replicas
     beside Flink's own .../flink/checkpoints. The job's directory is created inside it: the REPLICA.
     """
+
+
+cli.params.insert(1, groups.config_option(load_config, VARIABLE))
 
 
 @cli.command(

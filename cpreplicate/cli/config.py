@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from cpreplicate.cli.kinds import is_property_name
+from cpreplicate.cli.kinds import absolute, is_property_name
+from cpreplicate.cli.places import PLACES, places_of
+from cpreplicate.cli.places import use as use_places
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.cli.toml_options import checked, converted, options_of, parameters_of, spelled
 from cpreplicate.core import uri
@@ -19,32 +22,79 @@ from cpreplicate.storage.option_names import unknown_option, unknown_options
 from cpreplicate.storage.sides import SCHEMES, Options
 
 STORAGES = "cpreplicate.storages"  # the key of click's `meta` under which these tables are kept
+FILE = "cpreplicate.config"  # and that of the path of their file
+VARIABLE = "CPREPLICATE_CONFIG"
+MACHINE = Path("/etc/cpreplicate/config.toml")  # what all users of a machine have
 STORAGE = "storage"
 OPTIONS = "options"
 _CONF_DIR = "conf-dir"
 _PROPERTY = re.compile(r"([^\s=:]+)\s*[=:\s]\s*(.*)")
 
 
+def default_path() -> str | None:
+    """Return the file that is used without `--config`: the user's, else that of the machine."""
+    home = [Path("~").expanduser()] if "HOME" in os.environ else []
+    own = [directory / ".config" / "cpreplicate" / "config.toml" for directory in home]
+    # `isfile` is False where nothing can be looked up
+    return next(filter(os.path.isfile, map(str, (*own, MACHINE))), None)
+
+
 def load_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     """Make the tables of a TOML file the defaults of the commands.
 
-    Flags and environment variables override them.
+    Flags and environment variables override them. Without a file, that of `default_path` is used,
+    unless the environment variable names none.
     """
-    if value is not None:
+    if value is None and VARIABLE not in os.environ:
+        value = default_path()
+    if value:
         assert isinstance(context.command, click.Group)
-        context.default_map, context.meta[STORAGES] = load(value, context.command.commands)
+        _use(context, load(value, context.command.commands))
 
 
-def load(
-    path: str, commands: Mapping[str, click.Command]
-) -> tuple[dict[str, Any], dict[str, Options]]:
-    """Return the tables of a TOML file: parameters by command, and options by filesystem.
+def load_config_of_command(
+    context: click.Context, _parameter: click.Parameter, value: str | None
+) -> None:
+    """Use a file that is given behind a command, instead of the one before it."""
+    root = context.find_root()
+    if value is not None and isinstance(root.command, click.Group):
+        tables = load(value, root.command.commands)
+        _use(context, tables)
+        context.default_map = tables.parameters.get(context.info_name or "")
+
+
+def with_options(commands: Mapping[str, click.Command]) -> dict[str, click.Command]:
+    """Return the commands that have a table in the file."""
+    return {name: command for name, command in commands.items() if options_of(command)}
+
+
+def _use(context: click.Context, tables: Tables) -> None:
+    context.default_map = tables.parameters
+    context.meta[STORAGES], context.meta[FILE] = tables.storages, tables.path
+
+
+class Tables(NamedTuple):
+    """A TOML file: parameters by command, and options by filesystem."""
+
+    path: str
+    parameters: dict[str, dict[str, Any]]
+    storages: dict[str, Options]
+    places: dict[str, str]
+
+
+def load(path: str, commands: Mapping[str, click.Command]) -> Tables:
+    """Return the tables of a TOML file, and let this command use its places.
 
     A command's own table wins over `[options]`, which holds for each command that has the option.
     Keys are spelled as on the command line or with `_`. Raises `click.UsageError` with the line of
     a mistake.
     """
     file = TomlFile(path)
+    context = click.get_current_context()
+    use_places(context, {})  # those of a file before, which this one replaces
+    places = places_of(file, absolute)
+    use_places(context, places)
+    commands = with_options(commands)
     for name, table in file.tables.items():
         _refuse_other_table(file, name, table, commands)
     parameters = {name: parameters_of(command) for name, command in commands.items()}
@@ -56,13 +106,13 @@ def load(
         name: {**_values(file, OPTIONS, options[name]), **_values(file, name, parameters[name])}
         for name in commands
     }
-    return tables, storages_of(file)
+    return Tables(path, tables, storages_of(file), places)
 
 
 def _refuse_other_table(
     file: TomlFile, name: str, table: object, commands: Collection[str]
 ) -> None:
-    valid = {*commands, OPTIONS, STORAGE}
+    valid = {*commands, OPTIONS, STORAGE, PLACES}
     if name in valid:
         if not isinstance(table, dict):
             raise file.error(f"{name!r} must be a table: write [{name}]", name)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from cpreplicate.cli.config import load_config_of_command
 from cpreplicate.cli.option import GROUPS, Option, OptionParameter
 
 _LAST_GROUP = GROUPS[-1]
+
+
+def config_option(
+    callback: Callable[[click.Context, click.Parameter, str | None], None],
+    variable: str | None = None,
+) -> click.Option:
+    """Return `--config`, which is given before or behind a command."""
+    return click.Option(
+        ["--config"],
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=callback,
+        envvar=variable,
+        allow_from_autoenv=False,
+        help="A TOML file of options, storages and places; see docs/configuration.md.",
+    )
 
 
 class GroupedCommand(click.Command):
@@ -25,6 +43,7 @@ class GroupedCommand(click.Command):
     ) -> None:
         super().__init__(*arguments, **settings)
         self.params += [OptionParameter(option, self.name or "") for option in options]
+        self.params.append(config_option(load_config_of_command))
         self.examples = examples
         self.exit_codes = exit_codes or {}
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cpreplicate.cli.amounts import byte_rate, size
+from cpreplicate.cli.places import placed
 from cpreplicate.core import uri
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
@@ -56,18 +58,6 @@ class Kind:
         return texts if self.convert is None else tuple(map(self.convert, texts))
 
 
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _PROPERTY_NAME = re.compile(r"[^\s:=]+")
 _SHORTEST_PAUSE = 0.01  # seconds
@@ -82,17 +72,6 @@ _HDFS3 = (
     " collections.MutableMapping) and needs libhdfs3, which no package registry carries. Use"
     " --hdfs-client native (hdfs-native, the default), see docs/storage.md"
 )
-
-
-def size(text: str) -> int:
-    """Return the bytes of a size such as `500MB`, `64Mi` or `500MB/s`.
-
-    Raises `click.BadParameter`.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if not match or float(match[1]) <= 0:
-        raise click.BadParameter(f"{text}: expected a size such as 500MB or 128MiB")
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 def seconds(text: str) -> float:
@@ -155,12 +134,13 @@ def is_directory(text: str) -> bool:
 
 
 def absolute(value: str) -> str:
-    """Return the URI that an argument or an option means, which is a URI or a local path.
+    """Return the URI that an argument or an option means: a URI, a local path or `PLACE:path`.
 
     Raises `click.BadParameter` for one with a password, and for one like `hdfs//dcB/replicas`, or
     `file://data/replicas`, whose first directory is the name of a host: a replica would be written
     to another place, unnoticed.
     """
+    value = placed(value)
     if _PASSWORD.match(value):
         raise click.BadParameter(
             "a URI with a password: it would be in messages, logs and records. Give what the"
@@ -204,7 +184,9 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _remaps(texts: Sequence[str]) -> tuple[uri.Remap, ...]:
-    return uri.parse_remaps(texts, str(Path.cwd()))
+    pairs = (text.partition("=") for text in texts)
+    named = [f"{placed(old)}{equals}{placed(new)}" for old, equals, new in pairs]
+    return uri.parse_remaps(named, str(Path.cwd()))
 
 
 def _conf_values(words: Sequence[str]) -> Sequence[str]:
@@ -331,6 +313,7 @@ PAUSE = _number("time", "TIME", pause)
 JOB_NAME = Kind("name", "NAME", _job_name)
 INSTANT = Kind("time", "TIME", instant)
 SIZE = _number("size", "SIZE", size)
+BYTE_RATE = _number("rate", "RATE|TIMETABLE", byte_rate)
 SHARE = _number("share", "SHARE", share)
 CAP = _number("cap", "N|P%", _cap)
 RENAMES = Kind("renames", "OLD=NEW", convert_all=_pairs)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from cpreplicate.cli import kinds
 from cpreplicate.cli.option import basic, limit, output, path, spark, storage
 
-DRY_RUN = basic("dry-run", "Show what would be done, and change nothing.")
+DRY_RUN = basic("dry-run", "Show what would be done, and change nothing.", short="-n")
 ACTIONS = output("actions", "List every file instead of totals.")
 METRICS_FILE = output(
     "metrics-file",
@@ -81,9 +81,9 @@ _CLIENT_AND_LIMITS = (
     ),
     limit(
         "bandwidth",
-        "Bytes per second of the whole run, such as 500MB/s.",
-        kinds.SIZE,
-        metavar="SIZE/s",
+        "Bytes per second of the whole run, such as 500MB/s, or a timetable by the local time:"
+        " '08:00,100MB/s 20:00,off', also with days: 'Sat-00:00,off Mon-08:00,100MB/s'.",
+        kinds.BYTE_RATE,
     ),
 )
 _RETRY_FOR = limit(

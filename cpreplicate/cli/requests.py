@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cpreplicate.cli.config import STORAGES, spark_properties
+from cpreplicate.cli.config import FILE, STORAGES, spark_properties
 from cpreplicate.cli.kinds import is_directory
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
@@ -24,6 +24,7 @@ from cpreplicate.storage.sides import Options
 from cpreplicate.storage.wrappers.limits import new_limits
 
 if TYPE_CHECKING:
+    from cpreplicate.cli.amounts import ByteRate
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.verify import Sample
     from cpreplicate.output.progress import Form
@@ -67,8 +68,21 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     begin_job(_job_of(context.params))
     _begin_log(values)
     report_retries_to(narrate)
-    narrate_in_file(f"{context.info_name} of cpreplicate {__version__} started")
+    _warn_of_units(values.get("bandwidth"))
+    file = context.meta.get(FILE)
+    options = f", options of {file}" if file else ""
+    narrate_in_file(f"{context.info_name} of cpreplicate {__version__} started{options}")
     return narrate
+
+
+def _warn_of_units(given: ByteRate | None) -> None:
+    from cpreplicate.output.log import write_warning
+
+    if given is not None and given.lacks_unit:
+        write_warning(
+            "--bandwidth without a unit is in bytes a second, and a later release refuses it:"
+            " write 500MB/s for 500 megabytes a second, or 500B/s"
+        )
 
 
 def _begin_log(values: Mapping[str, Any]) -> None:
@@ -131,7 +145,8 @@ def target_side(values: Mapping[str, Any]) -> Side:
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:
-    return new_limits(values["max_rps"], values["bandwidth"])
+    given = values["bandwidth"]
+    return new_limits(values["max_rps"], None if given is None else given.timetable)
 
 
 def _side(values: Mapping[str, Any], conf: str, limits: Limits) -> Side:

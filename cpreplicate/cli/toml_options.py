@@ -20,7 +20,8 @@ def spelled(name: str) -> str:
 
 def parameters_of(command: click.Command) -> dict[str, click.Parameter]:
     """Return the parameters of a command, arguments included, by their keys in a TOML file."""
-    return {_key_of(parameter): parameter for parameter in command.params}
+    exposed = (parameter for parameter in command.params if parameter.expose_value)
+    return {_key_of(parameter): parameter for parameter in exposed}
 
 
 def options_of(command: click.Command) -> dict[str, OptionParameter]:

@@ -196,7 +196,7 @@ def _parts(
 def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:
     """Return whether the storages copy the bytes themselves, which no limit could slow down."""
     alike = writing.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped)
-    return alike and not sides.preserve and sides.target.limits.bandwidth is None
+    return alike and not sides.preserve and sides.target.limits.timetable is None
 
 
 def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Checksum:

@@ -277,7 +277,7 @@ def test_an_option_of_all_commands_holds_for_each_that_has_it(directory):
     text = '[options]\nremap = "/recorded=/mounted"\nsource_root = "/a"\n[sync]\nremap = []\n'
     (directory / "c.toml").write_text(text)
     with click.Context(cli):
-        tables, _ = load(str(directory / "c.toml"), cli.commands)
+        tables = load(str(directory / "c.toml"), cli.commands).parameters
     having = {name for name, command in cli.commands.items() if has_remap(command)}
     assert having == {"diff", "doctor", "inspect", "sync", "watch"}
     assert {name for name, table in tables.items() if "remaps" in table} == having

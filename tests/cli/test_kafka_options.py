@@ -10,9 +10,6 @@ from tests.support.commandline import printed
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["promote", "--all", "--kafka", "b:9092"], "--kafka does not go with --all"),
-        (["promote", "--all", "--kafka-conf", "f"], "--kafka-conf does not go with --all"),
-        (["promote", "--all", "--same-kafka"], "--same-kafka does not go with --all"),
         (["promote", "--same-kafka"], "--same-kafka needs --kafka"),
         (["promote", "--kafka-conf", "f"], "--kafka-conf needs --kafka"),
         (["status", "--kafka-conf", "f"], "--kafka-conf needs --kafka"),

@@ -35,6 +35,7 @@ VALUES = {  # a value of each kind, as the environment has it
     kinds.PROM_FILE: "/a.prom",
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
+    kinds.BYTE_RATE: "5MB/s",
     kinds.INSTANT: "2026-11-24T03:00Z",
     kinds.RENAMES: "orders=A.orders",
 }

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from cpreplicate.cli.commands import cli
+from cpreplicate.cli.places import use
 
 _BLOCK = re.compile(r"(?:^(?: {4,}|\t).*\n?(?:\s*\n(?= {4}))*)+", re.MULTILINE)
 _FENCE = re.compile(r"^( *)```\w*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -21,6 +22,8 @@ _PLACEHOLDER = re.compile(r"…|<|\$|\||\.\.\.|^[A-Z][A-Z_0-9|:%=/\[\].]*$|\{|%i
 # what ends a command in a line of a shell, or of a crontab that writes into a file
 _ENDS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1", "2>>"}
 _HELP = {"--help", "-h"}
+_FILES = {"config", "configuration"}  # which are read, and are not on this machine
+_PLACES = {"dcA": "hdfs://dcA/flink", "dcB": "hdfs://dcB/flink"}  # those of docs/configuration.md
 _GLOBAL = {option for parameter in cli.params for option in parameter.opts} | _HELP
 
 
@@ -109,19 +112,23 @@ def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
     while words and words[0] in _GLOBAL - _HELP:
         takes_value = not any(p.is_flag for p in cli.params if words[0] in p.opts)  # type: ignore[attr-defined]
         words = words[2 if takes_value else 1 :]
+    all_words = words
     if not words or words[0] == "…" or not _HELP.isdisjoint(words):
         return []
-    command = cli.commands.get(words[0])
-    if command is None:
-        return [f"no command {words[0]!r}"]
-    context = click.Context(command, info_name=words[0], parent=click.Context(cli))
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        if not words or words[0] not in command.commands:
+            return [f"no command {' '.join(words[:1])!r}"]
+        command, words = command.commands[words[0]], words[1:]
+    context = click.Context(command, info_name=command.name, parent=click.Context(cli))
+    use(context, _PLACES)
     try:
-        values, left, _ = command.make_parser(context).parse_args(words[1:])
+        values, left, _ = command.make_parser(context).parse_args(words)
     except click.BadOptionUsage as error:  # without a value
         return [error.format_message()] if is_whole else []
     except click.UsageError as error:
         return [error.format_message()]
-    if "…" in words:  # it stands for all arguments
+    if "…" in all_words:  # it stands for all arguments
         is_whole = False
     problems = [f"unexpected {word!r}" for word in left if is_whole or not _is_placeholder(word)]
     with context.scope(cleanup=False):
@@ -143,7 +150,7 @@ def _problems_of(
         return []
     try:
         parameter.type_cast_value(context, raw)
-        if parameter.callback is not None and parameter.name != "configuration":
+        if parameter.callback is not None and parameter.name not in _FILES:
             parameter.process_value(context, raw)
     except Exception as error:  # noqa: BLE001  # whatever the converter of the option raises
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)

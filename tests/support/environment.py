@@ -62,6 +62,7 @@ _NAMES = frozenset(
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 _KEPT = frozenset(
     {
+        "CPREPLICATE_CONNECTORS",  # `make nightly`
         "CPREPLICATE_HISTORIES",  # `make cotenant`
         "CPREPLICATE_OTHER_EXAMPLES",  # `make nightly`
     }
@@ -72,6 +73,7 @@ _FIXED = {
     "LINES": "24",
     "TERM": "xterm",
     "TZ": "UTC",
+    "CPREPLICATE_CONFIG": "",  # not the configuration of this user or machine
     # not the profiles of this user, nor the role of this machine
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from cpreplicate.cli.commands import cli
@@ -94,7 +95,13 @@ def test_each_command_in_a_line_of_a_shipped_file_is_parsed(file):
     assert wrong(commands, is_whole=False) == {}
 
 
-@pytest.mark.parametrize("command", cli.commands.values(), ids=lambda command: command.name)
+def commands_of(group):
+    """Yield every command, those of groups included."""
+    for command in group.commands.values():
+        yield from commands_of(command) if isinstance(command, click.Group) else [command]
+
+
+@pytest.mark.parametrize("command", [*commands_of(cli)], ids=lambda command: command.name)
 def test_each_example_in_the_help_is_parsed(command):
     commands = [list(documented.commands_in_line(example)) for example in command.examples]
     assert all(commands)

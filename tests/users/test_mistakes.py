@@ -192,7 +192,6 @@ def test_a_file_uri_with_two_slashes_names_a_host_and_is_no_local_path(data, com
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["sync", "--config", "c.toml", "a", "b"], "cpreplicate --config … sync …"),
         (["sync", "a", "b", "--debug"], "is given before the command"),
         (["--keep", "2", "sync", "a", "b"], "cpreplicate COMMAND … --keep …"),
     ],

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from cpreplicate.core.timetable import Timetable, constant
 from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.rpc import RpcAddress, RpcClient
@@ -31,18 +32,29 @@ class Limits(NamedTuple):
     """The limits of a run: metadata operations a second on each cluster, and bytes a second in all.
 
     They travel to executors. `address` is that of the rate limiter. Without it, the rate limiter is
-    in this process, under `run`.
+    in this process, under `run`. The bytes are those of a timetable by this process' local time.
     """
 
     calls: float | None = None
-    bandwidth: float | None = None
+    timetable: Timetable | None = None
     run: str = ""
     address: RpcAddress | None = None
 
     @property
     def any(self) -> bool:
         """Whether anything is limited."""
-        return self.calls is not None or self.bandwidth is not None
+        return self.calls is not None or self.timetable is not None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """The bytes a second of now, None without a limit."""
+        return None if self.timetable is None else self.timetable.at(_second_of_week())
+
+
+def _second_of_week() -> int:
+    """Return the second of the week by the local time."""
+    now = time.localtime()
+    return ((now.tm_wday * 24 + now.tm_hour) * 60 + now.tm_min) * 60 + now.tm_sec
 
 
 class Pace(Protocol):
@@ -53,12 +65,18 @@ class Pace(Protocol):
 
 
 class RateLimiter:
-    """A rate limiter: for each resource, the instant from which more of it may be used."""
+    """A rate limiter: for each resource, the instant from which more of it may be used.
+
+    A rate of a timetable is that of `second_of_week` when something is reserved.
+    """
 
     def __init__(
-        self, rates: Mapping[str, float | None], clock: Callable[[], float] = time.monotonic
+        self,
+        rates: Mapping[str, float | Timetable | None],
+        clock: Callable[[], float] = time.monotonic,
+        second_of_week: Callable[[], int] = _second_of_week,
     ) -> None:
-        self._rates = rates
+        self._rates, self._second_of_week = rates, second_of_week
         self._clock = clock
         self._free: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -66,6 +84,8 @@ class RateLimiter:
     def reserve(self, what: str, amount: float) -> float:
         """See `Pace`. A reservation counts, whether it is used or not."""
         rate = self._rates.get(what.partition(" ")[0])
+        if isinstance(rate, Timetable):
+            rate = rate.at(self._second_of_week())
         if rate is None:
             return 0.0
         with self._lock:
@@ -85,7 +105,7 @@ class _Remote:
         self._client = RpcClient(address)
         self._grains = {
             "calls": (limits.calls or 0.0) * _GRAIN,
-            "bytes": (limits.bandwidth or 0.0) * _GRAIN,
+            "bytes": (limits.timetable.highest or 0.0 if limits.timetable else 0.0) * _GRAIN,
         }
         self._lock = threading.Lock()
         self._left: dict[str, float] = {}
@@ -107,9 +127,9 @@ class _Remote:
 def _rate_limiter(
     run: str,  # noqa: ARG001  # each run has its own
     calls: float | None,
-    bandwidth: float | None,
+    timetable: Timetable | None,
 ) -> RateLimiter:
-    return RateLimiter({"calls": calls, "bytes": bandwidth})
+    return RateLimiter({"calls": calls, "bytes": timetable})
 
 
 @functools.cache
@@ -118,7 +138,7 @@ def pace(limits: Limits) -> Pace:
     return (
         _Remote(limits, limits.address)
         if limits.address is not None
-        else _rate_limiter(limits.run, limits.calls, limits.bandwidth)
+        else _rate_limiter(limits.run, limits.calls, limits.timetable)
     )
 
 
@@ -137,13 +157,14 @@ def wait(
         meanwhile()
 
 
-def new_limits(calls: float | None, bandwidth: float | None) -> Limits:
+def new_limits(calls: float | None, bandwidth: float | Timetable | None) -> Limits:
     """Return the limits of a new run, whose rate limiter is in this process."""
-    return (
-        Limits(calls, bandwidth, uuid.uuid4().hex)
-        if calls is not None or bandwidth is not None
-        else Limits()
-    )
+    table = constant(bandwidth) if isinstance(bandwidth, (int, float)) else bandwidth
+    if table is not None and table.highest is None:
+        table = None  # it limits nothing
+    if calls is None and table is None:
+        return Limits()
+    return Limits(calls, table, uuid.uuid4().hex)
 
 
 class Limited(StorageWrapper):

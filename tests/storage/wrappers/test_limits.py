@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from cpreplicate.core.timetable import Change, Timetable
 from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import RpcClient, serve
 from cpreplicate.storage.wrappers import limits
@@ -46,6 +47,24 @@ def test_each_cluster_has_its_own_allowance_and_bytes_are_shared_by_all():
     assert limiter.reserve("calls b", 1) == 0
     limiter.reserve("bytes", 60)
     assert limiter.reserve("bytes", 1) > 50
+
+
+def test_the_rate_of_a_timetable_is_that_of_the_moment():
+    clock, second = Clock(), [0]
+    table = Timetable((Change(0, 1.0), Change(60, None), Change(120, 100.0)))
+    limiter = RateLimiter({"bytes": table}, clock, lambda: second[0])
+    limiter.reserve("bytes", 50)
+    assert limiter.reserve("bytes", 1) == pytest.approx(49.9)
+    second[0] = 60
+    assert limiter.reserve("bytes", 1e9) == 0
+    second[0], clock.now = 120, clock.now + 120
+    limiter.reserve("bytes", 50)
+    assert limiter.reserve("bytes", 1) == pytest.approx(0.4)
+
+
+def test_a_timetable_that_never_limits_is_no_limit():
+    assert not new_limits(None, Timetable((Change(0, None), Change(60, None)))).any
+    assert new_limits(None, Timetable((Change(0, None), Change(60, 5.0)))).any
 
 
 def test_nothing_is_waited_for_where_nothing_is_limited():

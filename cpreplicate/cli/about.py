@@ -1,0 +1,88 @@
+"""The commands `help` and `version`."""
+
+from __future__ import annotations
+
+import difflib
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from cpreplicate import __version__
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.groups import GroupedCommand
+
+_EXIT_CODES = "exit-codes"
+_PACKAGES = ("click", "pyarrow", "hdfs-native", "fsspec", "s3fs", "pyspark", "confluent-kafka")
+
+
+@cli.command(
+    "help",
+    short_help="Print the help of a command or a topic.",
+    examples=("cpreplicate help", "cpreplicate help sync", "cpreplicate help exit-codes"),
+    exit_codes={0: "done", 2: "no such topic"},
+)
+@click.argument("topic", nargs=-1)
+@click.pass_context
+def show_help(context: click.Context, topic: tuple[str, ...]) -> None:
+    """Print the help of a command, or of exit-codes: what each of them means."""
+    root = context.find_root()
+    if topic == (_EXIT_CODES,):
+        click.echo(_exit_codes())
+        return
+    command: click.Command = cli
+    for word in topic:
+        command, root = _inner(command, word, root)
+    click.echo(command.get_help(root))
+
+
+def _inner(
+    command: click.Command, word: str, parent: click.Context
+) -> tuple[click.Command, click.Context]:
+    """Return a command of a group, with the context of its help."""
+    commands = command.commands if isinstance(command, click.Group) else {}
+    if word not in commands:
+        topics = [*commands, _EXIT_CODES]
+        near = difflib.get_close_matches(word, topics, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(sorted(topics))}."
+        raise click.UsageError(f"no topic {word!r}. {hint}")
+    found = commands[word]
+    return found, click.Context(found, info_name=word, parent=parent)
+
+
+def _exit_codes() -> str:
+    """Return a line for each exit code and meaning, and the commands that end with it."""
+    users: dict[tuple[int, str], list[str]] = {}
+    for name, command in cli.commands.items():
+        if isinstance(command, GroupedCommand):
+            for code, meaning in command.exit_codes.items():
+                users.setdefault((code, meaning), []).append(name)
+    lines = (
+        f"{code:>3}  {meaning} ({', '.join(sorted(names))})"
+        for (code, meaning), names in sorted(users.items())
+    )
+    return "\n".join(lines)
+
+
+@cli.command(
+    "version",
+    short_help="Print the version.",
+    examples=("cpreplicate version",),
+    exit_codes={0: "done"},
+)
+def show_version() -> None:
+    """Print the version of cpreplicate, and those of Python and of the packages that matter."""
+    found = ((name, _version(name)) for name in _PACKAGES)
+    lines = [
+        f"cpreplicate {__version__}",
+        f"Python {platform.python_version()} on {platform.platform()}",
+        *(f"{name} {number}" for name, number in found if number is not None),
+    ]
+    click.echo("\n".join(lines))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,90 @@
+"""Sizes, and the value of `--bandwidth`: a rate, or a timetable of rates as rclone has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import click
+
+from cpreplicate.core.timetable import DAY, Change, Timetable, constant, daily
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
+_UNLIMITED = "off"
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_ENTRY = re.compile(rf"(?:({'|'.join(_DAYS)})-)?([01]?\d|2[0-3]):([0-5]\d),(\S+)", re.IGNORECASE)
+_PLAIN_NUMBER = re.compile(r"[\d.]+")
+_EXPECTED = "expected a rate such as 500MB/s, or a timetable such as '08:00,100MB/s 20:00,off'"
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size such as `500MB`, `64Mi` or `500MB/s`.
+
+    Raises `click.BadParameter`.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match or float(match[1]) <= 0:
+        raise click.BadParameter(f"{text}: expected a size such as 500MB or 128MiB")
+    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
+class ByteRate(NamedTuple):
+    """What `--bandwidth` was given. `lacks_unit`: a number of it stands without one."""
+
+    timetable: Timetable
+    lacks_unit: bool = False
+
+
+def byte_rate(text: str) -> ByteRate:
+    """Return the timetable of a rate, or of `[DAY-]HH:MM,RATE …` by the local time.
+
+    `off` is no limit. Raises `click.BadParameter`.
+    """
+    words = text.split()
+    if not any("," in word for word in words):
+        return ByteRate(constant(_rate(text.strip(), text)), _lacks_unit([text.strip()]))
+    matches = [_ENTRY.fullmatch(word) for word in words]
+    entries = [match for match in matches if match is not None]
+    if len(entries) < len(words):
+        raise click.BadParameter(f"{text}: {_EXPECTED}")
+    changes = _in_order(change for entry in entries for change in _changes(entry, text))
+    return ByteRate(Timetable(changes), _lacks_unit([entry[4] for entry in entries]))
+
+
+def _changes(entry: re.Match[str], text: str) -> Iterable[Change]:
+    day, hour, minute, rate = entry.groups()
+    second = int(hour) * 3600 + int(minute) * 60
+    if day is None:
+        return daily(second, _rate(rate, text))
+    return [Change(_DAYS.index(day.lower()) * DAY + second, _rate(rate, text))]
+
+
+def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """Return the changes of a week. Of two at the same time, the one that was given last holds."""
+    last = {change.second: change for change in changes}
+    return tuple(last[second] for second in sorted(last))
+
+
+def _rate(word: str, text: str) -> float | None:
+    if word.lower() == _UNLIMITED:
+        return None
+    try:
+        return float(size(word))
+    except click.BadParameter:
+        raise click.BadParameter(f"{text}: {_EXPECTED}") from None
+
+
+def _lacks_unit(words: Iterable[str]) -> bool:
+    return any(_PLAIN_NUMBER.fullmatch(word) for word in words)

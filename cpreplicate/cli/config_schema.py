@@ -1,0 +1,92 @@
+"""A JSON Schema of the TOML file of options, by which editors complete and check it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from cpreplicate.cli.config import OPTIONS, STORAGE, with_options
+from cpreplicate.cli.kinds import TEXT
+from cpreplicate.cli.option import OptionParameter
+from cpreplicate.cli.places import NAME, PLACES
+from cpreplicate.cli.toml_options import options_of, parameters_of
+
+_DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors of TOML read
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
+
+
+def schema(commands: Mapping[str, click.Command]) -> dict[str, Any]:
+    """Return the schema of a file for these commands."""
+    having = with_options(commands)
+    shared = {
+        name: each for command in having.values() for name, each in options_of(command).items()
+    }
+    tables = {name: _table(parameters_of(command)) for name, command in having.items()}
+    for name, command in having.items():
+        tables[name]["description"] = f"Options of `cpreplicate {name}`: {command.short_help}"
+    return {
+        "$schema": _DIALECT,
+        "title": "Options of cpreplicate",
+        "description": "The file of --config, or ~/.config/cpreplicate/config.toml.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            OPTIONS: {**_table(shared), "description": "Options of each command that has them."},
+            STORAGE: _storage(),
+            PLACES: _places(),
+            **tables,
+        },
+    }
+
+
+def _table(parameters: Mapping[str, click.Parameter]) -> dict[str, Any]:
+    """Return the schema of a table; a key may be spelled with `_`, too."""
+    properties = {name: _value(parameter) for name, parameter in sorted(parameters.items())}
+    others = {name.replace("-", "_"): value for name, value in properties.items() if "-" in name}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**properties, **others},
+    }
+
+
+def _value(parameter: click.Parameter) -> dict[str, Any]:
+    option = parameter.option if isinstance(parameter, OptionParameter) else None
+    kind = TEXT if option is None else option.kind
+    types = sorted(_TYPES[each] for each in kind.toml_types)
+    one: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
+    if isinstance(kind.click_type, click.Choice):
+        one["enum"] = list(kind.click_type.choices)
+    if option is None:
+        return one
+    if option.is_multiple:
+        one = {"anyOf": [one, {"type": "array", "items": one}]}
+    default = {} if option.default is None else {"default": option.default}
+    return {**one, "description": option.help, **default}
+
+
+def _storage() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": 'How a filesystem is reached, such as [storage."hdfs://dcA"].',
+        "additionalProperties": {
+            "type": "object",
+            "additionalProperties": {"type": ["boolean", "number", "string"]},
+        },
+    }
+
+
+def _places() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "Names of places: with [places.dcA], dcA:path is the path below its url.",
+        "propertyNames": {"pattern": f"^{NAME}$"},
+        "additionalProperties": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["url"],
+            "properties": {"url": {"type": "string"}},
+        },
+    }

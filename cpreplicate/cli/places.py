@@ -1,0 +1,113 @@
+"""Named places: `dcA:path` is the path below the URL of `[places.dcA]` in the TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.core import uri
+from cpreplicate.errors import UsageError
+from cpreplicate.storage.sides import SCHEMES
+
+PLACES = "places"  # the table of the file
+_KNOWN = "cpreplicate.places"  # the key of click's `meta` under which they are kept
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]+"
+_URL = "url"
+# `word:` that does not begin a URI; a path with a slash before the colon names a file
+_WORD = re.compile(rf"({NAME}):(?!//)")
+
+
+def places_of(file: TomlFile, absolute: Callable[[str], str]) -> dict[str, str]:
+    """Return the URL of each `[places.NAME]` table, which `absolute` has checked.
+
+    Raises `click.UsageError` with the line of a mistake.
+    """
+    tables = file.tables.get(PLACES, {})
+    if not isinstance(tables, dict):
+        raise file.error(f"{PLACES!r} must hold tables, such as [{PLACES}.dcA]", PLACES)
+    return {name: _url(file, name, table, absolute) for name, table in tables.items()}
+
+
+def use(context: click.Context, places: Mapping[str, str]) -> None:
+    """Let the arguments and options of a command use these places."""
+    context.meta[_KNOWN] = dict(places)
+
+
+def placed(text: str) -> str:
+    """Return the URI that `NAME:PATH` stands for, and every other text as it is.
+
+    Raises `click.BadParameter` for a path that leads out of its place, and for a name that no place
+    has where there are some.
+    """
+    places = _known()
+    match = _WORD.match(text)
+    if match is None or not places or match[1].lower() in SCHEMES:
+        return text
+    name, path = match[1], text[match.end() :].strip("/")
+    if name not in places:
+        near = difflib.get_close_matches(name, places, 1)
+        hint = f"Did you mean {near[0]}:{path}?" if near else f"There are {', '.join(places)}."
+        raise click.BadParameter(
+            f"{text}: no [{PLACES}.{name}] is in the configuration. {hint} Write ./{text} for a"
+            " local path"
+        )
+    if ".." in path.split("/"):
+        raise click.BadParameter(f"{text} leads out of {name}:, with `..`. Name a path below it")
+    return uri.join(places[name], path) if path else places[name]
+
+
+def _known() -> Mapping[str, str]:
+    context = click.get_current_context(silent=True)
+    found: Mapping[str, str] = context.meta.get(_KNOWN, {}) if context is not None else {}
+    return found
+
+
+def _url(file: TomlFile, name: str, table: Any, absolute: Callable[[str], str]) -> str:
+    _refuse_name(file, name)
+    if not isinstance(table, dict) or not isinstance(table.get(_URL), str):
+        raise file.error(
+            f"[{PLACES}.{name}] must have a `{_URL}`, such as {_URL} = 'hdfs://dcA/flink'",
+            PLACES,
+            name,
+        )
+    for key in table.keys() - {_URL}:
+        raise file.error(
+            f"unknown key {key!r} in [{PLACES}.{name}]; how its storage is reached stands in"
+            ' [storage."hdfs://…"]',
+            PLACES,
+            name,
+            key,
+        )
+    return _checked(file, name, table[_URL], absolute)
+
+
+def _refuse_name(file: TomlFile, name: str) -> None:
+    if name.lower() in SCHEMES:
+        raise file.error(f"a place cannot have the name of a scheme, {name!r}", PLACES, name)
+    if not re.fullmatch(NAME, name):
+        raise file.error(
+            f"{name!r} is no name of a place: two or more letters, digits, '.', '_' and '-'",
+            PLACES,
+            name,
+        )
+
+
+def _checked(file: TomlFile, name: str, url: str, absolute: Callable[[str], str]) -> str:
+    try:
+        found = absolute(url)
+    except (click.BadParameter, UsageError) as error:
+        message = error.message if isinstance(error, click.BadParameter) else str(error)
+        raise file.error(f"`{_URL}` in [{PLACES}.{name}]: {message}", PLACES, name, _URL) from error
+    if found.partition(":")[0] not in SCHEMES:
+        raise file.error(
+            f"`{_URL}` in [{PLACES}.{name}] has no known scheme: {', '.join(SCHEMES)}",
+            PLACES,
+            name,
+            _URL,
+        )
+    return found

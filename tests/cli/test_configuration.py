@@ -1,0 +1,213 @@
+"""The file of options: where it is looked for, named places, `config check`, and its schema."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+
+from cpreplicate.cli import config
+from cpreplicate.cli.commands import cli
+from cpreplicate.cli.config_schema import schema
+from tests.support.commandline import printed
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+pytestmark = pytest.mark.usefixtures("still_source")
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "config.schema.json"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    return tmp_path
+
+
+@pytest.fixture
+def defaults(directory, monkeypatch):
+    """The files that are used without `--config`: the user's and the machine's."""
+    own = directory / "home" / ".config" / "cpreplicate" / "config.toml"
+    own.parent.mkdir(parents=True)
+    machine = directory / "config.toml"
+    monkeypatch.setenv("HOME", str(directory / "home"))
+    monkeypatch.delenv("CPREPLICATE_CONFIG")
+    monkeypatch.setattr(config, "MACHINE", machine)
+    return own, machine
+
+
+def paths_of(directory, *words):
+    """How the paths would be written: what an option sets."""
+    done = printed("diff", *words, f"dcA/{JOB}", "dcB", "--output", "json", cwd=directory)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["paths"]
+
+
+def test_the_first_default_file_that_exists_is_used_alone(defaults, directory):
+    own, machine = defaults
+    assert paths_of(directory) == "relative"
+    machine.write_text('[options]\npaths = "absolute"\n')
+    assert paths_of(directory) == "absolute"
+    own.write_text("[options]\nkeep = 3\n")
+    assert paths_of(directory) == "relative"
+
+
+def test_an_empty_variable_disables_the_default_file(defaults, directory, monkeypatch):
+    own, _ = defaults
+    own.write_text('[options]\npaths = "absolute"\n')
+    assert paths_of(directory) == "absolute"
+    monkeypatch.setenv("CPREPLICATE_CONFIG", "")
+    assert paths_of(directory) == "relative"
+
+
+def test_a_default_file_with_a_mistake_ends_the_command(defaults, directory):
+    own, _ = defaults
+    own.write_text("[sync]\nkepp = 3\n")
+    done = printed("sync", f"dcA/{JOB}", "dcB", cwd=directory)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{own}:2: unknown key 'kepp' in [sync]" in done.stderr
+    assert not (directory / "dcB").exists()
+
+
+def test_a_file_may_be_given_before_and_behind_the_command(directory):
+    (directory / "c.toml").write_text('[diff]\npaths = "absolute"\n')
+    (directory / "d.toml").write_text("[diff]\nkeep = 2\n")
+    before = printed(
+        *("--config", "c.toml", "diff", f"dcA/{JOB}", "dcB", "--output", "json"), cwd=directory
+    )
+    assert json.loads(before.stdout)["paths"] == "absolute"
+    assert paths_of(directory, "--config", "c.toml") == "absolute"
+    both = printed(
+        *("--config", "c.toml", "diff", f"dcA/{JOB}", "dcB", "--output", "json"),
+        *("--config", "d.toml"),
+        cwd=directory,
+    )
+    assert json.loads(both.stdout)["paths"] == "relative"
+
+
+def with_places(directory):
+    text = f'[places.dcA]\nurl = "{directory}/dcA"\n[places.dcB]\nurl = "file:{directory}/dcB/"\n'
+    (directory / "c.toml").write_text(text)
+    return ("--config", "c.toml")
+
+
+def test_a_place_stands_for_its_url(directory):
+    words = with_places(directory)
+    done = printed("sync", f"dcA:{JOB}", "dcB:", *words, "--runner", "inline", cwd=directory)
+    assert done.returncode == 0, done.stderr
+    assert (directory / "dcB" / JOB / "chk-1" / "_metadata").exists()
+    verified = printed("verify", f"dcB:/{JOB}", *words, cwd=directory)
+    assert verified.returncode == 0, verified.stderr
+    remapped = printed(
+        *("inspect", f"dcA:{JOB}", "--remap", f"dcB:x=dcA:{JOB}", "--output", "json"), *words,
+        cwd=directory,
+    )  # fmt: skip
+    assert remapped.returncode == 0, remapped.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dcB2:replicas", "no [places.dcB2] is in the configuration. Did you mean dcB:replicas?"),
+        ("frankfurt:replicas", "There are dcA, dcB."),
+        ("dcA:../replicas", "leads out of dcA:"),
+    ],
+)
+def test_what_no_place_has_is_a_mistake(directory, text, message):
+    done = printed("verify", text, *with_places(directory), cwd=directory)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+
+
+def test_a_scheme_and_a_local_path_are_no_place(directory):
+    words = with_places(directory)
+    for path in (f"file:{directory}/dcA/{JOB}", f"./dcA/{JOB}"):
+        assert printed("inspect", path, *words, cwd=directory).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[places.hdfs]\nurl = "/a"\n', "c.toml:1: a place cannot have the name of a scheme"),
+        ('[places.C]\nurl = "/a"\n', "c.toml:1: 'C' is no name of a place"),
+        ("[places.dcA]\n", "c.toml:1: [places.dcA] must have a `url`"),
+        ('[places.dcA]\nurl = "gopher://a/b"\n', "c.toml:2: `url` in [places.dcA] has no known"),
+        (
+            '[places.dcA]\nurl = "/a"\nconf-dir = "/b"\n',
+            "c.toml:3: unknown key 'conf-dir' in [places.dcA]; how its storage is reached",
+        ),
+        ("places = 3\n", "c.toml:1: 'places' must hold tables"),
+        ('[sync]\nconfig = "d.toml"\n', "c.toml:2: unknown key 'config' in [sync]"),
+        ("[version]\n", "c.toml:1: unknown table 'version'"),
+    ],
+)
+def test_a_mistake_is_reported_with_its_line(directory, text, message):
+    (directory / "c.toml").write_text(text)
+    for words in (("config", "check", "c.toml"), ("--config", "c.toml", "list", "dcB")):
+        done = printed(*words, cwd=directory)
+        assert done.returncode == 2
+        assert message in " ".join(done.stderr.split())
+
+
+def test_config_check_reports_what_a_file_sets(directory):
+    with_places(directory)
+    done = printed("config", "check", "c.toml", cwd=directory)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "c.toml: no mistake. It sets options of 0 commands, 0 storages and 2 places\n"
+    )
+
+
+def test_config_check_looks_at_the_file_that_commands_use(defaults, directory):
+    own, _ = defaults
+    assert printed("config", "check", cwd=directory).returncode == 10
+    own.write_text("[options]\nkeep = 3\n")
+    done = printed("config", "check", cwd=directory)
+    assert (done.returncode, done.stdout.startswith(f"{own}: no mistake")) == (0, True)
+    assert printed("config", "check", "absent.toml", cwd=directory).returncode == 10
+
+
+def test_a_file_of_jobs_is_one_of_fleet(directory):
+    (directory / "jobs.toml").write_text('[[job]]\nsource = "/a"\ntarget = "/b"\n')
+    done = printed("config", "check", "jobs.toml", cwd=directory)
+    assert done.returncode == 2
+    assert "`cpreplicate fleet --dry-run` checks it" in done.stderr
+
+
+def test_the_published_schema_is_that_of_the_options():
+    published = json.loads(SCHEMA.read_text())
+    assert published == schema(cli.commands), "run: cpreplicate config schema"
+    jsonschema.Draft7Validator.check_schema(published)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_valid"),
+    [
+        ('[options]\nkeep = 2\nremap = ["/a=/b"]\n[sync]\nmax_delete = "5%"\n', True),
+        ('[storage."hdfs://dcA"]\nconf-dir = "/etc/hadoop"\n[places.dcA]\nurl = "/a"\n', True),
+        ('[sync]\nbandwidth = "08:00,1MB/s 20:00,off"\nrunner = "inline"\n', True),
+        ("[sync]\nkepp = 2\n", False),
+        ('[sync]\nrunner = "fast"\n', False),
+        ("[syncs]\n", False),
+        ('[places.C]\nurl = "/a"\n', False),
+    ],
+)
+def test_the_schema_accepts_what_the_commands_accept(directory, text, is_valid):
+    file = directory / "c.toml"
+    file.write_text(text)
+    validator = jsonschema.Draft7Validator(json.loads(SCHEMA.read_text()))
+    assert validator.is_valid(tomllib.loads(text)) is is_valid
+    with click.Context(cli):
+        try:
+            config.load(str(file), cli.commands)
+            accepted = True
+        except click.UsageError:
+            accepted = False
+    # what a directory holds is no matter of a schema
+    assert accepted is is_valid or "conf-dir" in text
