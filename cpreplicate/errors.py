@@ -70,6 +70,12 @@ class NotAtKafka(Refused):
         self.report = report
 
 
+class Cancelled(CpreplicateError):
+    """A program that uses `cpreplicate.api` cancelled what it had begun."""
+
+    exit_code = 130
+
+
 class NotThere(CpreplicateError):
     """The source or the replica does not exist."""
 

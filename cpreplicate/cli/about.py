@@ -8,9 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from cpreplicate import __version__
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.groups import GroupedCommand
+from cpreplicate.version import __version__
 
 _EXIT_CODES = "exit-codes"
 _PACKAGES = ("click", "pyarrow", "hdfs-native", "fsspec", "s3fs", "pyspark", "confluent-kafka")

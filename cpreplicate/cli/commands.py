@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate import __version__
 from cpreplicate.cli import exit_codes, groups, options, service_options, services, upkeep_options
 from cpreplicate.cli.config import VARIABLE, load_config
 from cpreplicate.cli.kinds import absolute
@@ -29,6 +28,7 @@ from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
 from cpreplicate.cli.selection import selected
 from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
+from cpreplicate.version import __version__
 
 if TYPE_CHECKING:
     from cpreplicate.operations.sync.report import Report

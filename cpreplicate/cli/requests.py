@@ -58,10 +58,10 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
 
     The retries of its storages are narrated, too.
     """
-    from cpreplicate import __version__
     from cpreplicate.operations.log_context import begin_job
     from cpreplicate.output import run
     from cpreplicate.output.log import narrate, narrate_in_file
+    from cpreplicate.version import __version__
 
     run.begin()
     context = click.get_current_context()

@@ -20,11 +20,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from cpreplicate import __version__
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.operations.observation import SYNC_SECONDS, Observation, Operation
+from cpreplicate.version import __version__
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 _JOB = ("flink_job", "replica")

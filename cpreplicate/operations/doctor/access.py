@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cpreplicate import __version__
 from cpreplicate.core import uri
 from cpreplicate.operations.doctor.case import CaseSide
 from cpreplicate.operations.doctor.findings import Result, failure, warning
@@ -13,6 +12,7 @@ from cpreplicate.operations.doctor.sockets import resolves, unanswered
 from cpreplicate.storage import java
 from cpreplicate.storage.clients import CLIENTS, installed
 from cpreplicate.storage.sides import HDFS_SCHEMES
+from cpreplicate.version import __version__
 
 _UNEXPECTED = 1
 _USAGE = 2

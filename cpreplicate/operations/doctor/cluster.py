@@ -6,7 +6,6 @@ import platform
 import socket
 from dataclasses import replace
 
-from cpreplicate import __version__
 from cpreplicate.core import uri
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.case import Case, Visit
@@ -16,6 +15,7 @@ from cpreplicate.operations.sync.copy import choice_for
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners.choose import RunnerChoice
 from cpreplicate.storage import Sides, java
+from cpreplicate.version import __version__
 
 _TASKS = 32  # on executors, unless --parallelism gives another number
 _STANDALONE = "spark://"

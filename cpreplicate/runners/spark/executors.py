@@ -12,9 +12,9 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cpreplicate import __version__
 from cpreplicate.storage import Sides
 from cpreplicate.storage.clients import CLIENTS, installed
+from cpreplicate.version import __version__
 
 
 class Needs(NamedTuple):

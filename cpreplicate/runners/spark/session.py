@@ -22,7 +22,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 
-import cpreplicate
+from cpreplicate import version
 from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
@@ -316,7 +316,7 @@ def _forget_jvm() -> None:
 
 def _shipped(directory: Path) -> str:
     """Return a zip of this package, so that executors need not have it installed."""
-    package = Path(cpreplicate.__file__).parent
+    package = Path(version.__file__).parent
     archive = directory / "cpreplicate.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for file in sorted(package.rglob("*.py")):

@@ -1,0 +1,3 @@
+"""The version, which is written here only."""
+
+__version__ = "0.3.0.dev0"
