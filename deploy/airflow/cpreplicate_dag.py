@@ -1,61 +1,52 @@
 """A DAG that replicates and verifies Flink jobs: docs/deployment.md.
 
 The Airflow variable `cpreplicate_jobs` is a JSON array of objects: `name`, `source`, `target_root`,
-and optionally `options`, an array of words, and `skip_not_there`, true for a job that may have no
-checkpoint yet. The variable `cpreplicate_program` is the path of the program, if it is not on the
-PATH of the workers.
+and optionally `options`, the fields of `cpreplicate.SyncOptions`, and `skip_not_there`, true for a
+job that may have no checkpoint yet. `source` and `target_root` are URIs, or objects with the fields
+of `cpreplicate.Place`. cpreplicate is installed beside Airflow.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.sdk import Variable, dag, task, task_group
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 # Airflow has the directory of the DAGs on its path: copy both files there.
-from cpreplicate_exit_codes import Outcome, outcome
+from cpreplicate_exit_codes import NOT_RESTORABLE, Outcome, outcome
 
-_STOP_SECONDS = 60  # to end after SIGTERM: without partial files, and without the lease
+T = TypeVar("T")
 
 
-def run(words: list[str], skip_not_there: bool = False) -> dict[str, Any]:
-    """Run cpreplicate and return its JSON result.
+def ended(work: Callable[[], T], skip_not_there: bool = False) -> T:
+    """Return what `work` returns.
 
-    Raise `AirflowSkipException`, `AirflowFailException` or `AirflowException`, by its exit code.
+    Raises `AirflowSkipException`, `AirflowFailException` or `AirflowException`, by the exit code
+    with which the command would end.
     """
-    program = Variable.get("cpreplicate_program", default="cpreplicate")
-    code, result, messages = _ended([program, *words, "-q", "--output", "json"])
-    if messages:
-        print(messages)
-    last = (messages.splitlines() or [f"exit {code}"])[-1]
-    becomes = outcome(code, skip_not_there)
+    from cpreplicate import errors
+
+    try:
+        return work()
+    except Exception as error:
+        code = errors.exit_code_of(error)
+        raise failure(code, errors.described(error), skip_not_there) from error
+
+
+def failure(code: int, message: str, skip_not_there: bool = False) -> Exception:
+    """Return the exception of Airflow for an exit code."""
+    becomes, text = outcome(code, skip_not_there), f"exit {code}: {message}"
     if becomes is Outcome.SKIP:
-        raise AirflowSkipException(last)
-    if becomes is Outcome.FAIL:
-        raise AirflowFailException(last)
-    if becomes is Outcome.RETRY:
-        raise AirflowException(last)
-    return dict(json.loads(result))
+        return AirflowSkipException(text)
+    return AirflowFailException(text) if becomes is Outcome.FAIL else AirflowException(text)
 
 
-def _ended(command: list[str]) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr. A task that Airflow stops ends the run, too."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:
-        try:
-            result, messages = process.communicate()
-        except BaseException:
-            process.terminate()
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            raise
-    return process.returncode, result, messages
+def fields(place: str | dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Place`, which may be given as its URI."""
+    return {"url": place} if isinstance(place, str) else dict(place)
 
 
 @dag(
@@ -81,18 +72,31 @@ def cpreplicate() -> None:
 
     @task
     def sync(job: dict[str, Any]) -> dict[str, Any]:
-        """Replicate a job, and return the names of what it replicated."""
-        places = [job["source"], job["target_root"]]
-        words = ["sync", *places, *job.get("options", [])]
-        report = run(words, bool(job.get("skip_not_there", False)))
-        return {key: report[key] for key in ("replica", "checkpoint_id", "committed")}
+        """Replicate a job, and return what was replicated to where."""
+        from cpreplicate import Checkpoint, Place, SyncOptions
+        from cpreplicate import sync as replicate
+
+        source, target = Checkpoint(**fields(job["source"])), Place(**fields(job["target_root"]))
+        options = SyncOptions(**{"name": job.get("name"), **job.get("options", {})})
+        report = ended(
+            lambda: replicate(source, target, options, on_message=print),
+            bool(job.get("skip_not_there", False)),
+        )
+        replica = {**fields(job["target_root"]), "url": report.plan.replica}
+        checkpoint = report.plan.checkpoint
+        return {"replica": replica, "checkpoint": checkpoint, "committed": report.committed}
 
     @task
     def verify(report: dict[str, Any]) -> None:
         """Verify a replica to which a checkpoint was committed."""
+        from cpreplicate import Place
+        from cpreplicate import verify as prove
+
         if not report["committed"]:
-            raise AirflowSkipException(f"chk-{report['checkpoint_id']} was there already")
-        run(["verify", report["replica"]])
+            raise AirflowSkipException(f"{report['checkpoint']} was there already")
+        replica = Place(**report["replica"])
+        if not ended(lambda: prove(replica, on_message=print)).restorable:
+            raise failure(NOT_RESTORABLE, f"run: cpreplicate verify {replica.url}")
 
     @task_group
     def replicate(job: dict[str, Any]) -> None:

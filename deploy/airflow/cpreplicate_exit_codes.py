@@ -14,12 +14,13 @@ class Outcome(Enum):
     FAIL = "fail"  # another try changes nothing
 
 
+NOT_RESTORABLE = 4
 _NOT_THERE = 10
 _OUTCOMES = {
     0: Outcome.SUCCESS,
     2: Outcome.FAIL,  # usage
     3: Outcome.RETRY,  # some copies failed
-    4: Outcome.FAIL,  # verify found missing, truncated or corrupt files
+    NOT_RESTORABLE: Outcome.FAIL,  # verify found missing, truncated or corrupt files
     5: Outcome.FAIL,  # metadata not understood
     6: Outcome.FAIL,  # refused for safety
     7: Outcome.RETRY,  # a storage or a service could not be reached

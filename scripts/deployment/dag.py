@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from cpreplicate.protocol.lease import acquire
+from cpreplicate.storage import Side
 from scripts.deployment import tools
 from tests.support.jobs import JOB, write_checkpoint
 
-# Ends with 12 at the first run for the job `moved`, and is cpreplicate at every other.
-_PROGRAM = """#!/bin/sh
-case "$*" in *moved*) if mkdir "$0.moved" 2>/dev/null; then exit 12; fi ;; esac
-exec {python} -m cpreplicate "$@"
-"""
+_LOOK = 0.1  # seconds between two looks
 _EXPECTED = {
     ("replicate.sync", 0): ("success", 1),
     ("replicate.verify", 0): ("success", 1),
@@ -37,29 +40,49 @@ def check() -> None:
         }
         tools.run(python.with_name("airflow"), "db", "migrate", env=env)
         script = Path(__file__).with_name("airflow_run.py")
-        variables = json.dumps(_variables(place))
-        output = tools.run(python, script, tools.DEPLOY / "airflow", variables, env=env)
+        variables = json.dumps({"cpreplicate_jobs": _jobs(place)})
+        with _held(place / "held" / JOB, place / "airflow" / "airflow.db"):
+            output = tools.run(python, script, tools.DEPLOY / "airflow", variables, env=env)
     states = {(task, index): (state, tries) for task, index, state, tries in _last(output)}
     if wrong := {key: states.get(key) for key in _EXPECTED if states.get(key) != _EXPECTED[key]}:
         sys.exit(f"Airflow: {wrong} instead of {_EXPECTED}")
     print("Airflow: imported, and run: success, retry, skip, fail", flush=True)
 
 
+@contextmanager
+def _held(replica: Path, database: Path) -> Iterator[None]:
+    """Hold the lease of a replica until Airflow has recorded that its job is to be tried again."""
+    holder = threading.Thread(target=_hold, args=(f"file:{replica}", database), daemon=True)
+    holder.start()
+    while not (replica / ".cpreplicate" / "lease").exists():
+        time.sleep(_LOOK)
+    yield
+
+
+def _hold(replica: str, database: Path) -> None:
+    with acquire(replica, Side()):
+        while not _is_to_be_tried_again(database):
+            time.sleep(_LOOK)
+
+
+def _is_to_be_tried_again(database: Path) -> bool:
+    asked = "select count(*) from task_instance where state = 'up_for_retry'"
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        return bool(connection.execute(asked).fetchone()[0])
+
+
 def _last(output: str) -> list[tuple[str, int, str, int]]:
     return [tuple(each) for each in json.loads(output.splitlines()[-1])]
 
 
-def _variables(place: Path) -> dict[str, object]:
+def _jobs(place: Path) -> list[dict[str, object]]:
     """Return a job that is replicated, one to be skipped, one that fails, and one tried again."""
     write_checkpoint(place / "dcA", 1, {"shared/a": 1000})
     source, none = f"{place}/dcA/{JOB}", f"{place}/dcA/none"
-    program = place / "program"
-    program.write_text(_PROGRAM.format(python=sys.executable))
-    program.chmod(0o755)
-    jobs = [
-        {"name": "there", "source": source, "target_root": f"{place}/there"},
+    options = {"keep": 2}
+    return [
+        {"name": "there", "source": source, "target_root": f"{place}/there", "options": options},
         {"name": "new", "source": none, "target_root": f"{place}/new", "skip_not_there": True},
-        {"name": "gone", "source": none, "target_root": f"{place}/gone"},
-        {"name": "moved", "source": source, "target_root": f"{place}/moved"},
+        {"name": "gone", "source": none, "target_root": {"url": f"{place}/gone"}},
+        {"name": "held", "source": {"url": source}, "target_root": {"url": f"{place}/held"}},
     ]
-    return {"cpreplicate_jobs": jobs, "cpreplicate_program": str(program)}

@@ -44,10 +44,10 @@ def helm() -> Path:
 
 
 def airflow() -> Path:
-    """Install Airflow into an environment of its own, and return its Python."""
+    """Install Airflow and cpreplicate into an environment, and return its Python."""
     python = BUILT / "airflow" / "bin" / "python"
     if not (BUILT / "airflow" / "complete").exists():
         run(sys.executable, "-m", "venv", BUILT / "airflow")
-        run(python, "-m", "pip", "install", "--quiet", _AIRFLOW)
+        run(python, "-m", "pip", "install", "--quiet", _AIRFLOW, "--editable", PROJECT)
         (BUILT / "airflow" / "complete").touch()
     return python
