@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from errno import EPIPE
 from typing import TYPE_CHECKING
 
+from cpreplicate.cli import failures
 from cpreplicate.errors import NotAtKafka, TooManyDeletes
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def show_read(result: object, form: Form, actions: bool = False) -> int:
 
     unwritten = show(result, form, actions)
     if unwritten is None:
+        failures.result_is_printed()
         return 0
     if unwritten.errno != EPIPE:
         write_error(_text(unwritten))
@@ -37,13 +39,19 @@ def show_change(result: object, form: Form, actions: bool = False) -> int:
 
     The exit code is about the work that was done. A result that is lost is a warning.
     """
+    show_one_of_many(result, form, actions)
+    failures.result_is_printed()
+    return 0
+
+
+def show_one_of_many(result: object, form: Form, actions: bool = False) -> None:
+    """Print one of the results of a command that runs until it is stopped."""
     from cpreplicate.output import show
     from cpreplicate.output.log import write_warning
 
     unwritten = show(result, form, actions)
     if unwritten is not None:
         write_warning(f"{_text(unwritten)}. The work is done, and the exit code is its own")
-    return 0
 
 
 @contextmanager
@@ -56,7 +64,8 @@ def showing_refused_plan(form: Form, actions: bool = False) -> Iterator[None]:
     try:
         yield
     except (TooManyDeletes, NotAtKafka) as error:
-        show(error.report, form, actions)
+        if show(error.report, form, actions) is None:
+            failures.result_is_printed()
         raise
 
 

@@ -15,7 +15,7 @@ import click
 
 from cpreplicate.cli import signals
 from cpreplicate.cli.requests import build
-from cpreplicate.cli.results import show_change
+from cpreplicate.cli.results import show_one_of_many
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError
 
@@ -234,7 +234,7 @@ def showing_jobs(form: Form) -> Show:
 
     def show(replicated: Replicated) -> None:
         if replicated.report.runner is not None:
-            show_change(replicated, form)
+            show_one_of_many(replicated, form)
 
     return show
 
@@ -246,7 +246,7 @@ def showing_one(form: Form, actions: bool) -> Show:
     def show(replicated: Replicated) -> None:
         nonlocal is_first
         if is_first or replicated.report.runner is not None:
-            show_change(replicated.report, form, actions)
+            show_one_of_many(replicated.report, form, actions)
         is_first = False
 
     return show

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
-from cpreplicate.errors import CpreplicateError, TooManyDeletes
+from cpreplicate.errors import CpreplicateError, Refused, TooManyDeletes
 from cpreplicate.operations.sync.estimate import Estimates
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
@@ -94,12 +94,12 @@ def capped(report: Report, state: State, request: SyncRequest) -> Report:
     gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
     deletes = sum(map(len, gone))
     if not request.max_delete.allows(deletes, count):
-        raise TooManyDeletes(
+        refusal = (
             f"{deletes} of the {count} files of {plan.replica} would be deleted, but"
             f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
-            " If that is right, give a higher --max-delete",
-            report,
+            " If that is right, give a higher --max-delete"
         )
+        raise TooManyDeletes(refusal, replace(report, refusal=Refused(refusal)))
     return report
 
 

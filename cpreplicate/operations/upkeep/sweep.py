@@ -45,7 +45,8 @@ class SweepRequest:
 class Sweep:
     """The result of a sweep: what was found, and whether it was removed.
 
-    `trash` is the directory that the orphans were moved to instead, if any.
+    `trash` is the directory that the orphans were moved to instead, if any. `refused` is why
+    nothing is removed, None if that is not refused.
     """
 
     replica: str
@@ -55,6 +56,7 @@ class Sweep:
     runner: str | None = None
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    refused: str | None = None
 
     @property
     def deletes(self) -> tuple[Action, ...]:
@@ -116,12 +118,12 @@ def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
     report = Sweep(replica.root, found)
     deletes = sum(not orphan.target.startswith(f"{OWN}/") for orphan in found.orphans)
     if not request.max_delete.allows(deletes, found.files):
-        raise TooManyDeletes(
+        refused = (
             f"{deletes} of the {found.files} files of {replica.root} are orphans, but --max-delete"
             f" allows {request.max_delete}. Nothing was removed. If that is right, give a higher"
-            " --max-delete",
-            report,
+            " --max-delete"
         )
+        raise TooManyDeletes(refused, replace(report, refused=refused))
     return report
 
 

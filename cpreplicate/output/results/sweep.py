@@ -53,6 +53,7 @@ def _json(sweep: Sweep, actions: bool = False) -> str:
         "runner": sweep.runner,
         "seconds": round(sweep.seconds, 3),
         "warnings": list(sweep.warnings),
+        "refused": sweep.refused,
     }
     if actions:
         result["actions"] = [action._asdict() for action in sweep.deletes]
