@@ -13,6 +13,7 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, Refused, TooManyDeletes
 from cpreplicate.operations.sync.estimate import Estimates
+from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.protocol.replica_state import State
@@ -33,6 +34,7 @@ class Report:
     seconds since the epoch, None if that is not known. `positions` are those of a plan that is only
     shown. `phases` are parts of `seconds`: `read`
     until the plan was made, `copy` and `delete` in the runner, and `other`, such as the commit.
+    `is_plan`: the plan is only shown. `groups` are its actions by operator and reason then.
     """
 
     plan: Plan
@@ -47,6 +49,8 @@ class Report:
     completed: float | None = None
     positions: CheckpointPositions | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+    is_plan: bool = False
+    groups: tuple[Group, ...] = ()
 
     @property
     def restore(self) -> Restore:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
+from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
@@ -133,7 +134,7 @@ def _remove(report: Sweep, change: Change, request: SweepRequest) -> Sweep:
     last = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
     with change.running(choose_runner(request.execution, files, 0, request.sides)):
         runner = change.runner.name
-        change.notify(f"removing {files} files, {report.bytes} bytes (runner: {runner})")
+        change.notify(f"removing {files} files, {sizes.size(report.bytes)} (runner: {runner})")
         failed = change.delete([action.target for action in report.found.trash])
         trash = _create_trash(replica, first) if request.trash and first else None
         failed += change.delete({path: in_trash(trash, path) for path in first} if trash else first)
