@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import sys
-import traceback
 from typing import NoReturn
 
 import click
@@ -15,6 +13,7 @@ from cpreplicate.cli import (
     about,
     configuration,
     doctor,
+    failures,
     fleet,
     handover,
     maintenance,
@@ -24,7 +23,6 @@ from cpreplicate.cli import (
 )
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.signals import Stopped, least_to_stop, stop_on_signals, stopped
-from cpreplicate.errors import CpreplicateError, exit_code_of
 from cpreplicate.storage.closing import PromptExit
 
 # the other modules add their commands to `cli`
@@ -42,12 +40,7 @@ __all__ = [
     "status",
 ]
 
-_PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
-_RESUME = "Run the command again to resume"
-_MISUSED = 2
 _INTERRUPTED = 130
-# how click 8.2 and later ends a command without arguments
-_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 def main() -> NoReturn:
@@ -97,61 +90,17 @@ def _fill_closed_descriptors() -> None:
 
 def execute() -> int:
     """Run the command of `sys.argv` and return its exit code; why it failed is printed."""
+    failures.expect("text")
     try:
         least_to_stop()  # a mistake ends the command now
         return int(cli.main(standalone_mode=False, prog_name="cpreplicate") or 0)
     except click.ClickException as error:
-        return _misused(error)
+        return failures.misused(error)
     except (KeyboardInterrupt, click.Abort):
         stopped()
-        return _interrupted(_INTERRUPTED)
+        return failures.interrupted(_INTERRUPTED)
     except Stopped as request:
         stopped()
-        return _interrupted(request.code)
+        return failures.interrupted(request.code)
     except Exception as error:  # noqa: BLE001  # a user gets a message, no traceback
-        return _failed(error)
-
-
-def _misused(error: click.ClickException) -> int:
-    from cpreplicate.output.log import write_error, write_lines
-    from cpreplicate.output.streams import write_messages
-
-    if isinstance(error, _NO_ARGUMENTS):  # its message is the help text
-        write_messages(error.format_message())
-        return _MISUSED
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        write_lines(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n")
-    write_error(error.format_message())
-    return error.exit_code
-
-
-def _failed(error: Exception) -> int:
-    from cpreplicate.output.log import write_error, write_lines
-
-    if "--debug" in sys.argv:
-        write_lines("".join(traceback.format_exception(error)))
-    if isinstance(error, CpreplicateError):
-        write_error(str(error))
-        return error.exit_code
-    if isinstance(error, OSError):
-        write_error(f"{error}. No partial files are visible. {_remedy(error)}")
-    else:
-        first_line = str(error).partition("\n")[0]
-        write_error(
-            f"unexpected {type(error).__name__}: {first_line}. Run `cpreplicate --debug …` and"
-            " report what it prints"
-        )
-    return exit_code_of(error)
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno in _PERSISTENT:
-        return "Fix the problem and run the command again to resume"
-    return _RESUME
-
-
-def _interrupted(code: int) -> int:
-    from cpreplicate.output.log import write_error
-
-    write_error(f"interrupted. No partial files are visible. {_RESUME}")
-    return code
+        return failures.failed(error)

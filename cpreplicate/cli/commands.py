@@ -24,7 +24,7 @@ from cpreplicate.cli.requests import (
     start_narration,
     target_side,
 )
-from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
+from cpreplicate.cli.results import listing_of, show_change, show_read, showing_refused_plan
 from cpreplicate.cli.selection import selected
 from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
@@ -32,6 +32,7 @@ from cpreplicate.version import __version__
 
 if TYPE_CHECKING:
     from cpreplicate.operations.sync.report import Report
+    from cpreplicate.output import Listing
 
 _DAMAGED = 4
 
@@ -98,21 +99,48 @@ def inspect(checkpoint: str, refs: bool, with_positions: bool, output: Any, **va
     short_help="Show what a sync would do.",
     examples=(
         "cpreplicate diff hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
+        "cpreplicate diff --combined SOURCE TARGET_ROOT",
         "cpreplicate diff --actions --output ndjson SOURCE TARGET_ROOT",
     ),
     exit_codes={**exit_codes.REPLICATE, 20: "--exit-code: there are differences"},
-    options=(*options.REPLICATE, options.MAX_DELETE, options.POSITIONS, options.EXIT_CODE),
+    options=(
+        *options.REPLICATE,
+        *options.LISTINGS,
+        options.MAX_DELETE,
+        options.POSITIONS,
+        options.EXIT_CODE,
+    ),
 )
 @source_and_target
-def diff(exit_code: bool, with_positions: bool, actions: bool, output: Any, **values: Any) -> int:
+def diff(
+    exit_code: bool,
+    with_positions: bool,
+    actions: bool,
+    every: bool,
+    combined: bool,
+    output: Any,
+    **values: Any,
+) -> int:
     """Show the plan of a sync and an estimate of what it will take, and change nothing."""
     from cpreplicate.operations.sync import diff as operation
 
+    listing = _listing(actions, every, combined, output)
     start_narration(values)
-    with showing_refused_plan(output, actions):
+    with showing_refused_plan(output, listing):
         report = operation.diff(planned_sync(values), with_positions=with_positions)
-    code = _shown_plan(report, output, actions)
+    code = _shown_plan(report, output, listing)
     return 20 if exit_code and not report.plan.empty else code
+
+
+def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing:
+    """Return what the options of `diff` ask for. Raises `click.UsageError` for several of them."""
+    if actions + every + combined > 1:
+        raise click.UsageError("--all, --actions and --combined are three listings: give one")
+    if combined and output != "text":
+        raise click.UsageError(f"--combined is text: it cannot be given with --output {output}")
+    if combined:
+        return "combined"
+    return "all" if every else listing_of(actions)
 
 
 @cli.command(
@@ -147,20 +175,21 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
 
     notify = start_narration(values)
     request = planned_sync(values)
-    with showing_refused_plan(output, actions):
+    listing = listing_of(actions)
+    with showing_refused_plan(output, listing):
         if dry_run:
             from cpreplicate.operations.sync.diff import diff
 
-            return _shown_plan(diff(request, notify), output, actions)
+            return _shown_plan(diff(request, notify), output, listing)
         with sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)
-    return show_change(report, output, actions)
+    return show_change(report, output, listing)
 
 
-def _shown_plan(report: Report, output: Any, actions: bool) -> int:
+def _shown_plan(report: Report, output: Any, listing: Listing) -> int:
     """Show a plan that is not carried out, then end as its sync would."""
-    code = show_read(report, output, actions)
+    code = show_read(report, output, listing)
     if report.refusal is not None:
         raise report.refusal
     return code
@@ -219,6 +248,7 @@ def watch(
     one = None if follow.finds_jobs else OneJob(request, wait_for_source, notify)
     if one is None:
         follow.refuse_no_jobs(request)
+    showing_one = services.showing_one(output, listing_of(actions))
     discovery = one or follow.discovery(request, notify, values["shard"])
     services.run_service(
         discovery,
@@ -226,7 +256,7 @@ def watch(
         request.execution,
         request.sides,
         interval,
-        services.showing_jobs(output) if one is None else services.showing_one(output, actions),
+        services.showing_jobs(output) if one is None else showing_one,
         follow.retire_after,
         sight=discovery.sight,
         one=one,

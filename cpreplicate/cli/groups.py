@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cpreplicate.cli import failures
 from cpreplicate.cli.config import load_config_of_command
 from cpreplicate.cli.option import GROUPS, Option, OptionParameter
 
@@ -59,6 +60,11 @@ class GroupedCommand(click.Command):
                     ctx,
                 ) from error
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. A failure is reported in the form that its arguments ask for."""
+        failures.expect(ctx.params.get("output", "text"))
+        return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, then the description."""

@@ -11,7 +11,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.metrics_file import sweep_metrics
 from cpreplicate.cli.option import location
 from cpreplicate.cli.requests import build, execution_of, start_narration, target_side
-from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
+from cpreplicate.cli.results import listing_of, show_change, show_read, showing_refused_plan
 from cpreplicate.cli.selection import selected
 
 
@@ -57,13 +57,13 @@ def sweep(
         execution=execution_of(values),
     )
     with (
-        showing_refused_plan(output, actions),
+        showing_refused_plan(output, listing_of(actions)),
         sweep_metrics(metrics_file, request.replica) as record,
     ):
         report = operation.check(request) if dry_run else operation.sweep(request, notify)
         record(report)
     show = show_read if dry_run else show_change
-    return show(report, output, actions)
+    return show(report, output, listing_of(actions))
 
 
 @cli.command(

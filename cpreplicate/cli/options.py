@@ -12,6 +12,14 @@ from cpreplicate.cli.option import basic, limit, output, path, spark, storage
 
 DRY_RUN = basic("dry-run", "Show what would be done, and change nothing.", short="-n")
 ACTIONS = output("actions", "List every file instead of totals.")
+LISTINGS = (  # of `diff`, besides ACTIONS
+    output("all", "List all actions by operator and reason, not only the largest.", fills="every"),
+    output(
+        "combined",
+        "List every file as a line: a sign, a space, and its path in the replica. + is copied, = is"
+        " kept, * replaces a file there, - is deleted. As `rclone check --combined`.",
+    ),
+)
 METRICS_FILE = output(
     "metrics-file",
     "Write Prometheus metrics of the run to PATH, a file *.prom for the textfile collector of"
@@ -27,7 +35,10 @@ PROGRESS = (
         default="auto",
     ),
     output(
-        "quiet", "Print only warnings and errors to stderr: no progress, no messages.", short="-q"
+        "quiet",
+        "Print only warnings and errors to stderr: no progress, no messages. sync, watch, fleet,"
+        " sweep, relocate, unseal and verify that succeed print no text to stdout either.",
+        short="-q",
     ),
     output(
         "verbose",

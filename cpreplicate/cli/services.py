@@ -15,7 +15,7 @@ import click
 
 from cpreplicate.cli import signals
 from cpreplicate.cli.requests import build
-from cpreplicate.cli.results import show_change
+from cpreplicate.cli.results import show_one_of_many
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.snapshots import SnapshotCounts
     from cpreplicate.operations.observation import Observation
     from cpreplicate.operations.sync.request import SyncRequest
-    from cpreplicate.output import Form
+    from cpreplicate.output import Form, Listing
     from cpreplicate.runners import ExecutionOptions
     from cpreplicate.storage import Sides
 
@@ -234,19 +234,19 @@ def showing_jobs(form: Form) -> Show:
 
     def show(replicated: Replicated) -> None:
         if replicated.report.runner is not None:
-            show_change(replicated, form)
+            show_one_of_many(replicated, form)
 
     return show
 
 
-def showing_one(form: Form, actions: bool) -> Show:
+def showing_one(form: Form, listing: Listing) -> Show:
     """Return what prints the first report of one job, then each checkpoint that was replicated."""
     is_first = True
 
     def show(replicated: Replicated) -> None:
         nonlocal is_first
         if is_first or replicated.report.runner is not None:
-            show_change(replicated.report, form, actions)
+            show_one_of_many(replicated.report, form, listing)
         is_first = False
 
     return show

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
+from cpreplicate.core.metadata.columns import Handles
 from cpreplicate.core.metadata.handle import DIRECTORY, SEGMENT
-from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, split
+from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, rows_of, split
 from cpreplicate.core.tables import Flags, Ints, PathTable, slices
 
 _NO_NAME = pa.scalar(b"", pa.large_binary())
@@ -108,15 +109,36 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     is_directory = handles.kind[rows] == DIRECTORY
     directories = {uris[path] for path in _decoded(handles.recorded(rows[is_directory]).unique())}
     rows = rows[~is_directory]
-    parts = [_sources(handles.recorded(rows[some]), uris) for some in slices(len(rows))]
-    sources = Parts.joined([part for part, _ in parts])
-    not_plain = set[str]().union(*(odd for _, odd in parts))
+    sources, not_plain = _sources_of(handles, rows, uris)
     extents, sizes = handles.extents(rows)
     is_segment = handles.kind[rows] == SEGMENT
     files = _distinct(FileTable(sources, sources, extents, sizes, is_segment))
     parents = frozenset(prefix[:-1] for prefix in sources.used_prefixes)
     plain = parents.difference(not_plain)
     return Closure(files, uris, parents, plain, frozenset(directories))
+
+
+def owners(metadata: Metadata, needed: Closure) -> Numbers:
+    """Return the operator of each file of the closure of a checkpoint, in the order of its files.
+
+    It is an index into the operators of the checkpoint, -1 for a file that several share.
+    """
+    handles = metadata.handles
+    rows = handles.named()
+    rows = rows[handles.kind[rows] != DIRECTORY]
+    sources, _ = _sources_of(handles, rows, needed.uris)
+    files = rows_of(sources.texts(), needed.files.sources.texts())
+    first = np.full(len(needed.files), len(metadata.operators), np.int64)
+    last = np.full(len(needed.files), -1, np.int64)
+    np.minimum.at(first, files, handles.operator[rows])
+    np.maximum.at(last, files, handles.operator[rows])
+    return np.where(first == last, last, -1)
+
+
+def _sources_of(handles: Handles, rows: Numbers, uris: Uris) -> tuple[Parts, set[str]]:
+    """Return the URIs of the files that handles name, and where not all names are plain."""
+    parts = [_sources(handles.recorded(rows[some]), uris) for some in slices(len(rows))]
+    return Parts.joined([part for part, _ in parts]), set[str]().union(*(odd for _, odd in parts))
 
 
 def _decoded(recorded: Texts) -> list[str]:

@@ -20,6 +20,12 @@ from cpreplicate.core.rows import new_row
 from cpreplicate.core.tables import Ints, Lengths, RowSequence, Table
 
 _EARLIER = "copied by an earlier run"
+# what the reasons for a copy to a path begin with at which a file is already
+_NOT_RECORDED, _GREW, _DAMAGED = (
+    "what is there is not recorded by cpreplicate",
+    "longer at source: a merged file grew",
+    "damaged: ",
+)
 Verb = Literal["copy", "keep", "repack", "delete"]
 
 
@@ -48,6 +54,11 @@ class Action(NamedTuple):
     target: str
     bytes: int
     reason: str
+
+
+def replaces(action: Action) -> bool:
+    """Return whether an action is a copy to a path at which another file is already."""
+    return action.action == "copy" and action.reason.startswith((_NOT_RECORDED, _GREW, _DAMAGED))
 
 
 class TargetCopy(NamedTuple):
@@ -289,7 +300,7 @@ def _why(length: int, entry: LedgerEntry, is_held: bool) -> str:
     if length < 0:
         return "missing in the replica" if is_held else "new"
     if entry.crc32c is None:
-        return "what is there is not recorded by cpreplicate"
+        return _NOT_RECORDED
     if length == entry.length:
-        return "longer at source: a merged file grew"
-    return f"damaged: it has {length} bytes, {entry.length} are recorded"
+        return _GREW
+    return f"{_DAMAGED}it has {length} bytes, {entry.length} are recorded"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from cpreplicate.core import sizes
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
@@ -59,7 +60,7 @@ class Reader:
             self._runner = self._resources.enter_context(chosen)
         of_packs = [read.pack for read in reads if read.pack is not None]
         packed = f", {len(of_packs)} of them in {len(set(of_packs))} packs" if of_packs else ""
-        self._notify(f"comparing {len(reads)} files{packed}, {size} bytes")
+        self._notify(f"comparing {len(reads)} files{packed}, {sizes.size(size)}")
         outcomes = self._runner.run(reads)
         if unread := [outcome for outcome in outcomes if outcome.error is not None]:
             is_transient = any(outcome.has_been_retried for outcome in unread)

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from cpreplicate.output.log import narrate
-from cpreplicate.output.results import Form, forms_of
+from typing import Any
+
+from cpreplicate.output.log import is_quiet, narrate, write_warning
+from cpreplicate.output.results import Form, Forms, Listing, forms_of
 from cpreplicate.output.streams import write_result
 
-__all__ = ["Form", "show"]
+__all__ = ["Form", "Listing", "show"]
 
 
-def show(result: object, form: Form, actions: bool = False) -> OSError | None:
-    """Print the result of an operation in a form; with `actions`, every file that it is about.
+def show(result: object, form: Form, listing: Listing = "totals") -> OSError | None:
+    """Print the result of an operation in a form, and of its actions as many as are to be listed.
 
-    Return the error if it cannot be written to stdout, so that the command can choose the exit
-    code. Raises `KeyError` for an object that is no result.
+    With `-q`, the text of a success is not printed, but its warnings are.
+
+    Return the error if the result cannot be written to stdout, so that the command can choose the
+    exit code. Raises `KeyError` for an object that is no result.
     """
     forms = forms_of(result)
-    if actions and forms.with_actions is not None:
-        forms = forms.with_actions
+    if form == "text" and listing == "totals" and is_quiet() and _is_reduced(forms, result):
+        return None
+    forms = forms.others.get(listing, forms)
     writers = {"text": forms.text, "json": forms.json, "ndjson": forms.ndjson}
     written = writers[form](result)
     if form == "text" and forms.is_narrated:
         narrate(written)
         return None
     return write_result(written) if written else None
+
+
+def _is_reduced(forms: Forms[Any], result: object) -> bool:
+    """Return whether `-q` leaves of a text nothing but warnings, which are then on stderr."""
+    warnings = None if forms.when_quiet is None else forms.when_quiet(result)
+    for warning in warnings or ():
+        write_warning(warning)
+    return warnings is not None

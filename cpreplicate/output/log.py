@@ -61,6 +61,16 @@ def configure(settings: LogSettings) -> None:
     _replace_handlers(handlers, everything)
 
 
+def is_quiet() -> bool:
+    """Return whether only warnings and errors are asked for."""
+    return _settings.is_quiet
+
+
+def is_verbose() -> bool:
+    """Return whether details are asked for."""
+    return _settings.is_verbose
+
+
 def _replace_handlers(handlers: list[logging.Handler], level: int) -> None:
     for handler in list(_log.handlers):
         _log.removeHandler(handler)

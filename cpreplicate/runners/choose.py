@@ -8,6 +8,7 @@ import os
 import re
 from typing import NamedTuple
 
+from cpreplicate.core import sizes
 from cpreplicate.core.cost_model import HDFS_RATES, Bounds, Work, copy_seconds
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
@@ -106,7 +107,7 @@ def runner_choice(
         why = "auto, Spark cannot start under a user id without a passwd entry"
         return RunnerChoice("inline", why)
     cost = runner_cost(execution, files, size, bandwidth, is_started)
-    why = f"auto, {files} files of {size} bytes: {cost}"
+    why = f"auto, {files} files of {sizes.size(size)}: {cost}"
     return RunnerChoice("inline" if cost.inline <= cost.spark else "spark", why)
 
 

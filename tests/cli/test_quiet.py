@@ -1,6 +1,7 @@
 """`--quiet` and `--progress` on every command: what is printed to stderr."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -44,12 +45,46 @@ def run(words):
     return CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
 
 
+SILENT = {"sync", "verify", "sweep", "relocate", "unseal", "fleet"}
+
+
 @pytest.mark.parametrize("flag", ["-q", "--quiet"])
-def test_a_quiet_command_prints_its_result_and_nothing_to_stderr(directory, flag):
+def test_a_quiet_command_that_succeeds_prints_nothing_but_what_was_asked_for(directory, flag):
     for words in commands_of(directory):
         done = run([*words, flag])
         assert done.stderr == "", words
-        assert done.stdout or words[0] == "unseal"
+        assert bool(done.stdout) == (words[0] not in SILENT), words
+
+
+def test_a_quiet_command_prints_its_result_as_json_or_as_a_listing_all_the_same(directory):
+    for words in commands_of(directory):
+        assert json.loads(run([*words, "-q", "--output", "json"]).stdout), words
+    source, target = f"{directory}/dcA/{JOB}", f"{directory}/listed"
+    words = ["sync", source, target, "--runner", "inline", "-q", "--actions"]
+    assert "shared/a" in run(words).stdout
+
+
+def test_a_quiet_command_prints_what_is_no_success(directory):
+    for words in commands_of(directory)[:3]:
+        run(words)
+    done = run(["sync", f"{directory}/dcA/{JOB}", f"{directory}/new", "--dry-run", "-q"])
+    assert "this is the plan" in done.stdout
+    (directory / "dcB" / JOB / "shared" / "a").unlink()
+    assert "missing: shared/a" in run(["verify", f"{directory}/dcB/{JOB}", "-q"]).stdout
+    (directory / "dcA" / JOB / "shared" / "a").unlink()
+    done = run(["fleet", f"{directory}/jobs.toml", "--runner", "inline", "-q"])
+    assert "exit 10" in done.stdout
+
+
+def test_warnings_of_a_quiet_success_are_printed_to_stderr(directory):
+    source, target = f"{directory}/dcA/{JOB}", directory / "packed"
+    words = ["sync", source, str(target), "--pack", "on", "--runner", "inline"]
+    warnings = [line for line in run(words).stdout.splitlines() if line.startswith("warning: ")]
+    assert warnings
+    shutil.rmtree(target)
+    done = run([*words, "-q"])
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [f"cpreplicate: {line}" for line in warnings]
 
 
 def test_quiet_wins_over_a_progress_display(directory):

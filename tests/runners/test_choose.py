@@ -44,7 +44,7 @@ def test_what_was_asked_for_is_taken():
 
 def test_the_reason_names_both_estimates_and_their_origin():
     reason = chosen(CLUSTER, 10, 20 << 30).reason
-    assert "10 files of 21474836480 bytes" in reason
+    assert "10 files of 20.0 GiB" in reason
     assert (
         "inline about 107 s, Spark about 20 s: 6.6 s to start (not measured here yet), then 8.0"
         " times as fast" in reason

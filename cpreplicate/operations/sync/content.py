@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from cpreplicate.core import sizes
 from cpreplicate.core.ledger import LedgerEntry, MemberTable
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.reuse import reusing
@@ -48,7 +49,7 @@ def damaged(run: SyncChange) -> frozenset[str]:
     members = MemberTable.merged([plan.members, plan.moving])
     if not kept:
         return frozenset()
-    run.notify(f"reading {len(kept)} kept files, {total(kept)} bytes")
+    run.notify(f"reading {len(kept)} kept files, {sizes.size(total(kept))}")
     reads = [
         read_of(replica, action.target, action.bytes, members.get(action.target)) for action in kept
     ]
@@ -102,7 +103,7 @@ def keeping_what_is_equal(run: SyncChange) -> Compared:
         return Compared(plan, {})
     run.notify(
         f"comparing {len(others)} files that cpreplicate did not write with the source's,"
-        f" {total(others)} bytes"
+        f" {sizes.size(total(others))}"
     )
     pairs = [(str(action.source), replica.uri_of(action.target)) for action in others]
     uris = [path for pair in pairs for path in pair]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.core import packs, uri
+from cpreplicate.core import packs, sizes, uri
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.path_columns import Texts, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
@@ -115,11 +115,13 @@ def copy_missing(run: SyncChange) -> Written:
         tasks = copies(plan, run.source_state, run.replica, run.lease.token, run.journal.pack_stem)
         packed = len(plan.packed.difference(plan.reused))
         into_packs = f", {packed} of them into packs" if packed else ""
-        run.notify(f"copying {len(tasks)} files, {tasks.sizes().sum()} bytes{into_packs}")
+        amount = sizes.size(int(tasks.sizes().sum()))
+        run.notify(f"copying {len(tasks)} files, {amount}{into_packs}")
         outcomes += _without_failures(tasks, run.write(tasks), run)
     if plan.repacks:
         count = len(plan.repacks)
-        run.notify(f"moving {count} packed files, {total(plan.repacks)} bytes, into new packs")
+        amount = sizes.size(total(plan.repacks))
+        run.notify(f"moving {count} packed files, {amount}, into new packs")
         outcomes += _move_members(run)
     _log.debug("copied in %.3f s", time.monotonic() - began)
     try:
@@ -150,8 +152,8 @@ def _copy_within_target(run: SyncChange) -> list[Outcome]:
     with reuse.leased(run.plan.reused, run.request.sides.target, run.notify) as usable:
         tasks = reuse.tasks(usable, run.replica, run.plan.packed, run.journal.pack_stem)
         if tasks:
-            size = sum(place.length for place in usable.values())
-            run.notify(f"copying {len(tasks)} files, {size} bytes, from replicas of earlier jobs")
+            amount = sizes.size(sum(place.length for place in usable.values()))
+            run.notify(f"copying {len(tasks)} files, {amount}, from replicas of earlier jobs")
             done = run.write(tasks)
     if failed := list(errors_of(done)):
         run.notify(

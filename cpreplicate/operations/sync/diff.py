@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.plan import Plan, total
+from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.positions import positions_of
 from cpreplicate.operations.sync import content, estimate
@@ -17,6 +17,7 @@ from cpreplicate.operations.sync.copy import (
     look_for_copies,
     of_other_lengths,
 )
+from cpreplicate.operations.sync.groups import groups
 from cpreplicate.operations.sync.plan import (
     examined,
     is_done,
@@ -59,20 +60,22 @@ def diff(
     plan = make_plan(source_state, replica, state, ledger)
     plan = with_earlier_replicas(plan, source_state, notify)
     is_current = is_done(plan, state, ledger, source_state)
+    report = replace(
+        report_of(plan, source_state, started), is_plan=True, groups=groups(plan, source_state)
+    )
     reasons = tuple(reasons_against(source_state, replica, state))
     refusal = _refusal(reasons, replica, state, request, is_current)
     warnings = tuple(f"sync would be refused: {reason}" for reason in reasons)
     if refusal is None:
-        warnings = _refuse_to_copy(plan, source_state, state)
+        warnings = _refuse_to_copy(report, source_state, state)
     warnings += tuple(warnings_of_strangers(plan))
     chosen = choice_for(plan, request)
     _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
-    estimates = estimate.estimates(plan, source_state, request)
-    report = report_of(plan, source_state, started)
     return replace(
         report,
+        seconds=time.monotonic() - started,
         warnings=report.warnings + warnings,
-        estimates=estimates,
+        estimates=estimate.estimates(plan, source_state, request),
         refusal=refusal,
         positions=positions_of(
             source_state.file, request.sides.source, request.remaps, with_positions
@@ -97,7 +100,8 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
         if (refusal := _refusal((), replica, state, request, is_current)) is not None:
             raise refusal
         plan = with_earlier_replicas(plan, source_state, lambda _line: None)
-        warnings = _refuse_to_copy(plan, source_state, state)
+        report = report_of(plan, source_state, time.monotonic())
+        warnings = _refuse_to_copy(report, source_state, state)
         warnings += tuple(warnings_of_strangers(plan))
     return SyncCheck(
         checkpoint=plan.checkpoint,
@@ -125,9 +129,9 @@ def _refusal(
     return None if held is None else LeaseHeld(held)
 
 
-def _refuse_to_copy(plan: Plan, source_state: SourceState, state: State) -> tuple[str, ...]:
+def _refuse_to_copy(report: Report, source_state: SourceState, state: State) -> tuple[str, ...]:
     """Raise what a sync would raise that carries out a plan. Return warnings of what is unknown."""
-    capped(report_of(plan, source_state, time.monotonic()), state, source_state.request)
+    plan = capped(report, state, source_state.request).plan
     warnings = look_for_copies(plan, source_state)
     different = of_other_lengths(plan, source_state)
     content.refuse_different(different, plan.replica)

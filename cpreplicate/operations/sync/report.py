@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
-from cpreplicate.errors import CpreplicateError, TooManyDeletes
+from cpreplicate.errors import CpreplicateError, Refused, TooManyDeletes
 from cpreplicate.operations.sync.estimate import Estimates
+from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.protocol.replica_state import State
@@ -33,6 +34,7 @@ class Report:
     seconds since the epoch, None if that is not known. `positions` are those of a plan that is only
     shown. `phases` are parts of `seconds`: `read`
     until the plan was made, `copy` and `delete` in the runner, and `other`, such as the commit.
+    `is_plan`: the plan is only shown. `groups` are its actions by operator and reason then.
     """
 
     plan: Plan
@@ -47,6 +49,8 @@ class Report:
     completed: float | None = None
     positions: CheckpointPositions | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+    is_plan: bool = False
+    groups: tuple[Group, ...] = ()
 
     @property
     def restore(self) -> Restore:
@@ -94,12 +98,12 @@ def capped(report: Report, state: State, request: SyncRequest) -> Report:
     gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
     deletes = sum(map(len, gone))
     if not request.max_delete.allows(deletes, count):
-        raise TooManyDeletes(
+        refusal = (
             f"{deletes} of the {count} files of {plan.replica} would be deleted, but"
             f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
-            " If that is right, give a higher --max-delete",
-            report,
+            " If that is right, give a higher --max-delete"
         )
+        raise TooManyDeletes(refusal, replace(report, refusal=Refused(refusal)))
     return report
 
 

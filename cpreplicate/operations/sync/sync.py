@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
+from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.change import opened
@@ -126,9 +127,9 @@ def _checked_again(
 
 def _log_plan(plan: Plan) -> None:
     _log.debug(
-        "copy %d files of %d bytes, move %d, keep %d, delete %d",
+        "copy %d files of %s, move %d, keep %d, delete %d",
         len(plan.copies),
-        total(plan.copies),
+        sizes.size(total(plan.copies)),
         len(plan.repacks),
         len(plan.keeps),
         len(plan.deletes),

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
+from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
@@ -45,7 +46,8 @@ class SweepRequest:
 class Sweep:
     """The result of a sweep: what was found, and whether it was removed.
 
-    `trash` is the directory that the orphans were moved to instead, if any.
+    `trash` is the directory that the orphans were moved to instead, if any. `refused` is why
+    nothing is removed, None if that is not refused.
     """
 
     replica: str
@@ -55,6 +57,7 @@ class Sweep:
     runner: str | None = None
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    refused: str | None = None
 
     @property
     def deletes(self) -> tuple[Action, ...]:
@@ -116,12 +119,12 @@ def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
     report = Sweep(replica.root, found)
     deletes = sum(not orphan.target.startswith(f"{OWN}/") for orphan in found.orphans)
     if not request.max_delete.allows(deletes, found.files):
-        raise TooManyDeletes(
+        refused = (
             f"{deletes} of the {found.files} files of {replica.root} are orphans, but --max-delete"
             f" allows {request.max_delete}. Nothing was removed. If that is right, give a higher"
-            " --max-delete",
-            report,
+            " --max-delete"
         )
+        raise TooManyDeletes(refused, replace(report, refused=refused))
     return report
 
 
@@ -131,7 +134,7 @@ def _remove(report: Sweep, change: Change, request: SweepRequest) -> Sweep:
     last = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
     with change.running(choose_runner(request.execution, files, 0, request.sides)):
         runner = change.runner.name
-        change.notify(f"removing {files} files, {report.bytes} bytes (runner: {runner})")
+        change.notify(f"removing {files} files, {sizes.size(report.bytes)} (runner: {runner})")
         failed = change.delete([action.target for action in report.found.trash])
         trash = _create_trash(replica, first) if request.trash and first else None
         failed += change.delete({path: in_trash(trash, path) for path in first} if trash else first)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.core import uri
+from cpreplicate.core import sizes, uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.ledger import NO_MEMBERS, Member
 from cpreplicate.core.metadata import Handle, PathRewriter
@@ -259,7 +259,8 @@ class Unpacker:
         with change.recording(sorted(self._planned)):
             if not tasks:
                 return
-            change.notify(f"writing {len(tasks)} packed files, {size} bytes, as files of their own")
+            amount = sizes.size(size)
+            change.notify(f"writing {len(tasks)} packed files, {amount}, as files of their own")
             sides = Sides(self._replica.side, self._replica.side)
             with change.running(choose_runner(execution, len(tasks), size, sides)):
                 outcomes = change.write(tasks)

@@ -6,12 +6,15 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, Literal, TypeVar
 
 Form = Literal["text", "json", "ndjson"]
+Listing = Literal["totals", "all", "actions", "combined"]
+"""How much of a plan is listed: totals and the largest groups of actions; all groups; every file;
+every file as a sigil and its path."""
 R = TypeVar("R")
 
 MODULES = {
@@ -40,15 +43,18 @@ MODULES = {
 class Forms(Generic[R]):
     """The functions that return a result as text, as JSON, and as JSON objects one per line.
 
-    `with_actions` has those that list every file of a result that has actions. A text that
-    `is_narrated` is a line on stderr: stdout has nothing but JSON.
+    `others` has those of other listings than the totals, for a result that has actions. A text
+    that `is_narrated` is a line on stderr: stdout has nothing but JSON. `when_quiet` returns the
+    warnings that are left of the text with `-q`. It returns None if the text is printed all the
+    same, because it reports no success. A result without it was asked for, and is printed.
     """
 
     text: Callable[[R], str]
     json: Callable[[R], str]
     ndjson: Callable[[R], str]
-    with_actions: Forms[R] | None = None
+    others: Mapping[Listing, Forms[R]] = field(default_factory=dict)
     is_narrated: bool = False
+    when_quiet: Callable[[R], Sequence[str] | None] | None = None
 
 
 def forms_of(result: object) -> Forms[Any]:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
 from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.parts import warning_lines
 from cpreplicate.output.results import Forms
 from cpreplicate.output.results.report import fields
 from cpreplicate.output.text import columns, lines, table
@@ -30,10 +31,15 @@ def _text(report: FleetReport) -> str:
     parts = [
         columns(facts),
         table(_HEAD, rows) if rows else "",
-        lines(_warnings(report)),
+        lines(warning_lines(_warnings(report))),
         lines(failures),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _when_quiet(report: FleetReport) -> list[str] | None:
+    is_shown = report.count("failed") or report.count("planned")
+    return None if is_shown else _warnings(report)
 
 
 def _json(report: FleetReport) -> str:
@@ -59,7 +65,7 @@ def _counts(report: FleetReport) -> dict[str, int]:
 def _warnings(report: FleetReport) -> list[str]:
     results = [(job.name, job.report or job.check) for job in report.jobs]
     return [
-        f"warning: {name}: {warning}"
+        f"{name}: {warning}"
         for name, result in results
         if result is not None
         for warning in result.warnings
@@ -91,4 +97,4 @@ def _object(job: JobResult) -> dict[str, Any]:
     return result
 
 
-FORMS = Forms(_text, _json, _ndjson)
+FORMS = Forms(_text, _json, _ndjson, when_quiet=_when_quiet)

@@ -61,4 +61,8 @@ def _json(relocation: Relocation) -> str:
     )
 
 
-FORMS = Forms(_text, _json, ndjson=_json)
+def _when_quiet(relocation: Relocation) -> tuple[str, ...]:
+    return relocation.warnings
+
+
+FORMS = Forms(_text, _json, ndjson=_json, when_quiet=_when_quiet)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
-from cpreplicate.core.plan import Action, Plan, total
+from cpreplicate.core.plan import Action, Plan, Verb, replaces, total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
+from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, rows, timestamp
+from cpreplicate.output.log import is_verbose
 from cpreplicate.output.parts import (
     action_table,
     restore_fields,
@@ -19,26 +22,69 @@ from cpreplicate.output.parts import (
     totals,
     warning_lines,
 )
-from cpreplicate.output.results import Forms
-from cpreplicate.output.text import columns, duration
+from cpreplicate.output.results import Forms, Listing
+from cpreplicate.output.text import columns, duration, lines, table
 
+_GROUPS = 8  # of each action, without --all
+_GROUP_HEAD = ("action", "operator", "files", "bytes", "reason")
+_SIGNS: dict[Verb, str] = {"copy": "+", "repack": "=", "keep": "=", "delete": "-"}
 _NOTED = 1.2  # times the time or the calls: a difference that is noted
 
 
-def _text(result: Report, actions: bool = False) -> str:
-    """Return a plan, or the result of a sync, with the restore command."""
+def _text(result: Report, listing: Listing = "totals") -> str:
+    """Return a plan, or the result of a sync, with the restore command.
+
+    A sync with nothing to do is one line.
+    """
     plan = result.plan
+    if plan.empty and not result.is_plan and listing == "totals" and not is_verbose():
+        return lines([_result(result), *warning_lines(result.warnings)])
     facts = [*_plan_facts(plan), *_estimate_facts(result.estimates), ("result", _result(result))]
-    parts = [columns(facts)]
-    listed = action_table(_verbs(plan), actions)
-    if listed and (actions or result.runner is None):
-        parts.append(listed)
+    parts = [columns(facts), *_listed(result, listing)]
     parts += [*positions.parts_of(result.positions), *warning_lines(result.warnings)]
     if result.refusal is not None:  # nothing is, or will be, there to be restored
         return "\n\n".join(parts)
     is_there = result.committed or plan.empty
     when = "restore it with" if is_there else "once synced, restore it with"
     return "\n\n".join([*parts, restore_text(result.restore, when)])
+
+
+def _listed(result: Report, listing: Listing) -> list[str]:
+    """Return the table of a listing, if there is one: every file, or groups of them."""
+    is_refused_alone = result.refusal is not None and not result.is_plan
+    if listing == "actions" or is_refused_alone:
+        table_of_files = action_table(_verbs(result.plan), every=listing == "actions")
+        return [table_of_files] if table_of_files else []
+    rows = list(_group_rows(result.groups, _GROUPS if listing == "totals" else None))
+    return [table(_GROUP_HEAD, rows)] if rows else []
+
+
+def _group_rows(groups: Sequence[Group], shown: int | None) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each group, and one for those of an action that are not shown."""
+    for action, same in groupby(groups, key=lambda group: group.action):
+        of_action = list(same)
+        for group in of_action[:shown]:
+            operator = group.name or group.operator or "-"
+            yield action, operator, str(group.files), size(group.bytes), group.reason
+        if hidden := of_action[len(of_action[:shown]) :]:
+            files, amount = sum(each.files for each in hidden), sum(each.bytes for each in hidden)
+            more = f"… {len(hidden)} more"
+            yield action, more, str(files), size(amount), "diff --all lists them"
+
+
+def _combined(result: Report) -> str:
+    """Return a line for each file, in the order of the paths: a sign, and the path."""
+    rows = [(action.target, _sign(action)) for action in result.plan.actions]
+    return lines(f"{sign} {target}" for target, sign in sorted(rows))
+
+
+def _sign(action: Action) -> str:
+    return "*" if replaces(action) else _SIGNS[action.action]
+
+
+def _when_quiet(result: Report) -> tuple[str, ...] | None:
+    is_shown = result.is_plan or result.refusal is not None
+    return None if is_shown else result.warnings
 
 
 def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -52,8 +98,12 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("replica", f"{plan.replica} ({base})"),
         ("checkpoint", plan.checkpoint),
         *((name, _amount(plan, name, actions)) for name, actions in _verbs(plan)),
-        ("paths", f"{plan.paths_reported}: {plan.paths_reason}"),
+        ("paths", _paths(plan)),
     ]
+
+
+def _paths(plan: Plan) -> str:
+    return f"{plan.paths_reported}: {plan.paths_reason}" if is_verbose() else plan.paths_reported
 
 
 def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
@@ -129,7 +179,7 @@ def _result(result: Report) -> str:
     if result.refusal is not None:
         return "nothing done; a sync would be refused"
     if result.plan.empty:
-        return f"nothing to do, the replica holds {checkpoint} ({took})"
+        return f"nothing to do: {result.plan.replica} holds {checkpoint} ({took})"
     if result.runner is None:
         return "nothing done; this is the plan"
     if result.committed:
@@ -141,9 +191,9 @@ def _result(result: Report) -> str:
     return f"{outcome} ({result.runner}, {took}){note}"
 
 
-def _json(report: Report, actions: bool = False) -> str:
-    """Return the result of `diff` or `sync --output json`; with `actions`, every file."""
-    return document(fields(report, actions), report.seconds)
+def _json(report: Report, listing: Listing = "totals") -> str:
+    """Return the result of `diff` or `sync --output json`."""
+    return document(fields(report, listing == "actions"), report.seconds)
 
 
 def fields(report: Report, actions: bool = False) -> dict[str, Any]:
@@ -174,6 +224,8 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
     }
     if report.runner is None:
         result.update(positions.fields(report.positions))
+    if report.is_plan:
+        result["groups"] = [group._asdict() for group in report.groups]
     if actions:
         result["actions"] = [action._asdict() for action in plan.actions]
     return result
@@ -206,5 +258,18 @@ def _ndjson(report: Report) -> str:
     return "\n".join(rows(report.plan.actions))
 
 
-_WITH_ACTIONS = Forms(partial(_text, actions=True), partial(_json, actions=True), _ndjson)
-FORMS = Forms(_text, _json, _ndjson, _WITH_ACTIONS)
+def _listing(listing: Listing) -> Forms[Report]:
+    return Forms(partial(_text, listing=listing), partial(_json, listing=listing), _ndjson)
+
+
+FORMS = Forms(
+    _text,
+    _json,
+    _ndjson,
+    others={
+        "all": _listing("all"),
+        "actions": _listing("actions"),
+        "combined": Forms(_combined, _json, _ndjson),
+    },
+    when_quiet=_when_quiet,
+)

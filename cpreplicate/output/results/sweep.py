@@ -53,6 +53,7 @@ def _json(sweep: Sweep, actions: bool = False) -> str:
         "runner": sweep.runner,
         "seconds": round(sweep.seconds, 3),
         "warnings": list(sweep.warnings),
+        "refused": sweep.refused,
     }
     if actions:
         result["actions"] = [action._asdict() for action in sweep.deletes]
@@ -63,5 +64,9 @@ def _ndjson(sweep: Sweep) -> str:
     return "\n".join(rows(sweep.deletes))
 
 
+def _when_quiet(sweep: Sweep) -> tuple[str, ...] | None:
+    return sweep.warnings if sweep.done or not sweep.deletes else None
+
+
 _WITH_ACTIONS = Forms(partial(_text, actions=True), partial(_json, actions=True), _ndjson)
-FORMS = Forms(_text, _json, _ndjson, _WITH_ACTIONS)
+FORMS = Forms(_text, _json, _ndjson, {"actions": _WITH_ACTIONS}, when_quiet=_when_quiet)

@@ -41,4 +41,8 @@ def _line(job: JobUnsealing) -> str:
     return document(asdict(job))
 
 
-FORMS = Forms(_text, _json, _ndjson)
+def _when_quiet(report: UnsealingOfAll) -> tuple[str, ...] | None:
+    return None if report.is_dry_run or report.exit_code else ()
+
+
+FORMS = Forms(_text, _json, _ndjson, when_quiet=_when_quiet)

@@ -9,6 +9,7 @@ from typing import Any
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.verify import Verification, Verifications
 from cpreplicate.output.json import array, document, timestamp
+from cpreplicate.output.log import is_verbose
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, lines
 
@@ -21,6 +22,7 @@ def _text(verifications: Verifications) -> str:
 
 def text_of(result: Verification) -> str:
     """Return whether a replica can be restored, and what is wrong if not."""
+    what = "presence, extents, locations" if is_verbose() else "names and lengths"
     if result.content:
         content = f", content of {result.compared} files (CRC32C)"
     else:
@@ -28,7 +30,7 @@ def text_of(result: Verification) -> str:
     facts = [
         ("replica", result.replica),
         ("checkpoint", f"{result.checkpoint}, {result.files} files, {size(result.bytes)}"),
-        ("checked", f"presence, extents, locations{content}"),
+        ("checked", f"{what}{content}"),
         ("restorable", "yes" if result.restorable else "NO"),
     ]
     faults = [
@@ -83,4 +85,11 @@ def fields(verification: Verification) -> dict[str, Any]:
     }
 
 
-FORMS = Forms(_text, _json, _ndjson)
+def _when_quiet(verifications: Verifications) -> tuple[str, ...] | None:
+    is_shown = any(
+        each.refused is not None or not each.restorable for each in verifications.checkpoints
+    )
+    return None if is_shown else ()
+
+
+FORMS = Forms(_text, _json, _ndjson, when_quiet=_when_quiet)

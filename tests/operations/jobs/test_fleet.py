@@ -63,8 +63,7 @@ def test_auto_starts_no_spark_for_a_few_small_jobs_and_reports_why(place):
     done = run(place, root_of(place), "--verbose", "--output", "json")
     assert summary(done)["runner"] == "inline"
     assert (
-        "runner: inline (auto, 24 files of 24084 bytes: inline about 0 s, Spark about "
-        in done.stderr
+        "runner: inline (auto, 24 files of 23.5 KiB: inline about 0 s, Spark about " in done.stderr
     )
 
 

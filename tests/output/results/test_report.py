@@ -1,4 +1,4 @@
-"""The estimate among the facts of a plan."""
+"""The text of a plan: its estimate, and its actions by operator and reason."""
 
 from dataclasses import replace
 
@@ -8,7 +8,9 @@ from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
+from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.report import Report
+from cpreplicate.output import log
 from cpreplicate.output.results.report import FORMS
 
 PLAN = Plan(
@@ -74,3 +76,52 @@ def test_calls_are_shown_only_of_a_side_that_has_a_namenode():
     ]
     locally = UNPACKED._replace(source_calls=None, target_calls=None)
     assert len(shown(replace(BOTH, unpacked=locally, packed=None))) == 1
+
+
+def plain(**fields):
+    return Report(PLAN, Starting("", Restore(None, None, ""), {}, {}, 0), **fields)
+
+
+def listed(report, listing="totals"):
+    """The rows of the table of actions, without its heading."""
+    forms = FORMS.others.get(listing, FORMS)
+    table = next(part for part in forms.text(report).split("\n\n") if part.startswith("action"))
+    return [line.split(maxsplit=3) for line in table.splitlines()[1:]]
+
+
+def test_the_largest_groups_of_each_action_are_listed_and_all_if_asked_for():
+    groups = tuple(
+        Group(verb, f"{number:032x}", f"op{number}", "new", 1, 1024 * (10 - number))
+        for verb in ("copy", "keep")
+        for number in range(10)
+    )
+    rows = listed(plain(is_plan=True, groups=groups))
+    assert [row[:2] for row in rows[:8]] == [["copy", f"op{number}"] for number in range(8)]
+    assert " ".join(rows[8]).startswith("copy … 2 more  2      3.0 KiB   diff --all lists them")
+    assert len(rows) == 18
+    assert len(listed(plain(is_plan=True, groups=groups), "all")) == 20
+
+
+def test_a_sync_with_nothing_to_do_is_one_line_and_more_if_details_are_asked_for():
+    nothing = Report(
+        replace(PLAN, publish=False), Starting("", Restore(None, None, ""), {}, {}, 0), seconds=0.2
+    )
+    line = "nothing to do: hdfs://b/job holds chk-1 (0.2 s)"
+    assert FORMS.text(nothing) == line
+    assert FORMS.text(replace(nothing, warnings=("one",))) == f"{line}\nwarning: one"
+    log.configure(log.LogSettings(is_verbose=True))
+    try:
+        assert len(FORMS.text(nothing).splitlines()) > 5
+    finally:
+        log.configure(log.LogSettings())
+
+
+def test_why_the_paths_are_what_they_are_is_a_detail():
+    report = plain(is_plan=True)
+    report = replace(report, plan=replace(PLAN, paths_reason="metadata v6: safe"))
+    assert "metadata v6" not in FORMS.text(report)
+    log.configure(log.LogSettings(is_verbose=True))
+    try:
+        assert "paths       relative: metadata v6: safe" in FORMS.text(report)
+    finally:
+        log.configure(log.LogSettings())

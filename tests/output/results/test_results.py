@@ -161,7 +161,7 @@ def test_a_service_narrates_a_checkpoint_or_prints_its_object(capfd):
     assert show(REPLICATED, "text") is None
     printed = capfd.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith("orders: chk-1 replicated: 0 files, 0 bytes copied")
+    assert printed.err.startswith("orders: chk-1 replicated: 0 files, 0 B copied")
     for form in ("json", "ndjson"):
         assert show(REPLICATED, form) is None
         (found,) = parsed(form, capfd.readouterr().out)

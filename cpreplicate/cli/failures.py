@@ -1,0 +1,127 @@
+"""How a command that failed ends: a message, an object for scripts, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import click
+
+from cpreplicate.errors import CpreplicateError, exit_code_of
+
+if TYPE_CHECKING:
+    from cpreplicate.output import Form
+
+_PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
+_RESUME = "Run the command again to resume"
+_MISUSED = 2
+_OPTION = "--output"
+_FORMS: tuple[Form, ...] = ("text", "json", "ndjson")
+# how click 8.2 and later ends a command without arguments
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
+@dataclass
+class _Stdout:
+    """In which form stdout was asked for, and whether the result of the command is there."""
+
+    form: Form = "text"
+    has_result: bool = False
+
+
+_stdout = _Stdout()
+
+
+def expect(form: Form) -> None:
+    """Record in which form the command that begins was asked to print."""
+    global _stdout  # a process runs one command
+    _stdout = _Stdout(form)
+
+
+def result_is_printed() -> None:
+    """Record that stdout has the result: a JSON document gets no other one behind it."""
+    _stdout.has_result = True
+
+
+def misused(error: click.ClickException) -> int:
+    """Report wrong arguments, and return the exit code."""
+    from cpreplicate.output.log import write_lines
+    from cpreplicate.output.streams import write_messages
+
+    if isinstance(error, _NO_ARGUMENTS):  # its message is the help text
+        write_messages(error.format_message())
+        return _MISUSED
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        write_lines(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n")
+        expect(_form_asked(error.ctx))
+    return _ended(error.format_message(), error.exit_code)
+
+
+def failed(error: Exception) -> int:
+    """Report an exception, with its traceback if `--debug` was given; return the exit code."""
+    from cpreplicate.output.log import write_lines
+
+    if "--debug" in sys.argv:
+        write_lines("".join(traceback.format_exception(error)))
+    return _ended(_message(error), exit_code_of(error))
+
+
+def interrupted(code: int) -> int:
+    """Report that a signal ended the command, and return the exit code."""
+    return _ended(f"interrupted. No partial files are visible. {_RESUME}", code)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, CpreplicateError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error}. No partial files are visible. {_remedy(error)}"
+    first_line = str(error).partition("\n")[0]
+    return (
+        f"unexpected {type(error).__name__}: {first_line}. Run `cpreplicate --debug …` and"
+        " report what it prints"
+    )
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in _PERSISTENT:
+        return "Fix the problem and run the command again to resume"
+    return _RESUME
+
+
+def _ended(message: str, code: int) -> int:
+    """Print why the command ended: to stderr, and for a script to stdout. Return the exit code.
+
+    A JSON document on stdout stays the only one there. It has the reason, too.
+    """
+    from cpreplicate.output.log import write_error
+
+    write_error(message)
+    if _stdout.form == "ndjson" or (_stdout.form == "json" and not _stdout.has_result):
+        from cpreplicate.output.json import document
+        from cpreplicate.output.streams import write_result
+
+        write_result(document({"error": message, "exit_code": code}))
+    return code
+
+
+def _form_asked(context: click.Context) -> Form:
+    """Return the form that the arguments of a command ask for, which could not all be parsed."""
+    if "output" in context.params:
+        return _form(context.params["output"])
+    words = sys.argv[1:]
+    given = [after for word, after in pairwise(words) if word == _OPTION]
+    given += [word.partition("=")[2] for word in words if word.startswith(f"{_OPTION}=")]
+    for option in context.command.params:
+        if option.name == "output":  # else the environment and the TOML file have it
+            value, _ = option.consume_value(context, {"output": given[-1]} if given else {})
+            return _form(value)
+    return "text"
+
+
+def _form(value: object) -> Form:
+    return next((form for form in _FORMS if form == value), "text")

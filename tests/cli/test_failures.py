@@ -1,0 +1,106 @@
+"""A command that fails under `--output json` prints an object to stdout as well."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.commandline import printed
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, aged, recorded, synced
+from tests.support.waiting import PATIENCE
+
+
+def error_of(ended):
+    """The object of a failure, which is the last line."""
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert set(found) == {"schema", "started", "finished", "error", "exit_code"}
+    assert found["exit_code"] == ended.returncode
+    assert ended.stderr.splitlines()[-1] == f"cpreplicate: error: {found['error']}"
+    return found
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["inspect", "dcA/nothing"], 10),
+        (["verify", "dcB/nothing"], 10),
+        (["diff", "dcA"], 2),
+        (["diff", "dcA", "dcB", "--unknown"], 2),
+        (["promote", "dcB", "--checkpoint", "chk-1", "--as-of", "2026-11-24T03:00Z"], 2),
+        (["sync", "dcA/nothing", "dcB", "--log-file", "absent/run.log"], 2),
+        (["list", "."], 10),
+    ],
+)
+def test_an_error_is_an_object_on_stdout_and_a_line_on_stderr(tmp_path, form, words, code):
+    ended = printed(*words, "--output", form, cwd=tmp_path)
+    assert len(ended.stdout.splitlines()) == 1
+    assert error_of(ended)["exit_code"] == code
+
+
+def test_the_form_is_taken_from_wherever_it_is_set(tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text('[options]\noutput = "json"\n')
+    words = ("inspect", "dcA/nothing")
+    error_of(printed(*words, cwd=tmp_path, CPREPLICATE_INSPECT_OUTPUT="json"))
+    error_of(printed(*words, "--nope", cwd=tmp_path, CPREPLICATE_INSPECT_OUTPUT="json"))
+    error_of(printed("--config", config, *words, cwd=tmp_path))
+    error_of(printed("--config", config, *words, "--nope", cwd=tmp_path))
+    error_of(printed(*words, "--nope", "--output=ndjson", cwd=tmp_path))
+
+
+@pytest.mark.parametrize("words", [["inspect", "dcA/nothing"], ["inspect"], ["--nope"], ["nope"]])
+def test_with_text_nothing_but_stderr_has_the_error(tmp_path, words):
+    assert printed(*words, cwd=tmp_path).stdout == ""
+    assert printed(*words, "--output", "xml", cwd=tmp_path).stdout == ""
+
+
+@pytest.fixture
+def shrunk(tmp_path):
+    """A replica of which a sync deletes files, and which has an orphan."""
+    synced(tmp_path, {1: {**FILES, "shared/gone": 10}})
+    write_checkpoint(tmp_path / "dcA", 2, {"shared/new": 10})
+    replica = tmp_path / "dcB" / JOB
+    (replica / "shared" / "orphan").write_bytes(b"an orphan")
+    recorded(replica, "shared/orphan")
+    aged(replica)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["diff", f"dcA/{JOB}", "dcB", "--max-delete", "0"],
+        ["sync", f"dcA/{JOB}", "dcB", "--max-delete", "0"],
+        ["sweep", f"dcB/{JOB}", "--max-delete", "0"],
+    ],
+)
+def test_a_plan_that_is_refused_stays_one_document_with_the_reason(shrunk, words):
+    ended = printed(*words, "--output", "json", cwd=shrunk)
+    assert ended.returncode == 6
+    refused = json.loads(ended.stdout)["refused"]
+    assert ended.stderr.splitlines()[-1] == f"cpreplicate: error: {refused}"
+    *rows, last = printed(*words, "--output", "ndjson", cwd=shrunk).stdout.splitlines()
+    assert all("action" in json.loads(row) for row in rows)
+    assert json.loads(last)["error"] == refused
+
+
+def test_an_object_is_the_last_line_of_a_watch_that_failed_and_not_of_one_that_was_stopped(
+    tmp_path,
+):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    command = [sys.executable, "-m", "cpreplicate", "watch", f"dcA/{JOB}", "dcB"]
+    command += ["--output", "json", "--interval", "100ms", "--runner", "inline"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        first = json.loads(process.stdout.readline())
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.communicate(timeout=PATIENCE)[0] == ""
+    assert first["committed"]
+    assert printed("promote", f"dcB/{JOB}", cwd=tmp_path).returncode == 0
+    write_checkpoint(tmp_path / "dcA", 2, FILES)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert error_of(ended)["exit_code"] == 6
