@@ -13,6 +13,7 @@ import click
 
 from cpreplicate.cli import (
     about,
+    completion,
     configuration,
     doctor,
     fleet,
@@ -30,6 +31,7 @@ from cpreplicate.storage.closing import PromptExit
 # the other modules add their commands to `cli`
 __all__ = [
     "about",
+    "completion",
     "configuration",
     "doctor",
     "execute",
