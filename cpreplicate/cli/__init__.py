@@ -11,6 +11,7 @@ import click
 
 from cpreplicate.cli import (
     about,
+    completion,
     configuration,
     doctor,
     failures,
@@ -28,6 +29,7 @@ from cpreplicate.storage.closing import PromptExit
 # the other modules add their commands to `cli`
 __all__ = [
     "about",
+    "completion",
     "configuration",
     "doctor",
     "execute",

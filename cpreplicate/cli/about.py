@@ -16,13 +16,18 @@ _EXIT_CODES = "exit-codes"
 _PACKAGES = ("click", "pyarrow", "hdfs-native", "fsspec", "s3fs", "pyspark", "confluent-kafka")
 
 
+def _topics(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the topics that begin with a text."""
+    return [topic for topic in (*cli.commands, _EXIT_CODES) if topic.startswith(incomplete)]
+
+
 @cli.command(
     "help",
     short_help="Print the help of a command or a topic.",
     examples=("cpreplicate help", "cpreplicate help sync", "cpreplicate help exit-codes"),
     exit_codes={0: "done", 2: "no such topic"},
 )
-@click.argument("topic", nargs=-1)
+@click.argument("topic", nargs=-1, shell_complete=_topics)
 @click.pass_context
 def show_help(context: click.Context, topic: tuple[str, ...]) -> None:
     """Print the help of a command, or of exit-codes: what each of them means."""

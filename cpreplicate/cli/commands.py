@@ -14,7 +14,7 @@ from cpreplicate.cli import exit_codes, groups, options, service_options, servic
 from cpreplicate.cli.config import VARIABLE, load_config
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
-from cpreplicate.cli.option import PREFIX, location
+from cpreplicate.cli.option import PREFIX, files, location
 from cpreplicate.cli.requests import (
     build,
     execution_of,
@@ -39,8 +39,8 @@ _DAMAGED = 4
 
 def source_and_target(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the arguments of a command that plans a sync."""
-    target_root = click.argument("target_root", callback=location)(command)
-    return click.argument("source", callback=location)(target_root)
+    target_root = click.argument("target_root", callback=location, shell_complete=files)(command)
+    return click.argument("source", callback=location, shell_complete=files)(target_root)
 
 
 @click.group(
@@ -81,7 +81,7 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
         *options.OUTPUT,
     ),
 )
-@click.argument("checkpoint", callback=location)
+@click.argument("checkpoint", callback=location, shell_complete=files)
 def inspect(checkpoint: str, refs: bool, with_positions: bool, output: Any, **values: Any) -> int:
     """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate.operations import inspect as operation
@@ -216,7 +216,12 @@ def _shown_plan(report: Report, output: Any, listing: Listing) -> int:
     ),
 )
 @click.argument(
-    "places", nargs=-1, required=True, metavar="[SOURCE] TARGET_ROOT", callback=location
+    "places",
+    nargs=-1,
+    required=True,
+    metavar="[SOURCE] TARGET_ROOT",
+    callback=location,
+    shell_complete=files,
 )
 def watch(
     places: tuple[str, ...],
@@ -301,7 +306,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
         options.METRICS_FILE,
     ),
 )
-@click.argument("replica", callback=location)
+@click.argument("replica", callback=location, shell_complete=files)
 def verify(
     replica: str,
     job: str | None,

@@ -23,6 +23,7 @@ from cpreplicate.storage.sides import SCHEMES, Options
 
 STORAGES = "cpreplicate.storages"  # the key of click's `meta` under which these tables are kept
 FILE = "cpreplicate.config"  # and that of the path of their file
+_MISTAKE = "cpreplicate.mistake"  # and that of the error of a file with a mistake
 VARIABLE = "CPREPLICATE_CONFIG"
 MACHINE = Path("/etc/cpreplicate/config.toml")  # what all users of a machine have
 STORAGE = "storage"
@@ -43,20 +44,30 @@ def load_config(context: click.Context, _parameter: click.Parameter, value: str 
     """Make the tables of a TOML file the defaults of the commands.
 
     Flags and environment variables override them. Without a file, that of `default_path` is used,
-    unless the environment variable names none.
+    unless the environment variable names none. A mistake in it is raised by the commands that have
+    options in such a file, and not by `help`, `version`, `completion` and `config`.
     """
     if value is None and VARIABLE not in os.environ:
         value = default_path()
     if value:
         assert isinstance(context.command, click.Group)
-        _use(context, load(value, context.command.commands))
+        try:
+            _use(context, load(value, context.command.commands))
+        except click.UsageError as error:
+            error.ctx = error.ctx or context
+            context.meta[_MISTAKE] = error
 
 
 def load_config_of_command(
     context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> None:
-    """Use a file that is given behind a command, instead of the one before it."""
+    """Use a file that is given behind a command, instead of the one before it.
+
+    Raises `click.UsageError` for a mistake in the file that this command uses.
+    """
     root = context.find_root()
+    if value is None and _MISTAKE in context.meta and options_of(context.command):
+        raise context.meta[_MISTAKE]
     if value is not None and isinstance(root.command, click.Group):
         tables = load(value, root.command.commands)
         _use(context, tables)

@@ -11,6 +11,7 @@ from cpreplicate.cli import groups
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import MACHINE, VARIABLE, default_path, load
 from cpreplicate.cli.config_schema import schema
+from cpreplicate.cli.option import files
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import NotThere
 
@@ -27,7 +28,7 @@ def config() -> None:
     examples=("cpreplicate config check", "cpreplicate config check ./config.toml"),
     exit_codes={0: "no mistake", 2: "a mistake, with its line", 10: "there is no such file"},
 )
-@click.argument("file", required=False)
+@click.argument("file", required=False, shell_complete=files)
 def check(file: str | None) -> None:
     """Check a file of options, by default the one that commands use."""
     path = file or os.environ.get(VARIABLE) or default_path()

@@ -9,7 +9,7 @@ import click
 
 from cpreplicate.cli import failures
 from cpreplicate.cli.config import load_config_of_command
-from cpreplicate.cli.option import GROUPS, Option, OptionParameter
+from cpreplicate.cli.option import GROUPS, Option, OptionParameter, files
 
 _LAST_GROUP = GROUPS[-1]
 
@@ -27,6 +27,7 @@ def config_option(
         callback=callback,
         envvar=variable,
         allow_from_autoenv=False,
+        shell_complete=files,
         help="A TOML file of options, storages and places; see docs/configuration.md.",
     )
 

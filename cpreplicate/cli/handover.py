@@ -9,7 +9,7 @@ import click
 from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.fleet import every_replica
-from cpreplicate.cli.option import location
+from cpreplicate.cli.option import files, location
 from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.requests import (
     build,
@@ -58,7 +58,7 @@ _NOT_WITH_ALL = (
         *options.OF_REPLICA,
     ),
 )
-@click.argument("replica", callback=location)
+@click.argument("replica", callback=location, shell_complete=files)
 def promote(replica: str, job: str | None, every: bool, output: Any, **values: Any) -> int:
     """Hand a replica over to a job.
 
@@ -132,7 +132,7 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
         *options.OF_REPLICA,
     ),
 )
-@click.argument("replica", callback=location)
+@click.argument("replica", callback=location, shell_complete=files)
 def unseal(
     replica: str,
     replica_of: str | None,

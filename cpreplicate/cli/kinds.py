@@ -30,7 +30,8 @@ class Kind:
 
     `convert` returns the value of a text. `convert_all` takes all the texts of an option that may
     be given several times; by default each is converted. `toml_types` are what a TOML file may
-    hold, and `expected` names them in messages. `metavar` stands for a value in the help.
+    hold, and `expected` names them in messages. `metavar` stands for a value in the help. A shell
+    completes a value to one of `words`, or to a file if `is_path`.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Kind:
     toml_types: Collection[type] = (str,)
     expected: str = "a string"
     is_valid: Callable[[Any], bool] = lambda _value: True
+    words: Sequence[str] = ()
+    is_path: bool = False
 
     def accepts(self, value: object) -> bool:
         """Return whether a TOML file may hold this value."""
@@ -287,7 +290,7 @@ TEXT = Kind("text", click_type=click.STRING)
 TEXT_OR_NOTHING = Kind("text", convert=lambda text: text or None)
 LINE = Kind("text", click_type=_Line())
 NAME = Kind("text", is_valid=bool, expected="a string that is not empty")
-PLACE = replace(NAME, name="location", convert=absolute)
+PLACE = replace(NAME, name="location", convert=absolute, is_path=True)
 JOB_IDS = Kind(
     "job ids",
     click_type=click.UNPROCESSED,
@@ -295,9 +298,9 @@ JOB_IDS = Kind(
     expected='an array of job ids, such as ["7f0c…"]',
     is_valid=lambda ids: all(isinstance(each, str) for each in ids),
 )
-FILE = Kind("file", "FILE")
-PROM_FILE = Kind("file", "PATH", _prom_file)
-LOCATION = Kind("location", "URI", absolute)
+FILE = Kind("file", "FILE", is_path=True)
+PROM_FILE = Kind("file", "PATH", _prom_file, is_path=True)
+LOCATION = Kind("location", "URI", absolute, is_path=True)
 INTEGER = _whole_number(click.INT)
 COUNT = _whole_number(click.IntRange(1), "N")
 COUNT_OR_NONE = _whole_number(click.IntRange(0), "N")
@@ -318,9 +321,9 @@ SHARE = _number("share", "SHARE", share)
 CAP = _number("cap", "N|P%", _cap)
 RENAMES = Kind("renames", "OLD=NEW", convert_all=_pairs)
 REMAP = Kind("remap", "FROM=TO", convert_all=_remaps)
-STORAGE_CONF = Kind("configuration", "DIR|KEY=VALUE", convert_all=_conf_values)
+STORAGE_CONF = Kind("configuration", "DIR|KEY=VALUE", convert_all=_conf_values, is_path=True)
 # not a choice: hdfs3 is answered with the reason why it cannot work
-HDFS_CLIENT = Kind("choice", f"[{'|'.join(HDFS_CLIENTS)}]", _client)
+HDFS_CLIENT = Kind("choice", f"[{'|'.join(HDFS_CLIENTS)}]", _client, words=HDFS_CLIENTS)
 SPARK_PROPERTY = Kind("property", "K=V", _spark_property)
 MASTER = Kind("master", "URL", _master)
 SHARD = Kind("shard", "NUMBER/COUNT", _shard)

@@ -9,7 +9,7 @@ import click
 from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.metrics_file import sweep_metrics
-from cpreplicate.cli.option import location
+from cpreplicate.cli.option import files, location
 from cpreplicate.cli.requests import build, execution_of, start_narration, target_side
 from cpreplicate.cli.results import listing_of, show_change, show_read, showing_refused_plan
 from cpreplicate.cli.selection import selected
@@ -32,7 +32,7 @@ from cpreplicate.cli.selection import selected
         options.METRICS_FILE,
     ),
 )
-@click.argument("replica", callback=location)
+@click.argument("replica", callback=location, shell_complete=files)
 def sweep(
     replica: str,
     job: str | None,
@@ -85,7 +85,7 @@ def sweep(
         *options.OF_REPLICA,
     ),
 )
-@click.argument("replica", callback=location)
+@click.argument("replica", callback=location, shell_complete=files)
 def relocate(replica: str, job: str | None, output: Any, **values: Any) -> int:
     """Rewrite the paths of a replica, in place or after it was moved by other means.
 

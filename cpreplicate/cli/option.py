@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cpreplicate.cli.kinds import FLAG, LOCATION, Kind
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 PREFIX = "CPREPLICATE"  # of environment variables
 GROUPS = ("Basics", "Service", "Paths", "Storage", "Spark", "Limits", "Output")
@@ -75,6 +78,15 @@ class OptionParameter(click.Option):
             **default,
         )
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what a shell completes a value to."""
+        kind = self.option.kind
+        if kind.is_path:
+            return files(ctx, self, incomplete)
+        if kind.words:
+            return click.Choice(kind.words).shell_complete(ctx, self, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
 
 def _value(_context: click.Context, parameter: click.Parameter, texts: Any) -> Any:
     assert isinstance(parameter, OptionParameter)
@@ -84,3 +96,12 @@ def _value(_context: click.Context, parameter: click.Parameter, texts: Any) -> A
 def location(_context: click.Context, _parameter: click.Parameter, texts: Any) -> Any:
     """Convert an argument, or several, to URIs."""
     return LOCATION.value(texts)
+
+
+def files(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Have a shell complete a value to the files and directories of this machine."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]

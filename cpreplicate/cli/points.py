@@ -8,7 +8,7 @@ import click
 
 from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import location
+from cpreplicate.cli.option import files, location
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read
 from cpreplicate.cli.selection import select_replica
@@ -35,7 +35,7 @@ from cpreplicate.errors import NotThere
         *options.OUTPUT,
     ),
 )
-@click.argument("target_root", callback=location)
+@click.argument("target_root", callback=location, shell_complete=files)
 def list_(
     target_root: str, job: str | None, with_positions: bool, output: Any, **values: Any
 ) -> int:

@@ -10,7 +10,7 @@ import click
 
 from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import location
+from cpreplicate.cli.option import files, location
 from cpreplicate.cli.requests import build, start_narration, target_side
 from cpreplicate.cli.results import show_change, show_read
 from cpreplicate.cli.selection import selected
@@ -45,7 +45,7 @@ _CLAMP = "clamp"
         *options.OF_REPLICA,
     ),
 )
-@click.argument("replica", callback=location)
+@click.argument("replica", callback=location, shell_complete=files)
 def rebase(
     replica: str,
     job: str | None,

@@ -13,6 +13,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages
 from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.kinds import absolute
+from cpreplicate.cli.option import files
 from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read
@@ -50,7 +51,7 @@ _LAGGING = 21
         *options.OUTPUT,
     ),
 )
-@click.argument("target")
+@click.argument("target", shell_complete=files)
 def status(
     target: str,
     source: tuple[str, ...],
