@@ -138,6 +138,12 @@ def mistakes(words: list[str], is_whole: bool = True) -> list[str]:
     return problems
 
 
+def is_part(quote: str, message: str) -> bool:
+    """Return whether a message has the words of a quote; `…` stands for any, also inserted ones."""
+    pattern = ".*".join(re.escape(" ".join(part.split())) for part in quote.split("…"))
+    return re.search(pattern, message) is not None
+
+
 def _problems_of(
     parameter: click.Parameter, raw: object, context: click.Context, is_whole: bool
 ) -> list[str]:

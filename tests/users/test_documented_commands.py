@@ -1,8 +1,6 @@
 """The commands that pages, deployment files and messages show are ones that cpreplicate has."""
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -10,6 +8,7 @@ import pytest
 
 from cpreplicate.cli.commands import cli
 from tests.support import documented
+from tests.support.raised import all_texts, texts_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -69,15 +68,11 @@ def test_each_message_that_stands_beside_an_exit_code_is_one(page):
     lines = re.findall(r"(?:\| |exit )\d+,? \(?((?:\"[^\"]+\"(?:,\s| or )?)+)", text)
     quoted = [quote for line in lines for quote in re.findall(r'"([^"]+)"', line)]
     assert len(quoted) >= 5
-    messages = [text for source in SOURCES for text in _strings(ast.parse(source.read_text()))]
-    unknown = [quote for quote in quoted if not any(_is_part(quote, each) for each in messages)]
+    messages = list(all_texts())
+    unknown = [
+        quote for quote in quoted if not any(documented.is_part(quote, each) for each in messages)
+    ]
     assert unknown == []
-
-
-def _is_part(quote, message):
-    """Return whether a message has the words; `…` and what is inserted stand for any."""
-    pattern = ".*".join(re.escape(" ".join(part.split())) for part in quote.split("…"))
-    return re.search(pattern, message) is not None
 
 
 def test_the_pages_have_many_commands():
@@ -110,25 +105,10 @@ def test_each_example_in_the_help_is_parsed(command):
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
 def test_each_command_and_option_that_a_message_or_a_help_text_names_exists(source):
-    texts = list(_strings(ast.parse(source.read_text())))
+    texts = list(texts_of(source))
     assert wrong((w for text in texts for w in documented.inline_commands(text)), False) == {}
     named = {option for text in texts for option in OPTION.findall(text)}
     assert named - documented.every_option() <= NOT_OURS
-
-
-def _strings(tree: ast.AST) -> Iterator[str]:
-    """Yield each string of a module that is no docstring; what is inserted becomes `{}`."""
-    nested: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            nested.add(node.value)  # a docstring
-        if isinstance(node, ast.JoinedStr):
-            nested.update(node.values)
-            yield "".join(
-                str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values
-            )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in nested:
-            yield node.value
 
 
 @pytest.mark.parametrize(
