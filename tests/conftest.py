@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from cpreplicate.operations.sync import request as request_of_sync
 from tests.support import environment, parts, reached
+from tests.support.browser import browser
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
 from tests.support.kafka import kafka
@@ -23,7 +24,7 @@ from tests.support.s3 import s3
 environment.reset_signals()
 environment.reset_environment()
 
-__all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "kafka", "s3"]
+__all__ = ["browser", "clusters", "flink", "ha_cluster", "hdfs_cluster", "kafka", "s3"]
 
 # The start of Spark's JVM takes most of the time of the tests that need it. These options start it
 # quickly; they are not for measuring.
@@ -54,6 +55,7 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "flink": {"flink"},
     "kafka": {"kafka"},
     "s3": {"s3"},
+    "chromium": {"browser"},
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
 _SLOW = {  # modules of many seeds, of services, of silence, and of many processes

@@ -15,6 +15,7 @@ from cpreplicate.cli.config import VARIABLE, load_config
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
 from cpreplicate.cli.option import PREFIX, files, location
+from cpreplicate.cli.report_file import WritePage, page_writer
 from cpreplicate.cli.requests import (
     build,
     execution_of,
@@ -31,7 +32,9 @@ from cpreplicate.errors import Refused
 from cpreplicate.version import __version__
 
 if TYPE_CHECKING:
+    from cpreplicate.operations.overview import Overview
     from cpreplicate.operations.sync.report import Report
+    from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Listing
 
 _DAMAGED = 4
@@ -78,6 +81,7 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
         options.REMAP,
         options.SOURCE_CONF,
         *options.ACCESS,
+        options.REPORT,
         *options.OUTPUT,
     ),
 )
@@ -85,14 +89,23 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
 def inspect(checkpoint: str, refs: bool, with_positions: bool, output: Any, **values: Any) -> int:
     """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
     from cpreplicate.operations import inspect as operation
+    from cpreplicate.operations.contents import contents
 
     start_narration(values)
     if refs and with_positions:
         raise click.UsageError("--refs and --positions cannot be given together")
     side, remaps = source_side(values), values["remaps"]
+    page, found = None, None
+    if values["report_file"] is not None:
+        found = contents(checkpoint, side, remaps)
+        checkpoint = found.inspection.checkpoint  # not one that completes meanwhile
+        page = page_writer(values["report_file"], found)
     if refs:
-        return show_read(operation.references(checkpoint, side, remaps), output)
-    return show_read(operation.inspect(checkpoint, side, remaps, with_positions), output)
+        return show_read(operation.references(checkpoint, side, remaps), output, page=page)
+    if found is not None and not with_positions:
+        return show_read(found.inspection, output, page=page)
+    inspection = operation.inspect(checkpoint, side, remaps, with_positions)
+    return show_read(inspection, output, page=page)
 
 
 @cli.command(
@@ -106,6 +119,7 @@ def inspect(checkpoint: str, refs: bool, with_positions: bool, output: Any, **va
     options=(
         *options.REPLICATE,
         *options.LISTINGS,
+        options.REPORT,
         options.MAX_DELETE,
         options.POSITIONS,
         options.EXIT_CODE,
@@ -126,9 +140,11 @@ def diff(
 
     listing = _listing(actions, every, combined, output)
     start_narration(values)
-    with showing_refused_plan(output, listing):
-        report = operation.diff(planned_sync(values), with_positions=with_positions)
-    code = _shown_plan(report, output, listing)
+    request = planned_sync(values)
+    page_of = _page_of_plan(values["report_file"], request)
+    with showing_refused_plan(output, listing, page_of):
+        report = operation.diff(request, with_positions=with_positions)
+    code = _shown_plan(report, output, listing, page_of)
     return 20 if exit_code and not report.plan.empty else code
 
 
@@ -158,6 +174,7 @@ def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing
         *options.WRITING,
         options.CHECK_CONTENT,
         service_options.JOB_NAME,
+        options.REPORT,
         options.METRICS_FILE,
     ),
 )
@@ -176,20 +193,41 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     notify = start_narration(values)
     request = planned_sync(values)
     listing = listing_of(actions)
-    with showing_refused_plan(output, listing):
+    page_of = _page_of_plan(values["report_file"], request)
+    with showing_refused_plan(output, listing, page_of):
         if dry_run:
             from cpreplicate.operations.sync.diff import diff
 
-            return _shown_plan(diff(request, notify), output, listing)
+            return _shown_plan(diff(request, notify), output, listing, page_of)
         with sync_metrics(metrics_file, request) as record:
             report = operation.sync(request, notify)
             record(report)
-    return show_change(report, output, listing)
+    return show_change(report, output, listing, page_of(report))
 
 
-def _shown_plan(report: Report, output: Any, listing: Listing) -> int:
+def _page_of_plan(path: str | None, request: SyncRequest) -> Callable[[Report], WritePage | None]:
+    """Return what makes the writer of the page of a plan."""
+
+    def page_of(report: Report) -> WritePage | None:
+        def overview() -> Overview:
+            from cpreplicate.operations.overview import of_plan
+
+            is_there = report.committed or report.plan.empty
+            return of_plan(report.plan, is_there, request.sides, request.remaps)
+
+        return page_writer(path, report, overview)
+
+    return page_of
+
+
+def _shown_plan(
+    report: Report,
+    output: Any,
+    listing: Listing,
+    page_of: Callable[[Report], WritePage | None],
+) -> int:
     """Show a plan that is not carried out, then end as its sync would."""
-    code = show_read(report, output, listing)
+    code = show_read(report, output, listing, page_of(report))
     if report.refusal is not None:
         raise report.refusal
     return code
@@ -303,6 +341,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
         upkeep_options.SELECTED_JOB,
         *options.READING_RUNNER,
         *options.OF_REPLICA,
+        options.REPORT,
         options.METRICS_FILE,
     ),
 )
@@ -322,6 +361,7 @@ def verify(
     Every file of the checkpoint must exist with its length, inside the replica. And `promote` must
     not refuse the replica because of checkpoints of others in it.
     """
+    from cpreplicate.operations import overview
     from cpreplicate.operations import verify as operation
 
     notify = start_narration(values)
@@ -339,7 +379,10 @@ def verify(
         asked = verifications.checkpoints[: 1 if every else None]
         refused = next((each.refused for each in asked if each.refused is not None), None)
         measure(verifications.restorable, refused)
-    code = show_read(verifications, output)
+    page = page_writer(
+        values["report_file"], verifications, lambda: overview.of_replica(replica, side)
+    )
+    code = show_read(verifications, output, page=page)
     if not verifications.restorable:
         return _DAMAGED
     return code if refused is None else Refused.exit_code

@@ -21,6 +21,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages, storages_of
 from cpreplicate.cli.metrics_file import fleet_metrics
 from cpreplicate.cli.option import Option, OptionParameter, files
+from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import (
     build,
     execution_of,
@@ -62,6 +63,7 @@ _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
         *options.ACCESS,
         *options.WRITING,
         *options.OUTPUT,
+        options.REPORT,
         options.METRICS_FILE,
     ),
 )
@@ -88,8 +90,8 @@ def fleet(
     defaults = {"lock_wait": lock_wait}
     forced = {"allow_older": True} if allow_older else {}
     if every is not None:
-        if dry_run or metrics_file is not None:
-            raise click.UsageError("--every does not go with --dry-run or --metrics-file")
+        if dry_run or metrics_file is not None or values["report_file"] is not None:
+            raise click.UsageError("--every does not go with --dry-run, --metrics-file or --report")
         return _serve(configuration, every, defaults, forced, output, values)
     if build(services.ServiceOptions, values).is_observed:
         raise click.UsageError("--metrics and --heartbeat need --every TIME")
@@ -103,7 +105,8 @@ def fleet(
         jobs = [job for job in every_job if job.is_in(values["shard"])]
         report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run)
         record(report)
-    code = show_read(report, output) if dry_run else show_change(report, output)
+    show = show_read if dry_run else show_change
+    code = show(report, output, page=page_writer(values["report_file"], report))
     return report.exit_code or code
 
 

@@ -26,6 +26,13 @@ METRICS_FILE = output(
     " node_exporter. Counters go on from those in the file; see docs/monitoring.md.",
     kinds.PROM_FILE,
 )
+REPORT = output(
+    "report",
+    "Also write the result as a page for a browser, one file that needs no network: the answer,"
+    " charts, and tables to sort and search; see docs/reports.md.",
+    kinds.HTML_FILE,
+    fills="report_file",
+)
 PROGRESS = (
     output(
         "progress",

@@ -9,6 +9,7 @@ import click
 from cpreplicate.cli import exit_codes, options, upkeep_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.option import files, location
+from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read
 from cpreplicate.cli.selection import select_replica
@@ -32,6 +33,7 @@ from cpreplicate.errors import NotThere
         options.POSITIONS,
         *options.CONF,
         *options.ACCESS,
+        options.REPORT,
         *options.OUTPUT,
     ),
 )
@@ -57,5 +59,5 @@ def list_(
         raise NotThere(
             f"{target_root} holds no replica. TARGET_ROOT is the directory that `sync` was given"
         )
-    code = show_read(points, output)
+    code = show_read(points, output, page=page_writer(values["report_file"], points))
     return code if any(replica.error is None for replica in points.replicas) else 1

@@ -15,6 +15,7 @@ import click
 
 from cpreplicate.cli.config import FILE, STORAGES, spark_properties
 from cpreplicate.cli.kinds import is_directory
+from cpreplicate.cli.report_file import refuse_unwritable
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
@@ -66,6 +67,7 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     run.begin()
     context = click.get_current_context()
     begin_job(_job_of(context.params))
+    refuse_unwritable(values.get("report_file"))
     _begin_log(values)
     report_retries_to(narrate)
     _warn_of_units(values.get("bandwidth"))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import EPIPE
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cpreplicate.cli import failures
+from cpreplicate.cli.report_file import WritePage
 from cpreplicate.errors import NotAtKafka, TooManyDeletes
 
 if TYPE_CHECKING:
+    from cpreplicate.operations.sync.report import Report
     from cpreplicate.output import Form, Listing
 
 UNWRITTEN = 1
+_WORK_IS_DONE = "The work is done, and the exit code is its own"
 
 
 def listing_of(actions: bool) -> Listing:
@@ -21,8 +24,10 @@ def listing_of(actions: bool) -> Listing:
     return "actions" if actions else "totals"
 
 
-def show_read(result: object, form: Form, listing: Listing = "totals") -> int:
-    """Print the result of a command that only reads, and return the exit code.
+def show_read(
+    result: object, form: Form, listing: Listing = "totals", page: WritePage | None = None
+) -> int:
+    """Print the result of a command that only reads, write its page, and return the exit code.
 
     Without its result the command did nothing. No message is printed for a reader that closed the
     pipe early, such as `head`.
@@ -30,22 +35,33 @@ def show_read(result: object, form: Form, listing: Listing = "totals") -> int:
     from cpreplicate.output import show
     from cpreplicate.output.log import write_error
 
-    unwritten = show(result, form, listing)
+    unwritten, code = show(result, form, listing), 0
     if unwritten is None:
         failures.result_is_printed()
-        return 0
-    if unwritten.errno != EPIPE:
-        write_error(_text(unwritten))
-    return UNWRITTEN
+    else:
+        code = UNWRITTEN
+        if unwritten.errno != EPIPE:
+            write_error(_text(unwritten))
+    if problem := _unwritten_page(page):
+        write_error(problem)
+        code = UNWRITTEN
+    return code
 
 
-def show_change(result: object, form: Form, listing: Listing = "totals") -> int:
-    """Print the result of a command that changed a replica, and return the exit code.
+def show_change(
+    result: object, form: Form, listing: Listing = "totals", page: WritePage | None = None
+) -> int:
+    """Print the result of a command that changed a replica, write its page, and return the exit
+    code.
 
     The exit code is about the work that was done. A result that is lost is a warning.
     """
+    from cpreplicate.output.log import write_warning
+
     show_one_of_many(result, form, listing)
     failures.result_is_printed()
+    if problem := _unwritten_page(page):
+        write_warning(f"{problem}. {_WORK_IS_DONE}")
     return 0
 
 
@@ -56,22 +72,51 @@ def show_one_of_many(result: object, form: Form, listing: Listing = "totals") ->
 
     unwritten = show(result, form, listing)
     if unwritten is not None:
-        write_warning(f"{_text(unwritten)}. The work is done, and the exit code is its own")
+        write_warning(f"{_text(unwritten)}. {_WORK_IS_DONE}")
 
 
 @contextmanager
-def showing_refused_plan(form: Form, listing: Listing = "totals") -> Iterator[None]:
+def showing_refused_plan(
+    form: Form,
+    listing: Listing = "totals",
+    page_of: Callable[[Report], WritePage | None] | None = None,
+) -> Iterator[None]:
     """Print the report of a refusal, then raise: a plan that would delete more than `--max-delete`
     allows, or what is in the way of a start at another Kafka.
+
+    `page_of` returns what writes the page of such a plan.
     """
     from cpreplicate.output import show
+    from cpreplicate.output.log import write_warning
 
     try:
         yield
     except (TooManyDeletes, NotAtKafka) as error:
         if show(error.report, form, listing) is None:
             failures.result_is_printed()
+        if page_of is not None:
+            problem = _unwritten_page(page_of(_refused(error)))
+            if problem is not None:
+                write_warning(problem)
         raise
+
+
+def _refused(error: TooManyDeletes | NotAtKafka) -> Any:
+    """Return the report of a refusal, in which the error is its reason."""
+    from dataclasses import replace
+
+    report: Any = error.report
+    return replace(report, refusal=error)
+
+
+def _unwritten_page(page: WritePage | None) -> str | None:
+    """Write a page. Return the problem if that failed."""
+    try:
+        if page is not None:
+            page()
+    except OSError as error:
+        return f"the report could not be written: {error.strerror or error}"
+    return None
 
 
 def _text(unwritten: OSError) -> str:

@@ -15,6 +15,7 @@ from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.option import files
 from cpreplicate.cli.rebase import asked_kafka
+from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read
 from cpreplicate.cli.toml_file import TomlFile
@@ -48,6 +49,7 @@ _LAGGING = 21
         *options.CONF,
         *upkeep_options.TRAILING_KAFKA,
         *options.ACCESS,
+        options.REPORT,
         *options.OUTPUT,
     ),
 )
@@ -93,7 +95,8 @@ def status(
         with_positions=with_positions,
         kafka=None if kafka is None else kafka.cluster,
     )
-    code = show_read(report, output) if report.replicas or file is not None else 0
+    page = page_writer(values["report_file"], report)
+    code = show_read(report, output, page=page) if report.replicas or file is not None else 0
     for source_root in missing.unmounted:
         write_warning(_unmounted(source_root))
     _refuse_missing(missing.misnamed)

@@ -28,7 +28,7 @@ def _text(status: FleetStatus) -> str:
         (*_cells(row, status), *(cell(row) for cell in more.values())) for row in status.replicas
     ]
     problems = [
-        f"{_title(row)}: {text}" for row in status.replicas for text in _problems(row, status)
+        f"{title_of(row)}: {text}" for row in status.replicas for text in problems_of(row, status)
     ]
     positions = [part for row in status.replicas for part in _positions(row)]
     parts = [table(head, rows), *positions, lines(problems), _summary(status)]
@@ -50,7 +50,7 @@ def _more_columns(
 
 def _positions(row: ReplicaStatus) -> list[str]:
     parts = parts_of(row.positions)
-    return [f"{lines([_title(row)])}: {row.checkpoint}\n{parts[0]}", *parts[1:]] if parts else []
+    return [f"{lines([title_of(row)])}: {row.checkpoint}\n{parts[0]}", *parts[1:]] if parts else []
 
 
 def _json(status: FleetStatus) -> str:
@@ -72,7 +72,7 @@ def _ndjson(status: FleetStatus) -> str:
 def _cells(row: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]:
     totals, age = row.totals, row.age(status.now)
     return (
-        _title(row),
+        title_of(row),
         row.checkpoint or "none",
         "" if age is None else duration(age),
         _source(row),
@@ -82,11 +82,11 @@ def _cells(row: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]:
         "" if totals is None else size(totals.bytes),
         "" if totals is None else str(totals.packs),
         _verified(row, status),
-        _state(row),
+        state_of(row),
     )
 
 
-def _title(row: ReplicaStatus) -> str:
+def title_of(row: ReplicaStatus) -> str:
     """Return the name of a job with its id: several replicas of a restarted job have one name."""
     recorded = row.recorded.name if row.recorded is not None else None
     return row.name or (row.job if recorded is None else f"{recorded} ({row.job})")
@@ -118,7 +118,8 @@ def _verified(row: ReplicaStatus, status: FleetStatus) -> str:
     return f"{age} ago" if row.is_verified else f"{verified.checkpoint}, {age} ago"
 
 
-def _state(row: ReplicaStatus) -> str:
+def state_of(row: ReplicaStatus) -> str:
+    """Return whether a replica is sealed or held, and what is in the way of its commands."""
     states = ["sealed"] if row.sealed else []
     if row.holder is not None:
         states.append("lease is stale" if row.holder.is_stale else f"held by {row.holder.host}")
@@ -135,7 +136,8 @@ def _orphans(row: ReplicaStatus) -> str:
     return f"{row.orphans.files} ({size(row.orphans.bytes)})"
 
 
-def _problems(row: ReplicaStatus, status: FleetStatus) -> list[str]:
+def problems_of(row: ReplicaStatus, status: FleetStatus) -> list[str]:
+    """Return what is wrong with a replica, one sentence each."""
     problems = [text for text in (row.observed.last_error, row.source_error) if text is not None]
     warnings = [f"warning: {warning}" for warning in row.warnings]
     if row.kafka_missing:
@@ -149,7 +151,7 @@ def _summary(status: FleetStatus) -> str:
     if status.max_lag is None:
         return ""
     limit, count = duration(status.max_lag), len(status.replicas)
-    names = ", ".join(_title(row) for row in status.lagging)
+    names = ", ".join(title_of(row) for row in status.lagging)
     if not names:
         return f"none of {count} replicas lags more than {limit}"
     return lines([f"{len(status.lagging)} of {count} replicas lag more than {limit}: {names}"])

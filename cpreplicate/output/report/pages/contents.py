@@ -1,0 +1,82 @@
+"""The page of `inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cpreplicate.core.sizes import size
+from cpreplicate.operations.contents import STATE_KINDS, Contents
+from cpreplicate.operations.inspect import Inspection
+from cpreplicate.operations.overview import Overview
+from cpreplicate.output.json import timestamp
+from cpreplicate.output.report.model import Column, DataTable, Page
+from cpreplicate.output.report.pages import operators
+from cpreplicate.output.report.pages.operators import OperatorState, operator_states
+from cpreplicate.output.report.pages.words import counted, share
+
+
+def page(contents: Contents, _overview: Overview) -> Page:
+    """Return the page of what a checkpoint holds."""
+    inspection, states = contents.inspection, operator_states(contents)
+    is_skewed = any(state.is_skewed for state in states)
+    return Page(
+        title=f"inspect: chk-{inspection.checkpoint_id}",
+        answer=_answer(inspection, states),
+        tone="notice" if is_skewed else "good",
+        facts=tuple(_facts(inspection)),
+        charts=tuple(operators.charts(states)),
+        tables=(operators.table(states), _handles(contents, states)),
+    )
+
+
+def _answer(inspection: Inspection, states: Sequence[OperatorState]) -> str:
+    whole = sum(state.bytes for state in states)
+    text = (
+        f"chk-{inspection.checkpoint_id} holds {counted(inspection.files, 'file')},"
+        f" {size(inspection.bytes)}, of {counted(len(states), 'operator')}"
+    )
+    if not whole:
+        return f"{text}, and no state of an operator."
+    first = states[0]
+    text += f"; the largest is {first.title} with {share(first.bytes, whole)} of the state"
+    skewed = [state for state in states if state.is_skewed]
+    return f"{text}. {operators.skew_finding(skewed)}" if skewed else f"{text}."
+
+
+def _facts(inspection: Inspection) -> list[tuple[str, str]]:
+    facts = [
+        ("checkpoint", inspection.checkpoint),
+        ("completed", timestamp(inspection.completed) or "unknown"),
+        ("metadata", f"version {inspection.version}, {counted(inspection.handles, 'handle')}"),
+        ("inline", size(inspection.inline_bytes)),
+    ]
+    if inspection.packed is not None:
+        packed = inspection.packed
+        dead = f"{size(packed.live_bytes)} live, {size(packed.dead_bytes)} dead"
+        facts.append(("packed", f"{counted(packed.files, 'file')} in {packed.packs} packs; {dead}"))
+    for group, count in inspection.foreign.items():
+        facts.append(("foreign", f"{counted(count, 'file')} of {group}"))
+    return facts
+
+
+def _handles(contents: Contents, states: Sequence[OperatorState]) -> DataTable:
+    """Return a row for each state handle, in the order of the `_metadata`."""
+    summaries = contents.inspection.operators
+    title_of = {id(state.summary): state.title for state in states}
+    names = [*(title_of[id(summary)] for summary in summaries), None]  # the last one is for -1
+    return DataTable(
+        "State handles",
+        (
+            Column("operator", [names[number] for number in contents.operator.tolist()]),
+            Column("subtask", _numbers(contents.subtask.tolist()), "count"),
+            Column("state", [STATE_KINDS[kind] for kind in contents.state_kind.tolist()]),
+            Column("handle", contents.held_as),
+            Column("size", contents.sizes.tolist(), "bytes"),
+            Column("position", _numbers(contents.positions.tolist()), "count"),
+            Column("path", contents.paths),
+        ),
+    )
+
+
+def _numbers(values: list[int]) -> list[int | None]:
+    return [None if value < 0 else value for value in values]

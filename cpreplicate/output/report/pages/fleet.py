@@ -1,0 +1,130 @@
+"""The page of `fleet`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from cpreplicate.core.plan import total
+from cpreplicate.core.sizes import size
+from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
+from cpreplicate.operations.overview import Overview
+from cpreplicate.output.json import timestamp
+from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Value
+from cpreplicate.output.report.pages.words import counted, joined, label, took
+
+_STATUSES: tuple[ResultStatus, ...] = get_args(ResultStatus)
+_WORDS = {
+    "replicated": "replicated",
+    "current": "current",
+    "empty": "without a checkpoint",
+    "skipped": "skipped",
+    "planned": "to be replicated",
+    "failed": "failed",
+}
+_SHOWN = 20  # jobs in a chart
+
+
+def page(report: FleetReport, _overview: Overview) -> Page:
+    """Return the page of a run of a fleet, or of its plan."""
+    failed, notes = report.count("failed"), tuple(_notes(report))
+    return Page(
+        title="fleet: plan" if report.count("planned") else "fleet",
+        answer=_answer(report),
+        tone="bad" if failed else "notice" if notes else "good",
+        facts=(("runner", report.runner), ("took", took(report.seconds))),
+        notes=notes,
+        charts=tuple(_charts(report)),
+        tables=(_jobs(report),),
+    )
+
+
+def _answer(report: FleetReport) -> str:
+    counts = [(report.count(status), _WORDS[status]) for status in _STATUSES]
+    text = joined([f"{count:,} {word}" for count, word in counts if count])
+    whole = sum(_bytes(job) for job in report.jobs)
+    is_plan = report.count("planned") and not report.count("replicated")
+    moved = f"; {size(whole)} {'are to be' if is_plan else 'were'} copied" if whole else ""
+    of_jobs = f"of {counted(len(report.jobs), 'job')}, " if len(report.jobs) else ""
+    answer = f"{of_jobs}{text or 'there is no job'}{moved}; it took {took(report.seconds)}."
+    return answer[:1].upper() + answer[1:]
+
+
+def _bytes(job: JobResult) -> int:
+    """Return what was copied, or is to be."""
+    if job.report is not None:
+        return total(job.report.plan.copies)
+    is_to_be = job.status == "planned" and job.check is not None
+    return job.check.bytes if is_to_be and job.check is not None else 0
+
+
+def _notes(report: FleetReport) -> Iterator[str]:
+    for job in report.jobs:
+        if job.status == "failed":
+            yield f"{job.name}: exit {job.exit_code}: {job.error}"
+        for warning in getattr(job.report or job.check, "warnings", ()):
+            yield f"{job.name}: {warning}"
+
+
+def _charts(report: FleetReport) -> Iterator[Chart]:
+    counts = {_WORDS[status]: report.count(status) for status in _STATUSES}
+    shown = {word: count for word, count in counts.items() if count}
+    if shown:
+        yield Chart(
+            "Jobs by result",
+            f"{joined([f'{count:,} {word}' for word, count in shown.items()])}.",
+            list(shown),
+            (Series("jobs", list(shown.values())),),
+            unit="count",
+        )
+    largest = sorted(report.jobs, key=_bytes, reverse=True)[:_SHOWN]
+    copied = [job for job in largest if _bytes(job)]
+    if copied:
+        yield Chart(
+            "Bytes copied by job",
+            f"The largest is {copied[0].name} with {size(_bytes(copied[0]))}.",
+            [label(job.name) for job in copied],
+            (Series("copied", [_bytes(job) for job in copied]),),
+        )
+
+
+def _jobs(report: FleetReport) -> DataTable:
+    jobs = report.jobs
+    return DataTable(
+        "Jobs",
+        (
+            Column("job", [job.name for job in jobs]),
+            Column("result", [_WORDS[job.status] for job in jobs]),
+            Column("checkpoint", [_checkpoint(job) for job in jobs]),
+            Column("completed", [_completed(job) for job in jobs], "time"),
+            Column("copied", [_bytes(job) for job in jobs], "bytes"),
+            Column("files copied", [_count(job, "copies") for job in jobs], "count"),
+            Column("files deleted", [_count(job, "deletes") for job in jobs], "count"),
+            Column("seconds", [_seconds(job) for job in jobs], "seconds"),
+            Column("priority", [job.priority for job in jobs], "count"),
+            Column("exit code", [job.exit_code for job in jobs], "count"),
+            Column("error", [job.error for job in jobs]),
+            Column("source", [job.source for job in jobs]),
+            Column("target", [job.target_root for job in jobs]),
+        ),
+    )
+
+
+def _checkpoint(job: JobResult) -> str | None:
+    if job.report is not None:
+        return job.report.plan.checkpoint
+    return None if job.check is None else job.check.checkpoint
+
+
+def _completed(job: JobResult) -> str | None:
+    known = job.report or job.check
+    return None if known is None else timestamp(known.completed)
+
+
+def _count(job: JobResult, verb: str) -> Value:
+    """Return the number of files of a verb; a check has only the sum of all."""
+    return None if job.report is None else len(getattr(job.report.plan, verb))
+
+
+def _seconds(job: JobResult) -> Value:
+    return None if job.report is None else job.report.seconds

@@ -1,0 +1,74 @@
+"""The charts and the table of the kept checkpoints of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cpreplicate.core.sizes import size
+from cpreplicate.operations.points import Point, Points, ReplicaPoints
+from cpreplicate.output.json import timestamp
+from cpreplicate.output.report.model import Chart, Column, DataTable, Series
+from cpreplicate.output.report.pages.words import counted, label
+
+_SHOWN_REPLICAS = 12  # a chart for each
+_SHOWN_POINTS = 400  # the newest ones
+
+
+def charts(points: Points) -> Iterator[Chart]:
+    """Yield the history of each of the first replicas, the oldest checkpoint first."""
+    with_points = [replica for replica in points.replicas if replica.points]
+    for replica in with_points[:_SHOWN_REPLICAS]:
+        of_job = f" of {label(replica.job)}" if len(points.replicas) > 1 else ""
+        yield _chart(replica, of_job)
+
+
+def _chart(replica: ReplicaPoints, of_job: str) -> Chart:
+    shown = tuple(reversed(replica.points[:_SHOWN_POINTS]))
+    finding = (
+        f"{counted(len(replica.points), 'checkpoint')} take {size(replica.bytes)} together."
+        if len(replica.points) > 1
+        else f"One checkpoint takes {size(replica.bytes)}."
+    )
+    if len(shown) < len(replica.points):
+        finding += f" The newest {len(shown)} are shown."
+    return Chart(
+        f"Kept checkpoints{of_job}",
+        f"{finding} A checkpoint adds the bytes that no other one references.",
+        [_label(point) for point in shown],
+        (
+            Series("size", [point.bytes for point in shown]),
+            Series("adds", [point.added_bytes for point in shown]),
+        ),
+        is_stacked=False,
+        is_horizontal=False,
+    )
+
+
+def _label(point: Point) -> str:
+    completed = timestamp(point.completed)
+    return point.checkpoint if completed is None else f"{point.checkpoint} {completed[:16]}Z"
+
+
+def table(replicas: Sequence[ReplicaPoints]) -> DataTable:
+    """Return a table with a row for each checkpoint."""
+    rows = [(replica, point) for replica in replicas for point in replica.points]
+    points = [point for _, point in rows]
+    return DataTable(
+        "Kept checkpoints",
+        (
+            Column("job", [replica.job for replica, _ in rows]),
+            Column("checkpoint", [point.checkpoint for point in points]),
+            Column("completed", [timestamp(point.completed) for point in points], "time"),
+            Column("files", [point.files for point in points], "count"),
+            Column("size", [point.bytes for point in points], "bytes"),
+            Column("adds", [point.added_bytes for point in points], "bytes"),
+            Column("verified", [timestamp(point.verified) for point in points], "time"),
+            Column("restorable", [_found(point) for point in points]),
+        ),
+    )
+
+
+def _found(point: Point) -> str | None:
+    if point.is_restorable is None:
+        return None
+    return "yes" if point.is_restorable else "damaged"

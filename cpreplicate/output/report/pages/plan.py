@@ -1,0 +1,210 @@
+"""The page of `diff` and `sync`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from cpreplicate.core import uri
+from cpreplicate.core.plan import Action, Plan, total
+from cpreplicate.core.sizes import size
+from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.sync.estimate import Estimates
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.output.json import timestamp
+from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
+from cpreplicate.output.report.pages import history, operators
+from cpreplicate.output.report.pages.operators import operator_states
+from cpreplicate.output.report.pages.words import counted, label, of_bytes, sentence, took
+from cpreplicate.output.text import duration
+
+_SHOWN = 12  # directories in a chart
+_WORTH_A_RATE = 5.0  # seconds: a rate of less is that of the start
+_VERBS = ("copy", "repack", "keep", "delete")
+_HUES = {"copy": 1, "repack": 4, "keep": 5, "delete": 2}
+
+
+def page(report: Report, overview: Overview) -> Page:
+    """Return the page of a plan, or of a sync."""
+    plan = report.plan
+    is_there = report.committed or plan.empty
+    can_restore = report.refusal is None and bool(report.restore.command)
+    answer = _answer(report)
+    if can_restore:
+        answer += "; restore with" if is_there else "; once synced, restore with"
+    return Page(
+        title=f"{'sync' if report.runner else 'plan of a sync'}: {plan.checkpoint}",
+        answer=answer if can_restore else sentence(answer),
+        restore=report.restore.command if can_restore else None,
+        tone=_tone(report),
+        facts=tuple(_facts(report)),
+        notes=(*_notes(report), *overview.problems),
+        charts=tuple(_charts(plan, overview)),
+        tables=tuple(_tables(plan, overview)),
+    )
+
+
+def _answer(report: Report) -> str:
+    plan, is_done = report.plan, report.runner is not None
+    if report.refusal is not None:
+        return f"nothing was done, because a sync is refused: {report.refusal}"
+    if plan.empty:
+        kept = f"{counted(len(plan.keeps), 'file')}, {size(total(plan.keeps))}"
+        return f"Nothing to do: the replica holds {plan.checkpoint} already ({kept})"
+    copied, needed = len(plan.copies), len(plan.copies) + len(plan.keeps)
+    whole = total(plan.copies) + total(plan.keeps)
+    were = "were" if is_done else "are"
+    parts = [
+        f"{copied:,} of {counted(needed, 'file')}, {of_bytes(total(plan.copies), whole)},"
+        f" {were} copied",
+        f"{len(plan.deletes) - len(report.undeleted):,} deleted",
+    ]
+    if report.undeleted:
+        parts.append(f"{len(report.undeleted):,} left to sweep, or to watch")
+    return "; ".join([*parts, *_time(report)])
+
+
+def _time(report: Report) -> Iterator[str]:
+    """Yield what the run takes: as it was, or as it is estimated."""
+    copied = total(report.plan.copies) - total(report.plan.reused_copies)
+    if report.runner is not None:
+        seconds = report.seconds
+        yield f"it took {took(seconds)}{_rate(copied, seconds)}"
+    elif report.estimates is not None:
+        yield _estimate(report.estimates, copied)
+
+
+def _estimate(estimates: Estimates, copied: int) -> str:
+    planned = estimates.planned
+    if planned.is_learned:
+        seconds = max(planned.seconds, 1)
+        return f"about {duration(seconds)}{_rate(copied, seconds)}"
+    low, high = max(planned.low, 1), max(planned.high, 2)
+    return f"{duration(low)} to {duration(high)}{_rate(copied, high)} or more"
+
+
+def _rate(copied: int, seconds: float) -> str:
+    is_worth = copied and seconds >= _WORTH_A_RATE
+    return f" at {size(round(copied / seconds))}/s" if is_worth else ""
+
+
+def _tone(report: Report) -> Tone:
+    if report.refusal is not None:
+        return "bad"
+    return "notice" if any(True for _ in _notes(report)) else "good"
+
+
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
+    plan, base = report.plan, report.plan.base_checkpoint_id
+    yield "source", plan.source
+    held = "no checkpoint" if base is None else f"chk-{base}"
+    yield "replica", f"{plan.replica} ({'held' if report.runner else 'holds'} {held})"
+    yield "checkpoint", f"{plan.checkpoint}, completed {timestamp(report.completed) or 'unknown'}"
+    for verb, actions in _verbs(plan):
+        if actions or verb != "repack":
+            yield verb, f"{counted(len(actions), 'file')}, {size(total(actions))}"
+    yield "paths", f"{plan.paths_reported}: {plan.paths_reason}"
+    if report.estimates is not None:
+        yield "estimate", _origin(report.estimates)
+    yield "runner", report.runner or "none: this is the plan"
+
+
+def _origin(estimates: Estimates) -> str:
+    runs = counted(estimates.runs, "earlier run")
+    rates = f"{runs} between these sites" if estimates.planned.is_learned else "default rates"
+    return f"by {rates} ({estimates.runner})"
+
+
+def _notes(report: Report) -> Iterator[str]:
+    yield from report.warnings
+    if not report.restore.command and report.refusal is None:
+        yield f"do not restore it: {report.restore.reason}"
+
+
+def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
+    actions = (plan.copies, plan.repacks, plan.keeps, plan.deletes)
+    return tuple(zip(_VERBS, actions, strict=True))
+
+
+def _charts(plan: Plan, overview: Overview) -> Iterator[Chart]:
+    if plan.actions:
+        yield _directories(plan)
+    if overview.contents is not None:
+        yield from operators.charts(operator_states(overview.contents))
+    if overview.history is not None:
+        yield from history.charts(overview.history)
+
+
+def _directories(plan: Plan) -> Chart:
+    """Return the bytes that are copied, kept and deleted, by the directory of the file."""
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_VERBS, 0))
+    for verb, actions in _verbs(plan):
+        for action in actions:
+            sums[uri.parent(action.target) or "."][verb] += action.bytes
+    names = sorted(sums, key=lambda name: -sum(sums[name].values()))
+    shown, others = names[:_SHOWN], names[_SHOWN:]
+    rows = [sums[name] for name in shown]
+    labels = [label(name) for name in shown]
+    if others:
+        labels.append(f"{len(others)} other directories")
+        rows.append({verb: sum(sums[name][verb] for name in others) for verb in _VERBS})
+    return Chart(
+        "Copy, keep and delete by directory",
+        "; ".join(f"{verb} {size(total(actions))}" for verb, actions in _verbs(plan) if actions)
+        + ".",
+        labels,
+        tuple(
+            Series(verb, [row[verb] for row in rows], _HUES[verb])
+            for verb, actions in _verbs(plan)
+            if actions
+        ),
+    )
+
+
+def _tables(plan: Plan, overview: Overview) -> Iterator[DataTable]:
+    actions = plan.actions
+    if actions:
+        yield _reasons(actions)
+        yield _actions(plan, actions)
+    if overview.contents is not None:
+        yield operators.table(operator_states(overview.contents))
+    if overview.history is not None and any(each.points for each in overview.history.replicas):
+        yield history.table(overview.history.replicas)
+
+
+def _reasons(actions: Sequence[Action]) -> DataTable:
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for action in actions:
+        of_reason = sums[action.action, action.reason]
+        of_reason[0] += 1
+        of_reason[1] += action.bytes
+    return DataTable(
+        "Reasons",
+        (
+            Column("action", [verb for verb, _ in sums]),
+            Column("reason", [reason for _, reason in sums]),
+            Column("files", [files for files, _ in sums.values()], "count"),
+            Column("bytes", [bytes_ for _, bytes_ in sums.values()], "bytes"),
+        ),
+    )
+
+
+def _actions(plan: Plan, actions: Sequence[Action]) -> DataTable:
+    return DataTable(
+        "Files",
+        (
+            Column("action", [action.action for action in actions]),
+            Column("bytes", [action.bytes for action in actions], "bytes"),
+            Column("file in the replica", [action.target for action in actions]),
+            Column("reason", [action.reason for action in actions]),
+            Column("read from", [_read_from(plan, action) for action in actions]),
+        ),
+    )
+
+
+def _read_from(plan: Plan, action: Action) -> str | None:
+    """Return where a copied file is read: that of a kept one would double the page."""
+    if action.action != "copy":
+        return None
+    reused = plan.reused.get(action.target)
+    return action.source if reused is None else uri.join(reused.replica, reused.path)

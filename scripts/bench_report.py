@@ -1,0 +1,122 @@
+"""A page of 300,000 state handles in Chromium: its size, its first paint, and how long a sort and a
+search take. Ends with 1 if a limit is exceeded.
+
+    make bench-report
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cpreplicate.operations.contents import Contents
+from cpreplicate.operations.inspect import Inspection, OperatorSummary
+from cpreplicate.output.report import page_of
+from cpreplicate.output.report.page import html_of
+from tests.support.browser import Browser, running
+
+MOST_BYTES = 15_000_000
+MOST_SECONDS = {"first paint": 2.0, "sort": 1.0}
+_OPERATORS, _SUBTASKS = 40, 128
+_FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
+_SORT = """(() => {{
+    const button = document.querySelector('[data-table="1"] thead th:nth-child({column}) button');
+    const began = performance.now();
+    button.click();
+    document.body.offsetHeight;  // the layout belongs to it
+    return performance.now() - began;
+}})()"""
+_SEARCH = """(() => {
+    const input = document.querySelector('[data-table="1"] input');
+    input.value = 'ab12';
+    const began = performance.now();
+    input.dispatchEvent(new Event('input'));
+    document.body.offsetHeight;
+    return performance.now() - began;
+})()"""
+
+
+def contents_of(count: int) -> Contents:
+    """Return a checkpoint with this number of handles, whose names are random as those of Flink."""
+    random = Random(0)
+    numbers = np.arange(count, dtype=np.int64)
+    root = "hdfs://dcA/flink/checkpoints/55d11b0e36f1bfdaa08cb74d9bea9f76/shared"
+    names = (uuid.UUID(int=random.getrandbits(128), version=4) for _ in range(count))
+    operators = tuple(
+        OperatorSummary(f"{n:032x}", f"Window {n}", f"window-{n}", 128, 1024, _SUBTASKS, 1, 1, 1)
+        for n in range(_OPERATORS)
+    )
+    inspection = Inspection(f"{root[:-7]}/chk-42", 42, 6, operators, count, count, count, 0, {})
+    return Contents(
+        inspection,
+        operator=numbers * _OPERATORS // count,
+        subtask=numbers * _OPERATORS * _SUBTASKS // count % _SUBTASKS,
+        state_kind=np.zeros(count, np.int64),
+        held_as=["file"] * count,
+        sizes=np.array([random.randrange(1, 1 << 26) for _ in range(count)], np.int64),
+        positions=np.full(count, -1, np.int64),
+        paths=[f"{root}/{name}" for name in names],
+    )
+
+
+def measured(browser: Browser, page: Path) -> dict[str, float]:
+    """Return the seconds of the first paint, of the loaded table, of sorts and of a search."""
+    browser.open(page)
+    loaded = browser.evaluate("performance.now()") / 1000
+    found: dict[str, Any] = {"first paint": browser.evaluate(_FIRST_PAINT) / 1000}
+    found["rows loaded"] = loaded
+    columns = {"path": 7, "size": 5, "operator": 1}
+    found |= {
+        f"sort by {name}": browser.evaluate(_SORT.format(column=column)) / 1000
+        for name, column in columns.items()
+    }
+    found["sort by path again"] = browser.evaluate(_SORT.format(column=7)) / 1000
+    found["search"] = browser.evaluate(_SEARCH) / 1000
+    assert not browser.complaints, browser.complaints
+    return found
+
+
+def main() -> int:
+    """Make a page, open it several times, and print the median of each measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--times", type=int, default=5)
+    words = parser.parse_args()
+    contents = contents_of(words.rows)
+    began = time.process_time()
+    text = html_of(page_of(contents))
+    print(f"{words.rows:,} state handles: {len(text) / 1e6:.1f} MB in a page,"
+          f" made in {time.process_time() - began:.1f} s of CPU")  # fmt: skip
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        page = Path(place) / "page.html"
+        page.write_text(text)
+        with running(Path(place) / "profile") as browser:
+            runs = [measured(browser, page) for _ in range(words.times)]
+    medians = {name: float(np.median([run[name] for run in runs])) for name in runs[0]}
+    for name, seconds in medians.items():
+        print(f"{name:<20} {seconds:6.2f} s   (at most {max(run[name] for run in runs):.2f} s)")
+    exceeded = [
+        name
+        for name, seconds in medians.items()
+        for limit, most in MOST_SECONDS.items()
+        if name.startswith(limit) and seconds > most
+    ]
+    if len(text) > MOST_BYTES:
+        exceeded.append("the size of the page")
+    if exceeded:
+        print(f"over the limit: {', '.join(exceeded)}")
+    return bool(exceeded)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
