@@ -33,6 +33,8 @@ promtool:
 shells:
 	@sh scripts/need.sh zsh
 	@sh scripts/need.sh fish
+	@sh scripts/need.sh groff
+	@sh scripts/need.sh mandoc
 
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh
