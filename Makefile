@@ -33,6 +33,8 @@ promtool:
 shells:
 	@sh scripts/need.sh zsh
 	@sh scripts/need.sh fish
+	@sh scripts/need.sh groff
+	@sh scripts/need.sh mandoc
 
 chromium:
 	@sh scripts/need.sh chromium

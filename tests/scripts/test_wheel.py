@@ -1,0 +1,117 @@
+"""The wheel: built, also from the sdist, and installed in an empty environment."""
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import click
+import pytest
+
+from cpreplicate import __version__
+from cpreplicate.cli.commands import cli
+from scripts.wheel import sbom
+from tests.scripts.test_man_pages import PAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+# the tests of this file share what it builds
+pytestmark = pytest.mark.xdist_group("wheel")
+
+
+def build(root, target, directory):
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0"}
+    words = [sys.executable, "-m", "hatchling", "build", "--target", target, "-d", directory]
+    subprocess.run(words, cwd=root, env=environment, check=True, capture_output=True)
+    [built] = directory.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """An environment in which only the wheel is installed."""
+    directory = tmp_path_factory.mktemp("installed")
+    venv.create(directory, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--python", directory / "bin" / "python"]
+    install = ["install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run([*pip, *install], check=True, capture_output=True)
+    return directory
+
+
+def of_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return {each.filename: archive.read(each) for each in archive.infolist()}
+
+
+def test_a_man_page_of_each_command_is_installed_where_man_looks(environment):
+    installed = {path.name: path.read_text() for path in environment.glob("share/man/man1/*")}
+    assert installed == PAGES
+    for name in cli.commands:
+        assert f"cpreplicate-{name}.1" in installed
+
+
+def test_the_console_script_is_installed(environment):
+    click_of_tests = Path(click.__file__).parents[1]
+    done = subprocess.run(
+        [environment / "bin" / "cpreplicate", "--version"],
+        env={**os.environ, "PYTHONPATH": str(click_of_tests)},
+        capture_output=True,
+        text=True,
+    )
+    assert __version__ in done.stdout, done.stderr
+
+
+def test_the_bill_of_materials_lists_what_the_wheel_requires(environment):
+    [path] = environment.glob("lib/python*/site-packages/cpreplicate-*.dist-info/sboms/*")
+    assert path.name == "cpreplicate.cdx.json"
+    found = json.loads(path.read_text())
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    assert found["metadata"]["component"]["purl"] == f"pkg:pypi/cpreplicate@{__version__}"
+    properties = [
+        {each["name"]: each["value"] for each in component["properties"]}
+        for component in found["components"]
+    ]
+    requirements = {each["cpreplicate:requirement"] for each in properties}
+    metadata = (path.parents[1] / "METADATA").read_text().splitlines()
+    required = {line.split(": ")[1] for line in metadata if line.startswith("Requires-Dist: ")}
+    assert {each.partition(";")[0].strip() for each in requirements} == {
+        each.partition(";")[0].strip() for each in required
+    }
+    references = {component["bom-ref"] for component in found["components"]}
+    assert set(found["dependencies"][0]["dependsOn"]) == references
+    assert len(references) == len(found["components"])
+
+
+def test_the_bill_has_the_version_with_which_a_requirement_is_tested():
+    assert sbom.pinned("a_b==1.2\nc==3 ; python_version < '3.11'\n# d==4\n") == {
+        "a-b": "1.2",
+        "c": "3",
+    }
+    bill = sbom.bill("x", "1", "MIT", ["A.b>=1"], {"s3": ["c"]}, {"a-b": "1.2"}, 0.0)
+    first, second = bill["components"]
+    assert (first["purl"], first["scope"]) == ("pkg:pypi/a-b", "required")
+    assert {"name": "cpreplicate:tested-version", "value": "1.2"} in first["properties"]
+    assert (second["scope"], "version" in second) == ("optional", False)
+
+
+def test_the_sdist_has_all_that_it_takes_to_build_the_same_wheel(wheel, tmp_path):
+    sdist = build(ROOT, "sdist", tmp_path / "sdist")
+    subprocess.run(["tar", "-xzf", sdist, "-C", tmp_path], check=True)
+    again = build(tmp_path / sdist.name.removesuffix(".tar.gz"), "wheel", tmp_path / "again")
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_what_is_generated_is_not_left_behind(wheel, tmp_path, monkeypatch):
+    assert wheel.exists()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    build(ROOT, "wheel", tmp_path / "wheel")
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert not list(ROOT.glob("*.1"))
