@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or prometheus or shells or chromium or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines
+.PHONY: help setup java maven promtool shells chromium demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-kubernetes deploy-check drill clean
 
 help: ## list the targets
@@ -92,6 +92,16 @@ cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in 
 planted: setup ## how many of thirty planted bugs the simulations find, within 2,000 seeds or SEEDS= each: BUG= names one
 	$(BIN)/python scripts/planted.py --seeds $(or $(SEEDS),2000) $(BUG)
 
+# What builds the site is not in requirements.lock: only this target needs it.
+docs: $(VENV)/.docs ## the site of the documentation in .site: strict, each link checked, without network access
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m scripts.site.check .site
+	@echo "To look at it: $(BIN)/python -m http.server --directory .site"
+
+$(VENV)/.docs: $(VENV)/.installed requirements-docs.lock
+	$(INSTALL) --constraint requirements.lock -r requirements-docs.lock
+	@touch $@
+
 lines: setup ## lines of code and of docstrings by folder, now or in REVISION=, and what changed since AGAINST=
 	$(BIN)/python scripts/count_lines.py $(REVISION) $(if $(AGAINST),--against $(AGAINST))
 
@@ -146,5 +156,5 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/kafka/target tests/kafka/job/target-* tests/yarn/build scripts/bench/build
+	rm -rf .venv .venv-* .site .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/kafka/target tests/kafka/job/target-* tests/yarn/build scripts/bench/build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants .coverage .coverage.* .durations.xml
