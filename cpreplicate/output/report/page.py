@@ -18,10 +18,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from cpreplicate import __version__
 from cpreplicate.output import run
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Value
 from cpreplicate.output.streams import printable
+from cpreplicate.version import __version__
 
 _SCRIPTS = ("theme.js", "charts.js", "tables.js")
 _LIBRARY = "vendor/chart.umd.min.js"
