@@ -5,7 +5,7 @@ A command imports its operation when it runs, so that `--help` stays quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,7 @@ from cpreplicate.cli import exit_codes, groups, options, service_options, servic
 from cpreplicate.cli.config import load_config
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
-from cpreplicate.cli.option import PREFIX, location
+from cpreplicate.cli.option import PREFIX, location, optional_location
 from cpreplicate.cli.requests import (
     build,
     execution_of,
@@ -74,11 +74,15 @@ def cli() -> None:
     short_help="Show what a checkpoint holds.",
     examples=(
         "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-42",
-        "cpreplicate inspect --refs --output ndjson hdfs://dcA/flink/checkpoints/55d1.../chk-42",
+        "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-41"
+        " hdfs://dcA/flink/checkpoints/55d1.../chk-42",
+        "cpreplicate inspect --refs --to refs.parquet hdfs://dcA/flink/checkpoints/55d1.../chk-42",
     ),
     exit_codes=exit_codes.READ,
     options=(
         options.REFS,
+        options.TO,
+        options.STAT,
         options.POSITIONS,
         options.REMAP,
         options.SOURCE_CONF,
@@ -87,17 +91,49 @@ def cli() -> None:
     ),
 )
 @click.argument("checkpoint", callback=location)
-def inspect(checkpoint: str, refs: bool, with_positions: bool, output: Any, **values: Any) -> int:
-    """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs."""
+@click.argument("later", required=False, metavar="[LATER]", callback=optional_location)
+def inspect(
+    checkpoint: str,
+    later: str | None,
+    refs: bool,
+    to: str | None,
+    with_stat: bool,
+    with_positions: bool,
+    output: Any,
+    **values: Any,
+) -> int:
+    """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs.
+
+    With LATER, a second checkpoint, show what changed from the first one to it: growth by operator,
+    files added and removed, and about how much compactions wrote.
+    """
     from cpreplicate.operations import inspect as operation
 
     start_narration(values)
-    if refs and with_positions:
-        raise click.UsageError("--refs and --positions cannot be given together")
+    _refuse_together(
+        {"--refs": refs, "--positions": with_positions, "--stat": with_stat, "LATER": later}
+    )
+    if to is not None and not refs:
+        raise click.UsageError("--to needs --refs")
     side, remaps = source_side(values), values["remaps"]
-    if refs:
-        return show_read(operation.references(checkpoint, side, remaps), output)
-    return show_read(operation.inspect(checkpoint, side, remaps, with_positions), output)
+    if later is not None:
+        return show_read(operation.compare(checkpoint, later, side, remaps), output)
+    if not refs:
+        inspection = operation.inspect(checkpoint, side, remaps, with_positions, with_stat)
+        return show_read(inspection, output)
+    references = operation.references(checkpoint, side, remaps)
+    if to is None:
+        return show_read(references, output)
+    from cpreplicate.operations.inspect import export
+
+    return show_read(export.write(references, to), output)
+
+
+def _refuse_together(given: Mapping[str, object]) -> None:
+    """Raise `click.UsageError` for arguments that exclude each other; only two go together."""
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1 and names != ["--positions", "--stat"]:
+        raise click.UsageError(f"{' and '.join(names)} cannot be given together")
 
 
 @cli.command(

@@ -277,6 +277,12 @@ def _prom_file(text: str) -> str:
     return text
 
 
+def _table_file(text: str) -> str:
+    if not text.endswith((".parquet", ".arrow")):
+        raise click.BadParameter(f"{text}: the name of the file ends with .parquet or .arrow")
+    return text
+
+
 class _Line(click.types.StringParamType):
     """A text that may have blanks, also in an environment variable: there is one in each line."""
 
@@ -315,6 +321,7 @@ JOB_IDS = Kind(
 )
 FILE = Kind("file", "FILE")
 PROM_FILE = Kind("file", "PATH", _prom_file)
+TABLE_FILE = Kind("file", "FILE", _table_file)
 LOCATION = Kind("location", "URI", absolute)
 INTEGER = _whole_number(click.INT)
 COUNT = _whole_number(click.IntRange(1), "N")

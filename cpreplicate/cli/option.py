@@ -84,3 +84,8 @@ def _value(_context: click.Context, parameter: click.Parameter, texts: Any) -> A
 def location(_context: click.Context, _parameter: click.Parameter, texts: Any) -> Any:
     """Convert an argument, or several, to URIs."""
     return LOCATION.value(texts)
+
+
+def optional_location(_context: click.Context, _parameter: click.Parameter, text: Any) -> Any:
+    """Convert an argument that need not be given to a URI."""
+    return None if text is None else LOCATION.value(text)

@@ -33,6 +33,7 @@ VALUES = {  # a value of each kind, as the environment has it
     kinds.MASTER: "yarn",
     kinds.HDFS_CLIENT: "hadoop",
     kinds.PROM_FILE: "/a.prom",
+    kinds.TABLE_FILE: "/a.parquet",
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
     kinds.INSTANT: "2026-11-24T03:00Z",
