@@ -119,6 +119,7 @@ bench: setup maven ## decode speed against Flink's own loader, what a plan, a ro
 	$(BIN)/python scripts/bench_plan.py
 	$(BIN)/python scripts/bench_rounds.py
 	$(BIN)/python scripts/bench_start.py
+	$(BIN)/python scripts/bench_refs.py
 
 bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, seconds and calls a file
 	$(BIN)/python scripts/bench_hdfs.py

@@ -268,6 +268,12 @@ def _html_file(text: str) -> str:
     return text
 
 
+def _table_file(text: str) -> str:
+    if not text.endswith((".parquet", ".arrow")):
+        raise click.BadParameter(f"{text}: the name of the file ends with .parquet or .arrow")
+    return text
+
+
 class _Line(click.types.StringParamType):
     """A text that may have blanks, also in an environment variable: there is one in each line."""
 
@@ -307,6 +313,7 @@ JOB_IDS = Kind(
 FILE = Kind("file", "FILE", is_path=True)
 PROM_FILE = Kind("file", "PATH", _prom_file, is_path=True)
 HTML_FILE = Kind("file", "FILE.html", _html_file, is_path=True)
+TABLE_FILE = Kind("file", "FILE", _table_file, is_path=True)
 LOCATION = Kind("location", "URI", absolute, is_path=True)
 INTEGER = _whole_number(click.INT)
 COUNT = _whole_number(click.IntRange(1), "N")

@@ -105,3 +105,8 @@ def files(
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
+
+
+def optional_location(_context: click.Context, _parameter: click.Parameter, text: Any) -> Any:
+    """Convert an argument that need not be given to a URI."""
+    return None if text is None else LOCATION.value(text)

@@ -287,6 +287,17 @@ OF_REPLICA = (TARGET_CONF, *ACCESS, *OUTPUT)  # of a command that has no SOURCE
 REPLICATE = (*PLAN, *CONF, *ACCESS, ACTIONS, *OUTPUT)
 
 REFS = basic("refs", "List every state handle instead of the summary.")
+TO = output(
+    "to",
+    "With --refs: write the state handles to FILE, a table for pandas, DuckDB and Spark. Its name"
+    " ends with .parquet or .arrow; docs/json.md has the columns.",
+    kinds.TABLE_FILE,
+)
+STAT = basic(
+    "stat",
+    "Show the age of the oldest file, and how many are missing. Lists each directory with files.",
+    fills="with_stat",
+)
 POSITIONS = basic(
     "positions",
     "List each position in Kafka and each pending transaction of a sink, also those in small files"

@@ -5,7 +5,7 @@ It follows from the state handles of a `_metadata`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -123,16 +123,31 @@ def owners(metadata: Metadata, needed: Closure) -> Numbers:
 
     It is an index into the operators of the checkpoint, -1 for a file that several share.
     """
+    rows, files = file_rows(metadata, needed)
+    operators = metadata.handles.operator[rows]
+    first = np.full(len(needed.files), len(metadata.operators), np.int64)
+    last = np.full(len(needed.files), -1, np.int64)
+    np.minimum.at(first, files, operators)
+    np.maximum.at(last, files, operators)
+    return np.where(first == last, last, -1)
+
+
+def file_rows(metadata: Metadata, needed: Closure) -> tuple[Numbers, Numbers]:
+    """Return the handles that name a file, and for each of them the row of that file.
+
+    The former are rows of the handles of the checkpoint, the latter rows of the files of its
+    closure.
+    """
     handles = metadata.handles
     rows = handles.named()
     rows = rows[handles.kind[rows] != DIRECTORY]
     sources, _ = _sources_of(handles, rows, needed.uris)
-    files = rows_of(sources.texts(), needed.files.sources.texts())
-    first = np.full(len(needed.files), len(metadata.operators), np.int64)
-    last = np.full(len(needed.files), -1, np.int64)
-    np.minimum.at(first, files, handles.operator[rows])
-    np.maximum.at(last, files, handles.operator[rows])
-    return np.where(first == last, last, -1)
+    return rows, rows_of(sources.texts(), needed.files.sources.texts())
+
+
+def uris_of(handles: Handles, rows: Numbers, uris: Uris) -> Texts:
+    """Return the URI that the file of each of some handles is read from."""
+    return _sources_of(handles, rows, uris)[0].texts()
 
 
 def _sources_of(handles: Handles, rows: Numbers, uris: Uris) -> tuple[Parts, set[str]]:
@@ -184,19 +199,6 @@ def _distinct(files: FileTable) -> FileTable:
 
 def _numbers(files: FileTable) -> tuple[Numbers, Numbers, Numbers]:
     return files.extents, files.sizes, files.is_segment
-
-
-def foreign_groups(files: Mapping[str, File], job_root: str) -> dict[str, int]:
-    """Count the files outside the job's own directory, by the directory of the job they belong to.
-
-    A file that is not laid out like a job's counts for its own directory.
-    """
-    groups: dict[str, int] = {}
-    for file_uri in files:
-        if uri.below(file_uri, job_root) is None:
-            group = job_directory(file_uri)
-            groups[group] = groups.get(group, 0) + 1
-    return groups
 
 
 def job_directory(file_uri: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cpreplicate.output.log import is_quiet, narrate, write_warning
-from cpreplicate.output.results import Form, Forms, Listing, forms_of
+from cpreplicate.output.results import Form, Forms, Listing, Written, forms_of
 from cpreplicate.output.streams import write_result
 
 __all__ = ["Form", "Listing", "show"]
@@ -26,9 +26,16 @@ def show(result: object, form: Form, listing: Listing = "totals") -> OSError | N
     writers = {"text": forms.text, "json": forms.json, "ndjson": forms.ndjson}
     written = writers[form](result)
     if form == "text" and forms.is_narrated:
-        narrate(written)
+        narrate(str(written))
         return None
-    return write_result(written) if written else None
+    return _write(written)
+
+
+def _write(written: Written) -> OSError | None:
+    for piece in (written,) if isinstance(written, str) else written:
+        if piece and (error := write_result(piece)) is not None:
+            return error
+    return None
 
 
 def _is_reduced(forms: Forms[Any], result: object) -> bool:

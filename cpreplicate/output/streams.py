@@ -14,6 +14,7 @@ from errno import EBADF
 from typing import TextIO
 
 _HEADING = ("\x1b[1m", "\x1b[0m")  # begin and end of a table's heading on a terminal
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
 _HEADING_OR_CHARACTER = re.compile(r"\x1b\[[01]m|.", re.DOTALL)
 
 
@@ -31,7 +32,9 @@ def write_result(text: str) -> OSError | None:
 
     Return the error if it could not be written, else None.
     """
-    return _write(sys.stdout, "\n".join(map(_printable_line, text.split("\n"))) + "\n")
+    if not _is_plain(text):
+        text = "\n".join(map(_printable_line, text.split("\n")))
+    return _write(sys.stdout, text + "\n")
 
 
 def write_message(line: str) -> None:
@@ -60,6 +63,11 @@ def discard_unwritten() -> None:
         except OSError:
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether a text of many lines is printable ASCII: a quick look, as for JSON."""
+    return text.isascii() and not text.encode("ascii").translate(None, _PLAIN)
 
 
 def _escaped(character: str) -> str:

@@ -34,6 +34,7 @@ VALUES = {  # a value of each kind, as the environment has it
     kinds.HDFS_CLIENT: "hadoop",
     kinds.PROM_FILE: "/a.prom",
     kinds.HTML_FILE: "/a.html",
+    kinds.TABLE_FILE: "/a.parquet",
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
     kinds.BYTE_RATE: "5MB/s",

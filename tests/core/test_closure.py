@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core import uri
-from cpreplicate.core.closure import closure, foreign_groups, job_directory
+from cpreplicate.core.closure import closure, job_directory
 from cpreplicate.core.metadata import decode
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import Refused
@@ -73,14 +73,6 @@ def test_a_changelog_file_needs_no_length_because_its_handles_record_another():
     found = closure(corpus("2.3.0-changelog", "chk-8"))
     assert {file.extent for place, file in found.files.items() if "/dstl/" in place} == {0}
     assert all(file.extent > 0 for place, file in found.files.items() if "/taskowned/" in place)
-
-
-def test_foreign_files_are_counted_by_the_job_that_they_are_of():
-    metadata = corpus("2.3.0-chain-claim", "chk-9")
-    job_root = uri.parent(metadata.base_uri)
-    groups = foreign_groups(closure(metadata).files, job_root)
-    assert all(uri.parent(group) == uri.parent(job_root) for group in groups)
-    assert foreign_groups(closure(corpus("2.3.0-rocks-incr", "chk-6")).files, "file:/elsewhere")
 
 
 @pytest.mark.parametrize("below", ["shared/a", "taskowned/a", "chk-7/a"])

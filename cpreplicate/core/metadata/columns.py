@@ -101,6 +101,18 @@ class Handles:
         places[in_order] = np.arange(0, len(bounds), 2)
         return stored.take(pa.array(places))
 
+    def recorded_texts(self, rows: Column) -> Any:
+        """Return the recorded paths of some rows that name a file, as a `pyarrow.LargeStringArray`.
+
+        Raises `UnicodeEncodeError` for a lone surrogate, which no URI has.
+        """
+        recorded = self.recorded(rows)
+        try:
+            return recorded.cast(pa.large_string())
+        except pa.ArrowInvalid:  # only in modified UTF-8: NUL, or characters above U+FFFF
+            paths = [mutf8.decode(path) for path in recorded.to_pylist()]
+            return pa.array(paths, pa.large_string())
+
     def extents(self, rows: Column) -> tuple[Column, Column]:
         """Return extent and size in bytes of some rows that name a file.
 

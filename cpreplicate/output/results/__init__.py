@@ -6,7 +6,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, Literal, TypeVar
@@ -16,8 +16,11 @@ Listing = Literal["totals", "all", "actions", "combined"]
 """How much of a plan is listed: totals and the largest groups of actions; all groups; every file;
 every file as a sigil and its path."""
 R = TypeVar("R")
+Written = str | Iterator[str]
+"""A result as it is printed: one text, or pieces of it that end with a line."""
 
 MODULES = {
+    "Comparison": "comparison",
     "Diagnosis": "diagnosis",
     "FleetReport": "fleet",
     "FleetStatus": "status",
@@ -29,6 +32,7 @@ MODULES = {
     "PromotionOfAll": "promotions",
     "Rebase": "rebase",
     "References": "references",
+    "ReferencesFile": "export",
     "Relocation": "relocation",
     "Replicated": "replicated",
     "Report": "report",
@@ -49,9 +53,9 @@ class Forms(Generic[R]):
     same, because it reports no success. A result without it was asked for, and is printed.
     """
 
-    text: Callable[[R], str]
-    json: Callable[[R], str]
-    ndjson: Callable[[R], str]
+    text: Callable[[R], Written]
+    json: Callable[[R], Written]
+    ndjson: Callable[[R], Written]
     others: Mapping[Listing, Forms[R]] = field(default_factory=dict)
     is_narrated: bool = False
     when_quiet: Callable[[R], Sequence[str] | None] | None = None

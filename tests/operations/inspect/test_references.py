@@ -1,0 +1,142 @@
+"""`inspect --refs`: each state handle, in every form, and as a table in a file."""
+
+import json
+import os
+import stat
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cpreplicate.core.closure import closure
+from cpreplicate.core.metadata import decode
+from cpreplicate.core.uri import Remap
+from cpreplicate.operations.inspect import references
+from cpreplicate.operations.inspect.references import SCHEMA
+from cpreplicate.storage import Side
+from tests.support.commandline import printed
+from tests.support.corpus import ROOT
+from tests.support.encoder import Empty, File, Inline, KeyGroups, OperatorEntry, Subtask, Tree
+from tests.support.encoder import encode as encoded
+from tests.support.generate import synthetic
+from tests.support.jobs import JOB
+
+CHECKPOINTS = sorted(ROOT.rglob("_metadata"))
+REMAPS = (Remap("file:/srv/flink", "file:/mirror"),)
+
+
+def expected(data, checkpoint, remaps=REMAPS):
+    """The rows of a `_metadata`, handle by handle."""
+    metadata = decode(data, checkpoint)
+    uris = closure(metadata, remaps).uris
+    return [
+        {
+            "operator": None if handle.operator is None else metadata.operators[handle.operator].id,
+            "subtask": handle.subtask,
+            "state": handle.state,
+            "handle": handle.kind,
+            "path": handle.path,
+            "uri": None if handle.path is None else uris[handle.path],
+            "size": handle.size,
+            "position": handle.position,
+        }
+        for handle in metadata.handles
+        if handle.kind != "directory"
+    ]
+
+
+def rows_of(found):
+    return [row for batch in found.batches() for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("path", CHECKPOINTS, ids=lambda path: "-".join(path.parts[-5:-1:2]))
+def test_the_rows_are_the_handles_of_the_file(path):
+    checkpoint = f"file:{path.parent}"
+    found = references(checkpoint, Side(), REMAPS)
+    assert rows_of(found) == expected(path.read_bytes(), checkpoint)
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """A checkpoint whose paths need escapes, with handles that name no file."""
+    paths = ['file:/a/"b\\', "file:/a/\u00e9\u4e2d", "file:/a/\U0001f600", "file:/a/x\ny"]
+    entries = tuple(
+        Subtask(index, keyed=KeyGroups(12, 0, (0,), stream))
+        for index, stream in enumerate(
+            [*(File(each, 5) for each in paths), Inline("i", b"abc"), Empty()]
+        )
+    )
+    operator = OperatorEntry(bytes(16), len(entries), 128, entries, Inline("c", b"coordinator"))
+    directory = tmp_path / JOB / "chk-1"
+    directory.mkdir(parents=True)
+    (directory / "_metadata").write_bytes(bytes(encoded(Tree(6, (operator,), 1)).data))
+    return directory
+
+
+def test_json_and_ndjson_are_what_json_dumps_writes(odd):
+    rows = expected((odd / "_metadata").read_bytes(), f"file:{odd}", ())
+    lines = printed("inspect", "--refs", odd, "--output", "ndjson").stdout
+    assert lines == "".join(f"{json.dumps(row)}\n" for row in rows)
+    assert json.loads(printed("inspect", "--refs", odd, "--output", "json").stdout) == rows
+
+
+def test_text_is_a_table_whose_columns_are_as_wide_as_what_is_in_them(odd):
+    head, *lines = printed("inspect", "--refs", odd).stdout.splitlines()
+    assert head.split() == ["operator", "subtask", "state", "handle", "size", "position", "path"]
+    assert len(lines) == 7
+    column = head.index("path")
+    assert [line[column:] for line in lines[1:5]] == [
+        'file:/a/"b\\',
+        "file:/a/\u00e9\u4e2d",
+        "file:/a/\U0001f600",
+        "file:/a/x\\ny",
+    ]
+
+
+@pytest.mark.parametrize("name", ["refs.parquet", "refs.arrow"])
+def test_a_file_has_the_rows_with_the_documented_columns(tmp_path, odd, name):
+    done = printed("inspect", "--refs", "--to", name, odd, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("", f"wrote 7 state handles to {name}\n")
+    place = tmp_path / name
+    table = pq.read_table(place) if name.endswith("t") else pa.ipc.open_file(place).read_all()
+    assert table.schema.names == SCHEMA.names
+    assert table.schema.metadata[b"cpreplicate.schema"] == b"1"
+    rows = expected((odd / "_metadata").read_bytes(), f"file:{odd}", ())
+    assert table.to_pylist() == rows
+    done = printed("inspect", "--refs", "--to", name, odd, "--output", "json", cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert (result["file"], result["rows"]) == (name, 7)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [JOB, name]
+
+
+def test_many_batches_are_one_array_and_one_file(tmp_path):
+    (tmp_path / "_metadata").write_bytes(b"".join(synthetic(150_000, 10)))
+    found = references(f"file:{tmp_path}", Side(), ())
+    batches = list(found.batches())
+    assert len(batches) > 2
+    count = sum(batch.num_rows for batch in batches)
+    array = json.loads(printed("inspect", "--refs", tmp_path, "--output", "json").stdout)
+    assert len(array) == count
+    for name in ("refs.parquet", "refs.arrow"):
+        result = printed("inspect", "--refs", tmp_path, "--to", tmp_path / name, "--output", "json")
+        assert json.loads(result.stdout)["rows"] == count
+    whole = pa.ipc.open_file(tmp_path / "refs.arrow").read_all()
+    assert (
+        whole.to_pylist()[-1]
+        == array[-1]
+        == pq.read_table(tmp_path / "refs.parquet").slice(count - 1).to_pylist()[0]
+    )
+
+
+def test_a_file_appears_when_it_is_complete_and_replaces_the_one_before(tmp_path, odd):
+    place = tmp_path / "refs.parquet"
+    place.write_bytes(b"before")
+    assert printed("inspect", "--refs", "--to", place, f"{odd}-not").returncode == 10
+    assert place.read_bytes() == b"before"
+    assert printed("inspect", "--refs", "--to", place, odd).returncode == 0
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o666 & ~mask
+    done = printed("inspect", "--refs", "--to", tmp_path / "absent" / "a.arrow", odd)
+    assert done.returncode == 1
+    assert "absent" in done.stderr
