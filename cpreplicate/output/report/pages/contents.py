@@ -12,6 +12,7 @@ from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Column, DataTable, Page
 from cpreplicate.output.report.pages import operators
 from cpreplicate.output.report.pages.operators import OperatorState, operator_states
+from cpreplicate.output.report.pages.rows import chosen, largest
 from cpreplicate.output.report.pages.words import counted, share
 
 
@@ -64,18 +65,19 @@ def _handles(contents: Contents, states: Sequence[OperatorState]) -> DataTable:
     summaries = contents.inspection.operators
     title_of = {id(state.summary): state.title for state in states}
     names = [*(title_of[id(summary)] for summary in summaries), None]  # the last one is for -1
-    return DataTable(
-        "State handles",
-        (
-            Column("operator", [names[number] for number in contents.operator.tolist()]),
-            Column("subtask", _numbers(contents.subtask.tolist()), "count"),
-            Column("state", [STATE_KINDS[kind] for kind in contents.state_kind.tolist()]),
-            Column("handle", contents.held_as),
-            Column("size", contents.sizes.tolist(), "bytes"),
-            Column("position", _numbers(contents.positions.tolist()), "count"),
-            Column("path", contents.paths),
-        ),
+    sizes = contents.sizes.tolist()
+    places = largest(sizes)
+    columns = (
+        Column("operator", [names[number] for number in contents.operator.tolist()]),
+        Column("subtask", _numbers(contents.subtask.tolist()), "count"),
+        Column("state", [STATE_KINDS[kind] for kind in contents.state_kind.tolist()]),
+        Column("handle", contents.held_as),
+        Column("size", sizes, "bytes"),
+        Column("position", _numbers(contents.positions.tolist()), "count"),
+        Column("path", contents.paths),
     )
+    shown = tuple(chosen(column, places) for column in columns)
+    return DataTable("State handles", shown, len(sizes) - len(places))
 
 
 def _numbers(values: list[int]) -> list[int | None]:

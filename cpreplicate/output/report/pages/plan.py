@@ -15,6 +15,7 @@ from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
 from cpreplicate.output.report.pages import history, operators
 from cpreplicate.output.report.pages.operators import operator_states
+from cpreplicate.output.report.pages.rows import largest
 from cpreplicate.output.report.pages.words import counted, label, of_bytes, sentence, took
 from cpreplicate.output.text import duration
 
@@ -190,21 +191,31 @@ def _reasons(actions: Sequence[Action]) -> DataTable:
 
 
 def _actions(plan: Plan, actions: Sequence[Action]) -> DataTable:
+    sizes = [action.bytes for action in actions]
+    places = largest(sizes)
+    shown = [actions[place] for place in places.tolist()]
     return DataTable(
         "Files",
         (
-            Column("action", [action.action for action in actions]),
-            Column("bytes", [action.bytes for action in actions], "bytes"),
-            Column("file in the replica", [action.target for action in actions]),
-            Column("reason", [action.reason for action in actions]),
-            Column("read from", [_read_from(plan, action) for action in actions]),
+            Column("action", [action.action for action in shown]),
+            Column("bytes", [action.bytes for action in shown], "bytes"),
+            Column("file in the replica", [action.target for action in shown]),
+            Column("reason", [action.reason for action in shown]),
+            Column("read from", [_read_from(plan, action) for action in shown]),
         ),
+        len(sizes) - len(places),
     )
 
 
 def _read_from(plan: Plan, action: Action) -> str | None:
-    """Return where a copied file is read: that of a kept one would double the page."""
+    """Return the directory that a file is copied from, with its name if it has another one.
+
+    With each name twice, the page would be twice as large.
+    """
     if action.action != "copy":
         return None
     reused = plan.reused.get(action.target)
-    return action.source if reused is None else uri.join(reused.replica, reused.path)
+    read = action.source if reused is None else uri.join(reused.replica, reused.path)
+    assert read is not None, "a copy has a source"
+    is_named_so = uri.name(read) == uri.name(action.target)
+    return f"{uri.parent(read)}/" if is_named_so else read
