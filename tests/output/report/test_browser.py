@@ -306,7 +306,10 @@ def test_a_page_is_printed_light_with_its_rows_and_without_its_controls(browser,
     assert browser.evaluate("window.printed") == "light"
     assert browser.evaluate("document.documentElement.dataset.theme") == "dark"
     browser.call("Emulation.setEmulatedMedia", media="print")
+    landscape = {"width": 1032, "height": 700, "deviceScaleFactor": 1, "mobile": False}  # A4
+    browser.call("Emulation.setDeviceMetricsOverride", **landscape)
     try:
+        assert browser.evaluate("document.documentElement.scrollWidth") <= landscape["width"]
         sizes = "[...document.querySelectorAll('button, input')].map((e) => e.offsetHeight)"
         heads = "[...document.querySelectorAll('thead button')].map((e) => e.offsetHeight)"
         visible = [each for each in browser.evaluate(sizes) if each]
@@ -317,6 +320,7 @@ def test_a_page_is_printed_light_with_its_rows_and_without_its_controls(browser,
         assert not browser.evaluate(f"{every}.some({is_clipped})")
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")
+        browser.call("Emulation.clearDeviceMetricsOverride")
 
 
 def test_a_page_without_scripts_still_has_the_answer(browser, pages):

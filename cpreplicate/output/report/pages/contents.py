@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cpreplicate.core import uri
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.contents import STATE_KINDS, Contents
 from cpreplicate.operations.inspect import Inspection
@@ -21,7 +22,7 @@ def page(contents: Contents, _overview: Overview) -> Page:
     inspection, states = contents.inspection, operator_states(contents)
     is_skewed = any(state.is_skewed for state in states)
     return Page(
-        title=f"inspect: chk-{inspection.checkpoint_id}",
+        title=f"inspect: {uri.name(inspection.checkpoint)}",
         answer=_answer(inspection, states),
         tone="notice" if is_skewed else "good",
         facts=tuple(_facts(inspection)),
@@ -33,7 +34,7 @@ def page(contents: Contents, _overview: Overview) -> Page:
 def _answer(inspection: Inspection, states: Sequence[OperatorState]) -> str:
     whole = sum(state.bytes for state in states)
     text = (
-        f"chk-{inspection.checkpoint_id} holds {counted(inspection.files, 'file')},"
+        f"{uri.name(inspection.checkpoint)} holds {counted(inspection.files, 'file')},"
         f" {size(inspection.bytes)}, of {counted(len(states), 'operator')}"
     )
     if not whole:
