@@ -14,7 +14,7 @@ from cpreplicate.operations.sync.report import Report
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
 from cpreplicate.output.report.pages import history, operators
-from cpreplicate.output.report.pages.operators import operator_states
+from cpreplicate.output.report.pages.operators import OperatorState, operator_states
 from cpreplicate.output.report.pages.rows import largest
 from cpreplicate.output.report.pages.words import counted, label, of_bytes, sentence, took
 from cpreplicate.output.text import duration
@@ -33,6 +33,7 @@ def page(report: Report, overview: Overview) -> Page:
     answer = _answer(report)
     if can_restore:
         answer += "; restore with" if is_there else "; once synced, restore with"
+    states = [] if overview.contents is None else operator_states(overview.contents)
     return Page(
         title=f"{'sync' if report.runner else 'plan of a sync'}: {plan.checkpoint}",
         answer=answer if can_restore else sentence(answer),
@@ -40,8 +41,8 @@ def page(report: Report, overview: Overview) -> Page:
         tone=_tone(report),
         facts=tuple(_facts(report)),
         notes=(*_notes(report), *overview.problems),
-        charts=tuple(_charts(plan, overview)),
-        tables=tuple(_tables(plan, overview)),
+        charts=tuple(_charts(plan, states, overview)),
+        tables=tuple(_tables(plan, states, overview)),
     )
 
 
@@ -127,11 +128,10 @@ def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
     return tuple(zip(_VERBS, actions, strict=True))
 
 
-def _charts(plan: Plan, overview: Overview) -> Iterator[Chart]:
+def _charts(plan: Plan, states: Sequence[OperatorState], overview: Overview) -> Iterator[Chart]:
     if plan.actions:
         yield _directories(plan)
-    if overview.contents is not None:
-        yield from operators.charts(operator_states(overview.contents))
+    yield from operators.charts(states)
     if overview.history is not None:
         yield from history.charts(overview.history)
 
@@ -162,13 +162,13 @@ def _directories(plan: Plan) -> Chart:
     )
 
 
-def _tables(plan: Plan, overview: Overview) -> Iterator[DataTable]:
+def _tables(plan: Plan, states: Sequence[OperatorState], overview: Overview) -> Iterator[DataTable]:
     actions = plan.actions
     if actions:
         yield _reasons(actions)
         yield _actions(plan, actions)
-    if overview.contents is not None:
-        yield operators.table(operator_states(overview.contents))
+    if states:
+        yield operators.table(states)
     if overview.history is not None and any(each.points for each in overview.history.replicas):
         yield history.table(overview.history.replicas)
 
