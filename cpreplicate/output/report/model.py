@@ -23,10 +23,14 @@ class Column:
 
 @dataclass(frozen=True)
 class DataTable:
-    """A table that a reader sorts and searches. All columns have the same length."""
+    """A table that a reader sorts and searches. All columns have the same length.
+
+    `left_out` rows are not on the page, because it would be too large for a browser.
+    """
 
     title: str
     columns: tuple[Column, ...]
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.columns[0].values)

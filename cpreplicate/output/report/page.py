@@ -122,9 +122,20 @@ def _table(number: int, table: DataTable) -> str:
     return _lines(
         f'<section class="table" data-table="{number}">',
         f"<h2>{_text(table.title)}</h2>",
+        _left_out(table),
         '<p class="loading">The rows are read…</p>',
         f'<script type="text/plain">{_packed(table)}</script>',
         "</section>",
+    )
+
+
+def _left_out(table: DataTable) -> str:
+    if not table.left_out:
+        return ""
+    whole = f"{len(table) + table.left_out:,}"
+    return (
+        f"<p>The {len(table):,} largest of {whole} rows are on this page."
+        " --output ndjson prints all of them.</p>"
     )
 
 

@@ -209,6 +209,22 @@ def test_a_table_is_sorted_by_its_values_and_empty_cells_are_last(wide):
     assert shown(wide, 2)[-1] == ""
 
 
+def test_equal_cells_stay_in_the_order_of_the_rows_in_both_directions(wide, tmp_path):
+    columns = (
+        Column("row", list(range(6)), "count"),
+        Column("seconds", [1.5, None, 2**50, 1.5, 0.25, None], "seconds"),
+        Column("word", ["b", "a", "b", "", "a", None]),
+    )
+    page = Page("t", "a.", tables=(DataTable("Files", columns),))
+    (tmp_path / "ties.html").write_text(html_of(page))
+    wide.open(tmp_path / "ties.html")
+    orders = []
+    for column in (2, 2, 3, 3):
+        wide.evaluate(f"document.querySelector('thead th:nth-child({column}) button').click()")
+        orders.append("".join(shown(wide, 0)))
+    assert orders == ["203415", "403215", "140235", "021435"]
+
+
 def test_texts_are_sorted_by_their_characters(wide, tmp_path):
     texts = [f"a/{n * 7919 % 1000:04x}/{'x' * (n % 7)}" for n in range(3000)] + ["a/Ā", "a/Ē", "a"]
     page = Page("t", "a.", tables=(DataTable("Files", (Column("path", texts),)),))
@@ -290,7 +306,10 @@ def test_a_page_is_printed_light_with_its_rows_and_without_its_controls(browser,
     assert browser.evaluate("window.printed") == "light"
     assert browser.evaluate("document.documentElement.dataset.theme") == "dark"
     browser.call("Emulation.setEmulatedMedia", media="print")
+    landscape = {"width": 1032, "height": 700, "deviceScaleFactor": 1, "mobile": False}  # A4
+    browser.call("Emulation.setDeviceMetricsOverride", **landscape)
     try:
+        assert browser.evaluate("document.documentElement.scrollWidth") <= landscape["width"]
         sizes = "[...document.querySelectorAll('button, input')].map((e) => e.offsetHeight)"
         heads = "[...document.querySelectorAll('thead button')].map((e) => e.offsetHeight)"
         visible = [each for each in browser.evaluate(sizes) if each]
@@ -301,6 +320,7 @@ def test_a_page_is_printed_light_with_its_rows_and_without_its_controls(browser,
         assert not browser.evaluate(f"{every}.some({is_clipped})")
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")
+        browser.call("Emulation.clearDeviceMetricsOverride")
 
 
 def test_a_page_without_scripts_still_has_the_answer(browser, pages):

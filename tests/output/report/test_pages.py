@@ -1,6 +1,8 @@
 """The pages of results that are no plan: each begins with the answer in one sentence."""
 
 from dataclasses import replace
+from importlib import import_module
+from typing import get_type_hints
 
 import pytest
 
@@ -12,7 +14,7 @@ from cpreplicate.operations.points import Point, Points, ReplicaPoints
 from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.sync.report import SyncCheck
 from cpreplicate.operations.verify import Verification, Verifications
-from cpreplicate.output.report import page_of
+from cpreplicate.output.report import PAGES, page_of
 from tests.output.report.test_plan import HISTORY, chart, table
 from tests.support.reports import contents_of, plan_of, report_of
 
@@ -30,6 +32,13 @@ def replica(name, completed, newest, **fields):
         name, replica=f"hdfs://b/{name}", replica_newest=at_replica, source_newest=at_source
     )
     return ReplicaStatus(name, observed, name, "chk-6", is_marked=True, **fields)
+
+
+@pytest.mark.parametrize(("class_name", "module"), PAGES.items())
+def test_the_module_of_a_class_makes_the_page_of_that_class(class_name, module):
+    page = import_module(f"cpreplicate.output.report.pages.{module}").page
+    taken, *_ = get_type_hints(page).values()
+    assert taken.__name__ == class_name
 
 
 def test_inspect_names_the_largest_operator():

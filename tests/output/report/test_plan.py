@@ -1,5 +1,7 @@
 """The page of `diff` and `sync`: its sentence, its charts, its tables."""
 
+from dataclasses import replace
+
 from cpreplicate.errors import TooManyDeletes
 from cpreplicate.operations.overview import Overview
 from cpreplicate.operations.points import Point, Points, ReplicaPoints
@@ -108,10 +110,16 @@ def test_every_file_is_in_a_table_and_every_reason_in_another_one():
     page = page_of(report_of(PLAN))
     files = table(page, "Files")
     assert files["action"] == ["copy", "copy", "keep", "delete", "delete"]
-    assert files["read from"] == ["hdfs://a/job/shared/a", "hdfs://a/job/chk-7/b", *[None] * 3]
+    assert files["read from"] == ["hdfs://a/job/shared/", "hdfs://a/job/chk-7/", *[None] * 3]
     reasons = table(page, "Reasons")
     assert reasons["files"] == [2, 1, 2]
     assert reasons["bytes"] == [3 * GIB, 37 * GIB, 11]
+
+
+def test_a_copy_with_another_name_at_its_source_has_the_whole_place():
+    action = plan_of(copies={"shared/a": 1}).copies[0]._replace(source="s3://b/job/x/y")
+    plan = replace(plan_of(), copies=(action,))
+    assert table(page_of(report_of(plan)), "Files")["read from"] == ["s3://b/job/x/y"]
 
 
 def test_operators_and_kept_checkpoints_are_shown_beside_the_plan():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cpreplicate.core import uri
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.contents import STATE_KINDS, Contents
 from cpreplicate.operations.inspect import Inspection
@@ -12,6 +13,7 @@ from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Column, DataTable, Page
 from cpreplicate.output.report.pages import operators
 from cpreplicate.output.report.pages.operators import OperatorState, operator_states
+from cpreplicate.output.report.pages.rows import chosen, largest
 from cpreplicate.output.report.pages.words import counted, share
 
 
@@ -20,7 +22,7 @@ def page(contents: Contents, _overview: Overview) -> Page:
     inspection, states = contents.inspection, operator_states(contents)
     is_skewed = any(state.is_skewed for state in states)
     return Page(
-        title=f"inspect: chk-{inspection.checkpoint_id}",
+        title=f"inspect: {uri.name(inspection.checkpoint)}",
         answer=_answer(inspection, states),
         tone="notice" if is_skewed else "good",
         facts=tuple(_facts(inspection)),
@@ -32,7 +34,7 @@ def page(contents: Contents, _overview: Overview) -> Page:
 def _answer(inspection: Inspection, states: Sequence[OperatorState]) -> str:
     whole = sum(state.bytes for state in states)
     text = (
-        f"chk-{inspection.checkpoint_id} holds {counted(inspection.files, 'file')},"
+        f"{uri.name(inspection.checkpoint)} holds {counted(inspection.files, 'file')},"
         f" {size(inspection.bytes)}, of {counted(len(states), 'operator')}"
     )
     if not whole:
@@ -64,18 +66,19 @@ def _handles(contents: Contents, states: Sequence[OperatorState]) -> DataTable:
     summaries = contents.inspection.operators
     title_of = {id(state.summary): state.title for state in states}
     names = [*(title_of[id(summary)] for summary in summaries), None]  # the last one is for -1
-    return DataTable(
-        "State handles",
-        (
-            Column("operator", [names[number] for number in contents.operator.tolist()]),
-            Column("subtask", _numbers(contents.subtask.tolist()), "count"),
-            Column("state", [STATE_KINDS[kind] for kind in contents.state_kind.tolist()]),
-            Column("handle", contents.held_as),
-            Column("size", contents.sizes.tolist(), "bytes"),
-            Column("position", _numbers(contents.positions.tolist()), "count"),
-            Column("path", contents.paths),
-        ),
+    sizes = contents.sizes.tolist()
+    places = largest(sizes)
+    columns = (
+        Column("operator", [names[number] for number in contents.operator.tolist()]),
+        Column("subtask", _numbers(contents.subtask.tolist()), "count"),
+        Column("state", [STATE_KINDS[kind] for kind in contents.state_kind.tolist()]),
+        Column("handle", contents.held_as),
+        Column("size", sizes, "bytes"),
+        Column("position", _numbers(contents.positions.tolist()), "count"),
+        Column("path", contents.paths),
     )
+    shown = tuple(chosen(column, places) for column in columns)
+    return DataTable("State handles", shown, len(sizes) - len(places))
 
 
 def _numbers(values: list[int]) -> list[int | None]:

@@ -64,9 +64,9 @@ def operator_states(contents: Contents) -> list[OperatorState]:
     places = (contents.operator[has_operator], contents.state_kind[has_operator])
     np.add.at(sums, places, contents.sizes[has_operator])
     states = [
-        OperatorState(title, operator, of_kinds, _subtasks(contents, number, operator))
-        for number, (title, operator, of_kinds) in enumerate(
-            zip(titles(operators), operators, sums.tolist(), strict=True)
+        OperatorState(title, operator, of_kinds, subtasks)
+        for title, operator, of_kinds, subtasks in zip(
+            titles(operators), operators, sums.tolist(), _subtasks(contents), strict=True
         )
     ]
     return sorted(states, key=lambda state: -state.bytes)
@@ -81,14 +81,19 @@ def titles(operators: Sequence[OperatorSummary]) -> list[str]:
     ]
 
 
-def _subtasks(contents: Contents, number: int, operator: OperatorSummary) -> list[int]:
-    rows = (contents.operator == number) & (contents.subtask >= 0)
-    numbers = contents.subtask[rows]
-    least = operator.subtasks
-    sums = np.zeros(max(least, int(numbers.max(initial=-1)) + 1), np.int64)
-    np.add.at(sums, numbers, contents.sizes[rows])
-    found: list[int] = sums.tolist()
-    return found
+def _subtasks(contents: Contents) -> Iterator[list[int]]:
+    """Yield the bytes of the subtasks of each operator, by the number of the subtask."""
+    rows = np.flatnonzero((contents.operator >= 0) & (contents.subtask >= 0))
+    rows = rows[np.argsort(contents.operator[rows], kind="stable")]
+    operators = contents.inspection.operators
+    ends = np.searchsorted(contents.operator[rows], np.arange(len(operators)), side="right")
+    for operator, first, end in zip(
+        operators, [0, *ends.tolist()[:-1]], ends.tolist(), strict=True
+    ):
+        numbers = contents.subtask[rows[first:end]]
+        sums = np.zeros(max(operator.subtasks, int(numbers.max(initial=-1)) + 1), np.int64)
+        np.add.at(sums, numbers, contents.sizes[rows[first:end]])
+        yield sums.tolist()
 
 
 def charts(states: Sequence[OperatorState]) -> Iterator[Chart]:

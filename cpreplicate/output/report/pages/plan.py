@@ -14,7 +14,8 @@ from cpreplicate.operations.sync.report import Report
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
 from cpreplicate.output.report.pages import history, operators
-from cpreplicate.output.report.pages.operators import operator_states
+from cpreplicate.output.report.pages.operators import OperatorState, operator_states
+from cpreplicate.output.report.pages.rows import largest
 from cpreplicate.output.report.pages.words import counted, label, of_bytes, sentence, took
 from cpreplicate.output.text import duration
 
@@ -32,6 +33,7 @@ def page(report: Report, overview: Overview) -> Page:
     answer = _answer(report)
     if can_restore:
         answer += "; restore with" if is_there else "; once synced, restore with"
+    states = [] if overview.contents is None else operator_states(overview.contents)
     return Page(
         title=f"{'sync' if report.runner else 'plan of a sync'}: {plan.checkpoint}",
         answer=answer if can_restore else sentence(answer),
@@ -39,8 +41,8 @@ def page(report: Report, overview: Overview) -> Page:
         tone=_tone(report),
         facts=tuple(_facts(report)),
         notes=(*_notes(report), *overview.problems),
-        charts=tuple(_charts(plan, overview)),
-        tables=tuple(_tables(plan, overview)),
+        charts=tuple(_charts(plan, states, overview)),
+        tables=tuple(_tables(plan, states, overview)),
     )
 
 
@@ -126,11 +128,10 @@ def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
     return tuple(zip(_VERBS, actions, strict=True))
 
 
-def _charts(plan: Plan, overview: Overview) -> Iterator[Chart]:
+def _charts(plan: Plan, states: Sequence[OperatorState], overview: Overview) -> Iterator[Chart]:
     if plan.actions:
         yield _directories(plan)
-    if overview.contents is not None:
-        yield from operators.charts(operator_states(overview.contents))
+    yield from operators.charts(states)
     if overview.history is not None:
         yield from history.charts(overview.history)
 
@@ -161,13 +162,13 @@ def _directories(plan: Plan) -> Chart:
     )
 
 
-def _tables(plan: Plan, overview: Overview) -> Iterator[DataTable]:
+def _tables(plan: Plan, states: Sequence[OperatorState], overview: Overview) -> Iterator[DataTable]:
     actions = plan.actions
     if actions:
         yield _reasons(actions)
         yield _actions(plan, actions)
-    if overview.contents is not None:
-        yield operators.table(operator_states(overview.contents))
+    if states:
+        yield operators.table(states)
     if overview.history is not None and any(each.points for each in overview.history.replicas):
         yield history.table(overview.history.replicas)
 
@@ -190,21 +191,31 @@ def _reasons(actions: Sequence[Action]) -> DataTable:
 
 
 def _actions(plan: Plan, actions: Sequence[Action]) -> DataTable:
+    sizes = [action.bytes for action in actions]
+    places = largest(sizes)
+    shown = [actions[place] for place in places.tolist()]
     return DataTable(
         "Files",
         (
-            Column("action", [action.action for action in actions]),
-            Column("bytes", [action.bytes for action in actions], "bytes"),
-            Column("file in the replica", [action.target for action in actions]),
-            Column("reason", [action.reason for action in actions]),
-            Column("read from", [_read_from(plan, action) for action in actions]),
+            Column("action", [action.action for action in shown]),
+            Column("bytes", [action.bytes for action in shown], "bytes"),
+            Column("file in the replica", [action.target for action in shown]),
+            Column("reason", [action.reason for action in shown]),
+            Column("read from", [_read_from(plan, action) for action in shown]),
         ),
+        len(sizes) - len(places),
     )
 
 
 def _read_from(plan: Plan, action: Action) -> str | None:
-    """Return where a copied file is read: that of a kept one would double the page."""
+    """Return the directory that a file is copied from, with its name if it has another one.
+
+    With each name twice, the page would be twice as large.
+    """
     if action.action != "copy":
         return None
     reused = plan.reused.get(action.target)
-    return action.source if reused is None else uri.join(reused.replica, reused.path)
+    read = action.source if reused is None else uri.join(reused.replica, reused.path)
+    assert read is not None, "a copy has a source"
+    is_named_so = uri.name(read) == uri.name(action.target)
+    return f"{uri.parent(read)}/" if is_named_so else read

@@ -31,8 +31,9 @@ def took(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part as a percentage of the whole."""
-    return f"{100 * part / whole:.0f} %" if whole else "0 %"
+    """Return a part as a percentage of the whole: 100 only if it is all of it."""
+    percentage = f"{100 * part / whole:.0f}" if whole else "0"
+    return "over 99 %" if percentage == "100" and part < whole else f"{percentage} %"
 
 
 def label(text: str) -> str:

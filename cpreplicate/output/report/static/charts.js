@@ -58,7 +58,8 @@
         indexAxis: data.horizontal ? "y" : "x",
         interaction: { mode: "index", axis: data.horizontal ? "y" : "x", intersect: false },
         scales: data.horizontal ? { x: values, y: labels } : { x: labels, y: values },
-        plugins: { legend: { labels: {} }, tooltip: { callbacks: { label } } },
+        // a click on the legend would hide a series, which no key does
+        plugins: { legend: { labels: {}, onClick: () => {} }, tooltip: { callbacks: { label } } },
       },
     };
   }

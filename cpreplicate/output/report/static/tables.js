@@ -5,6 +5,7 @@
   const ROWS = 100; // of a page
   const FEW = 32; // rows that are compared with each other
   const PLACES = 2 ** 21; // 32 bits of characters and a place are a whole number of 53 bits
+  const MOST_ROWS = 2 ** 26; // and so are a rank and a row
   let waiting = 0;
 
   async function unpacked(text) {
@@ -84,11 +85,11 @@
     return number;
   }
 
-  // The place of each text among all, in the order of its characters; NaN for an empty one.
-  function ranksOf(texts) {
+  // The place of each text among all, in the order of its characters; -1 for an empty one.
+  function ranksOfTexts(texts) {
     const rows = Uint32Array.from(texts.keys()).filter((row) => texts[row] !== null);
     const order = rows.length ? arrange(rows, texts, 0) : rows;
-    const ranks = new Float64Array(texts.length).fill(NaN);
+    const ranks = new Int32Array(texts.length).fill(-1);
     let rank = 0;
     order.forEach((row, place) => {
       if (place && texts[row] !== texts[order[place - 1]]) rank = place;
@@ -97,30 +98,44 @@
     return ranks;
   }
 
-  // A number for each row by which it is sorted, NaN for an empty cell.
-  function keysOf(column) {
-    if (!column.keys) {
+  function ranksOfNumbers(values) {
+    const order = Float64Array.from(values.filter((value) => value !== null)).sort();
+    return Int32Array.from(values, (value) => (value === null ? -1 : placeOf(value, order)));
+  }
+
+  // The first place of a number among sorted ones.
+  function placeOf(number, order) {
+    let [low, high] = [0, order.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (order[middle] < number) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  // The place of each row if a column is sorted: equal ones have the same, empty ones -1.
+  function ranksOf(column) {
+    if (!column.ranks) {
       if (isText(column)) {
-        const ranks = ranksOf(column.texts);
-        column.keys = column.codes ? Float64Array.from(column.codes, (code) => ranks[code]) : ranks;
+        const ranks = ranksOfTexts(column.texts);
+        column.ranks = column.codes ? Int32Array.from(column.codes, (code) => ranks[code]) : ranks;
       } else {
-        column.keys = Float64Array.from(column.values, (value) => (value === null ? NaN : value));
+        column.ranks = ranksOfNumbers(column.values);
       }
     }
-    return column.keys;
+    return column.ranks;
   }
 
   // Empty cells are last, and equal ones stay in the order of the rows.
   function sorted(rows, column, isDescending) {
-    const keys = keysOf(column);
-    const sign = isDescending ? -1 : 1;
-    return rows.sort((one, other) => {
-      const [a, b] = [keys[one], keys[other]];
-      if (a === b) return one - other;
-      if (a !== a) return b !== b ? one - other : 1;
-      if (b !== b) return -1;
-      return a < b ? -sign : sign;
+    const ranks = ranksOf(column);
+    const last = ranks.length;
+    const keys = Float64Array.from(rows, (row) => {
+      const rank = ranks[row] < 0 ? last : isDescending ? last - 1 - ranks[row] : ranks[row];
+      return rank * MOST_ROWS + row;
     });
+    return Uint32Array.from(keys.sort(), (key) => key % MOST_ROWS);
   }
 
   // Return which rows hold the text in any cell of text.
@@ -210,7 +225,9 @@
       this.rows = this.search.value
         ? matching(this.columns, this.count, this.search.value)
         : Uint32Array.from({ length: this.count }, (_, row) => row);
-      if (this.sortedBy !== null) sorted(this.rows, this.columns[this.sortedBy], this.isDescending);
+      if (this.sortedBy !== null) {
+        this.rows = sorted(this.rows, this.columns[this.sortedBy], this.isDescending);
+      }
       this.first = 0;
       this.show();
     }
@@ -252,13 +269,22 @@
     }
   }
 
+  // So that the first sort is as quick as the others.
+  function rankWhenIdle(columns) {
+    if (!window.requestIdleCallback || !columns.length) return;
+    requestIdleCallback(() => {
+      ranksOf(columns.shift());
+      rankWhenIdle(columns);
+    });
+  }
+
   async function load(section) {
     const packed = section.querySelector("script");
     const loading = section.querySelector(".loading");
     try {
       const table = new Table(section, await unpacked(packed.textContent));
       loading.remove();
-      section.table = table;
+      rankWhenIdle(table.columns.slice());
     } catch (error) {
       loading.textContent = `The rows cannot be shown: ${error}. Use a current browser.`;
     }

@@ -1,0 +1,55 @@
+"""Every state handle of a checkpoint in columns."""
+
+import pytest
+
+from cpreplicate.operations.contents import STATE_KINDS, contents
+from cpreplicate.operations.inspect import references
+from cpreplicate.storage import Side
+from tests.support.corpus import ROOT
+
+CHECKPOINTS = sorted(path.parent for path in ROOT.rglob("_metadata"))
+
+
+@pytest.mark.parametrize(
+    "checkpoint", CHECKPOINTS, ids=lambda path: f"{path.parts[-4]}-{path.name}"
+)
+def test_the_handles_are_those_of_inspect_refs_in_their_order(checkpoint):
+    path = f"file:{checkpoint}"
+    found, rows = contents(path, Side(), ()), references(path, Side(), ()).rows
+    ids = [operator.id for operator in found.inspection.operators]
+    assert [ids[number] if number >= 0 else None for number in found.operator.tolist()] == [
+        row.operator for row in rows
+    ]
+    assert [None if each < 0 else each for each in found.subtask.tolist()] == [
+        row.subtask for row in rows
+    ]
+    assert found.sizes.tolist() == [row.size for row in rows]
+    assert [None if each < 0 else each for each in found.positions.tolist()] == [
+        row.position for row in rows
+    ]
+    assert list(found.paths) == [row.path for row in rows]
+    assert list(found.held_as) == [row.handle for row in rows]
+    for kind, row in zip(found.state_kind.tolist(), rows, strict=True):
+        name = STATE_KINDS[kind]
+        assert row.state.startswith(name) or (name == "changelog" and row.state == "keyed")
+
+
+@pytest.mark.parametrize(
+    ("written_by", "kind"),
+    [
+        ("2.3.0-changelog", "changelog"),
+        ("1.20.5-unaligned", "channel"),
+        ("1.20.5-hashmap", "keyed"),
+    ],
+)
+def test_each_kind_of_state_that_flink_writes_has_its_bytes(written_by, kind):
+    newest = next(each for each in CHECKPOINTS if written_by in each.parts)
+    found = contents(f"file:{newest}", Side(), ())
+    sizes = found.sizes[found.state_kind == STATE_KINDS.index(kind)]
+    assert sizes.sum() > 0
+
+
+def test_the_bytes_of_an_operator_are_those_of_its_handles():
+    found = contents(f"file:{CHECKPOINTS[0]}", Side(), ())
+    for number, operator in enumerate(found.inspection.operators):
+        assert found.sizes[found.operator == number].sum() == operator.bytes
