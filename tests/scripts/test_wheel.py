@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -80,6 +81,7 @@ def test_the_bill_of_materials_lists_what_the_wheel_requires(environment):
     properties = [
         {each["name"]: each["value"] for each in component["properties"]}
         for component in found["components"]
+        if "properties" in component
     ]
     requirements = {each["cpreplicate:requirement"] for each in properties}
     metadata = (path.parents[1] / "METADATA").read_text().splitlines()
@@ -102,6 +104,31 @@ def test_the_bill_has_the_version_with_which_a_requirement_is_tested():
     assert (first["purl"], first["scope"]) == ("pkg:pypi/a-b", "required")
     assert {"name": "cpreplicate:tested-version", "value": "1.2"} in first["properties"]
     assert (second["scope"], "version" in second) == ("optional", False)
+
+
+def test_the_bill_has_the_version_of_what_the_wheel_bundles():
+    notice = (
+        "cpreplicate\nApache License, Version 2.0\n\nIt contains, in static/vendor:\n\n"
+        "Chart.js 4.6.1 (https://www.chartjs.org)\nCopyright 2014-2026 Its authors\n"
+        "MIT License; see chart.LICENSE.md\n\n"
+        "@kurkle/color 0.3.2 (https://example.org/color#readme), as a part of Chart.js\n"
+        "Copyright 2023 Its author\nMIT License\n"
+    )
+    found = sbom.bundled(notice)
+    assert [each["purl"] for each in found] == [
+        "pkg:npm/chart.js@4.6.1",
+        "pkg:npm/%40kurkle/color@0.3.2",
+    ]
+    assert found[0]["licenses"] == [{"license": {"id": "MIT"}}]
+    bill = sbom.bill("x", "1", "MIT", ["click"], {}, {}, 0.0, found)
+    assert [each.get("version") for each in bill["components"]] == ["0.3.2", "4.6.1", None]
+
+
+def test_all_that_notice_lists_is_in_the_bill(wheel):
+    [text] = [data for name, data in of_wheel(wheel).items() if name.endswith(".cdx.json")]
+    versions = {each["name"]: each.get("version") for each in json.loads(text)["components"]}
+    entries = re.findall(r"^(\S+) (\d\S*) \(http", (ROOT / "NOTICE").read_text(), re.MULTILINE)
+    assert dict(entries).items() <= versions.items()
 
 
 @pytest.mark.rest
