@@ -6,7 +6,7 @@ NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or prometheus 
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs
-.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-kubernetes deploy-check drill clean
+.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ lines: setup ## lines of code and of docstrings by folder, now or in REVISION=, 
 
 drill: setup maven ## lose a data centre ten times in a row, or DRILLS=, on each version of Flink: docs/drill.md
 	$(BIN)/python scripts/drill.py --drills $(or $(DRILLS),10)
+
+try-install: setup ## the wheel by pip, pipx and uv, each in an empty environment; needs the network
+	$(BIN)/python scripts/try_install.py $(foreach python,$(PYTHONS),--python $(python))
 
 try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs root, Go and ten minutes for the first time
 	$(BIN)/python scripts/try_kubernetes.py

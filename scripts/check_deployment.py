@@ -1,8 +1,9 @@
 """Checks `deploy/` with the programs that will use it. `make deploy-check`.
 
-Arguments: what to check, of `chart`, `airflow`, `image` and `kubernetes`; default: all. Needs root,
-Go and the network for the first time: Helm and Kubernetes are built from their Go modules, Airflow
-and the image install packages. No image is pulled: Debian is bootstrapped in place of the base.
+Arguments: what to check, of `workflow`, `chart`, `airflow`, `image` and `kubernetes`; default: all.
+Needs root, Go and the network for the first time: actionlint, Helm and Kubernetes are built from
+their Go modules, Airflow and the image install packages. No image is pulled: Debian is bootstrapped
+in place of the base.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.deployment import chart, dag, image, pods
+from scripts.deployment import chart, dag, image, pods, workflow
 
 
 def check_images() -> None:
@@ -22,6 +23,7 @@ def check_images() -> None:
 
 
 CHECKS = {
+    "workflow": workflow.check,
     "chart": chart.check,
     "airflow": dag.check,
     "image": check_images,

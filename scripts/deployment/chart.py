@@ -16,11 +16,14 @@ ALL_VALUES = Path(__file__).with_name("all_values.yaml")
 EXAMPLE = Path(__file__).with_name("example_values.yaml")
 _MISTAKES = (
     "fleet.replica=2",
+    "fleet.shards=0",
     "fleet.every=soon",
     "fleet.metricsPort=80",
     "image.pullPolicy=Sometimes",
     "kerberos.enabled=true",
     "schedules[0].sorce=x",
+    "monitoring.serviceMonitor.interval=soon",
+    "networkPolicy.ingress=x",
 )
 _SCHEDULE = (
     "fleet.enabled=false,schedules[0].name=a,schedules[0].schedule=0 0 * * *,"
@@ -45,6 +48,8 @@ def check() -> None:
         if done.returncode == 0 or "schema" not in done.stderr:
             sys.exit(f"values.schema.json accepts {mistake}")
     _check_required()
+    _check_shards()
+    _check_rules()
     _compare()
     print(f"chart: linted and rendered, {len(_MISTAKES)} wrong values refused", flush=True)
 
@@ -60,23 +65,52 @@ def _check_required() -> None:
         sys.exit("the chart installs a CronJob that no value names")
 
 
+def _check_shards() -> None:
+    """Exit unless each shard has its pods, and no pod is one of two shards."""
+    objects = _objects(rendered("--set", "fleet.config=x,fleet.shards=3"))
+    for kind in ("Deployment", "Service", "PodDisruptionBudget"):
+        names = sorted(key for key in objects if key.startswith(f"{kind} "))
+        if names != [f"{kind} cpreplicate-{number}" for number in (1, 2, 3)]:
+            sys.exit(f"three shards are {names}")
+    for number in (1, 2, 3):
+        template = objects[f"Deployment cpreplicate-{number}"]["spec"]["template"]
+        selector = objects[f"Service cpreplicate-{number}"]["spec"]["selector"]
+        [container] = template["spec"]["containers"]
+        is_selected = selector.items() <= template["metadata"]["labels"].items()
+        if f"--shard={number}/3" not in container["args"] or not is_selected:
+            sys.exit(f"shard {number} of the chart: {container['args']}, {selector}")
+
+
+def _check_rules() -> None:
+    """Exit unless the chart renders the alert rules unchanged: with schedules also of cron."""
+    for values, names in (((), ("", "-service")), (("-f", EXAMPLE), ("", "-service", "-cron"))):
+        wanted = ("--set", "fleet.config=x,monitoring.prometheusRule.enabled=true")
+        objects = _objects(rendered(*values, *wanted))
+        files = (DEPLOY / "prometheus" / f"cpreplicate{name}.rules.yml" for name in names)
+        groups = [each for file in files for each in yaml.safe_load(file.read_text())["groups"]]
+        if objects["PrometheusRule cpreplicate"]["spec"]["groups"] != groups:
+            sys.exit("the chart's PrometheusRule differs from deploy/prometheus")
+
+
 def _compare() -> None:
     """Exit if the chart does not render the objects of `deploy/kubernetes`."""
     files = (DEPLOY / "kubernetes").glob("*.yaml")
     texts = [file.read_text() for file in files if file.name != "kustomization.yaml"]
-    manifests = _objects("\n---\n".join(texts))
-    of_chart = _objects(rendered("-f", EXAMPLE))
-    with_spark = _objects(rendered("-f", EXAMPLE, "--set", "spark.enabled=true"))
+    manifests = _stripped(_objects("\n---\n".join(texts)))
+    of_chart = _stripped(_objects(rendered("-f", EXAMPLE)))
+    optional = "spark.enabled=true,fleet.kubernetesSnapshots=flink"
+    with_roles = _stripped(_objects(rendered("-f", EXAMPLE, "--set", optional)))
     for key, manifest in manifests.items():
-        if manifest != of_chart.get(key, with_spark.get(key)):
+        if manifest != of_chart.get(key, with_roles.get(key)):
             sys.exit(f"deploy/kubernetes and the chart differ in {key}")
     if unknown := of_chart.keys() - manifests.keys():
         sys.exit(f"deploy/kubernetes lacks {unknown}")
 
 
 def _objects(text: str) -> dict[str, Any]:
+    """Return the objects by kind and name."""
     objects = [each for each in yaml.safe_load_all(text) if each]
-    return {f"{each['kind']} {each['metadata']['name']}": _stripped(each) for each in objects}
+    return {f"{each['kind']} {each['metadata']['name']}": each for each in objects}
 
 
 def _stripped(value: Any) -> Any:

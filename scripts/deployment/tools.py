@@ -13,6 +13,7 @@ DEPLOY = PROJECT / "deploy"
 BUILT = PROJECT / ".deployment"
 KUBERNETES = "1.31.4"  # as scripts/kube/build.py builds it
 _HELM = "helm.sh/helm/v3/cmd/helm@v3.18.6"
+_ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7"
 _AIRFLOW = "apache-airflow==3.3.2"
 
 
@@ -37,9 +38,18 @@ def packages(**packages: str) -> None:
 
 def helm() -> Path:
     """Build Helm from its Go module."""
-    program = BUILT / "bin" / "helm"
+    return _built("helm", _HELM)
+
+
+def actionlint() -> Path:
+    """Build actionlint from its Go module."""
+    return _built("actionlint", _ACTIONLINT)
+
+
+def _built(name: str, module: str) -> Path:
+    program = BUILT / "bin" / name
     if not program.exists():
-        run("go", "install", _HELM, env={"GOBIN": str(program.parent)})
+        run("go", "install", module, env={"GOBIN": str(program.parent)})
     return program
 
 

@@ -69,6 +69,7 @@ class Generated(BuildHookInterface[Any]):
             core.optional_dependencies,
             module["pinned"](Path(self.root, "requirements.lock").read_text()),
             moment,
+            module["bundled"](Path(self.root, "NOTICE").read_text()),
         )
 
     def _module(self, name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -22,16 +23,19 @@ pytestmark = pytest.mark.xdist_group("wheel")
 
 
 def build(root, target, directory):
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0"}
+    temporary = directory.with_name("temporary")
+    temporary.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(temporary)}
     words = [sys.executable, "-m", "hatchling", "build", "--target", target, "-d", directory]
-    subprocess.run(words, cwd=root, env=environment, check=True, capture_output=True)
+    done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     [built] = directory.iterdir()
     return built
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("built") / "wheel")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +81,7 @@ def test_the_bill_of_materials_lists_what_the_wheel_requires(environment):
     properties = [
         {each["name"]: each["value"] for each in component["properties"]}
         for component in found["components"]
+        if "properties" in component
     ]
     requirements = {each["cpreplicate:requirement"] for each in properties}
     metadata = (path.parents[1] / "METADATA").read_text().splitlines()
@@ -101,6 +106,32 @@ def test_the_bill_has_the_version_with_which_a_requirement_is_tested():
     assert (second["scope"], "version" in second) == ("optional", False)
 
 
+def test_the_bill_has_the_version_of_what_the_wheel_bundles():
+    notice = (
+        "cpreplicate\nApache License, Version 2.0\n\nIt contains, in static/vendor:\n\n"
+        "Chart.js 4.6.1 (https://www.chartjs.org)\nCopyright 2014-2026 Its authors\n"
+        "MIT License; see chart.LICENSE.md\n\n"
+        "@kurkle/color 0.3.2 (https://example.org/color#readme), as a part of Chart.js\n"
+        "Copyright 2023 Its author\nMIT License\n"
+    )
+    found = sbom.bundled(notice)
+    assert [each["purl"] for each in found] == [
+        "pkg:npm/chart.js@4.6.1",
+        "pkg:npm/%40kurkle/color@0.3.2",
+    ]
+    assert found[0]["licenses"] == [{"license": {"id": "MIT"}}]
+    bill = sbom.bill("x", "1", "MIT", ["click"], {}, {}, 0.0, found)
+    assert [each.get("version") for each in bill["components"]] == ["0.3.2", "4.6.1", None]
+
+
+def test_all_that_notice_lists_is_in_the_bill(wheel):
+    [text] = [data for name, data in of_wheel(wheel).items() if name.endswith(".cdx.json")]
+    versions = {each["name"]: each.get("version") for each in json.loads(text)["components"]}
+    entries = re.findall(r"^(\S+) (\d\S*) \(http", (ROOT / "NOTICE").read_text(), re.MULTILINE)
+    assert dict(entries).items() <= versions.items()
+
+
+@pytest.mark.rest
 def test_the_sdist_has_all_that_it_takes_to_build_the_same_wheel(wheel, tmp_path):
     sdist = build(ROOT, "sdist", tmp_path / "sdist")
     subprocess.run(["tar", "-xzf", sdist, "-C", tmp_path], check=True)
@@ -108,10 +139,6 @@ def test_the_sdist_has_all_that_it_takes_to_build_the_same_wheel(wheel, tmp_path
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_what_is_generated_is_not_left_behind(wheel, tmp_path, monkeypatch):
-    assert wheel.exists()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    build(ROOT, "wheel", tmp_path / "wheel")
-    assert list((tmp_path / "temporary").iterdir()) == []
+def test_what_is_generated_is_not_left_behind(wheel):
+    assert list((wheel.parents[1] / "temporary").iterdir()) == []
     assert not list(ROOT.glob("*.1"))

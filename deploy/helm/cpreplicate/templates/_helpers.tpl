@@ -13,6 +13,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{/* The objects of a shard of the service, a dict of root and number. A single one has no number. */}}
+{{- define "cpreplicate.fleet-name" -}}
+{{ include "cpreplicate.name" .root }}{{ if gt (int .root.Values.fleet.shards) 1 }}-{{ .number }}{{ end }}
+{{- end }}
+
+{{- define "cpreplicate.fleet-selector" -}}
+{{ include "cpreplicate.selector" .root }}
+app.kubernetes.io/component: fleet
+{{- if gt (int .root.Values.fleet.shards) 1 }}
+cpreplicate/shard: {{ .number | quote }}
+{{- end }}
+{{- end }}
+
 {{/* What the pods of the service and those of the schedules have in common. */}}
 {{- define "cpreplicate.pod" -}}
 serviceAccountName: {{ include "cpreplicate.name" . }}
