@@ -125,7 +125,7 @@ def diff(exit_code: bool, with_positions: bool, actions: bool, output: Any, **va
     options=(
         options.DRY_RUN,
         *options.REPLICATE,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.DELETES,
         *options.WRITING,
         options.CHECK_CONTENT,
@@ -176,7 +176,7 @@ def _shown_plan(report: Report, output: Any, actions: bool) -> int:
     exit_codes={**exit_codes.REPLICATE, **exit_codes.STOPPED},
     options=(
         *options.REPLICATE,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.DELETES,
         *options.WRITING,
         options.INTERVAL,
