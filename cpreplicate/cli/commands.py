@@ -218,7 +218,7 @@ def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing
     options=(
         options.DRY_RUN,
         *options.REPLICATE,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.DELETES,
         *options.WRITING,
         options.CHECK_CONTENT,
@@ -292,7 +292,7 @@ def _shown_plan(
     exit_codes={**exit_codes.REPLICATE, **exit_codes.STOPPED},
     options=(
         *options.REPLICATE,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.DELETES,
         *options.WRITING,
         options.INTERVAL,

@@ -29,7 +29,7 @@ _CODES = {
         *options.CONF,
         *upkeep_options.DIAGNOSED_KAFKA,
         options.MAX_DELETE,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.WRITING,
         *options.ACCESS_OF_DOCTOR,
         *options.OUTPUT,

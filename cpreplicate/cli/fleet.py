@@ -58,7 +58,7 @@ _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
         options.EVERY,
         *service_options.SERVICE,
         options.ALLOW_OLDER_OF_EVERY_JOB,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.CONF,
         *options.ACCESS,
         *options.WRITING,

@@ -129,6 +129,7 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
         options.DRY_RUN,
         *upkeep_options.UNSEAL,
         *upkeep_options.UNSEAL_ALL,
+        options.UNSAFE_LEASE,
         *options.OF_REPLICA,
     ),
 )

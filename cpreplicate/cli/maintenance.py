@@ -26,7 +26,7 @@ from cpreplicate.cli.selection import selected
         options.DRY_RUN,
         upkeep_options.SELECTED_JOB,
         *upkeep_options.SWEEP,
-        *options.RUNNER,
+        *options.CHANGE,
         options.ACTIONS,
         *options.OF_REPLICA,
         options.METRICS_FILE,
@@ -81,7 +81,7 @@ def sweep(
     options=(
         upkeep_options.SELECTED_JOB,
         *upkeep_options.RELOCATE,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.OF_REPLICA,
     ),
 )

@@ -227,6 +227,11 @@ LOCK_WAIT = limit(
     kinds.TIME,
     default="0s",
 )
+UNSAFE_LEASE = storage(
+    "unsafe-lease",
+    "Change the replica also on an object store that ignores conditional puts, where the lease does"
+    " not keep two runs apart. For one run at a time only.",
+)
 READING_RUNNER = (  # of a command that takes no lease
     spark(
         "runner",
@@ -263,6 +268,7 @@ READING_RUNNER = (  # of a command that takes no lease
     ),
 )
 RUNNER = (*READING_RUNNER, LOCK_WAIT)
+CHANGE = (*RUNNER, UNSAFE_LEASE)
 
 MAX_DELETE = limit(
     "max-delete",

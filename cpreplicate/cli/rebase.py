@@ -42,6 +42,7 @@ _CLAMP = "clamp"
         options.DRY_RUN,
         *upkeep_options.REBASE,
         options.LOCK_WAIT,
+        options.UNSAFE_LEASE,
         *options.OF_REPLICA,
     ),
 )

@@ -16,7 +16,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import without
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import publication
+from cpreplicate.protocol import lease_safety, publication
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ledger import Ledger
@@ -42,11 +42,13 @@ def opened(
     """Take the lease of a replica, and provide the change of it while the block runs.
 
     `examine` is called under the lease: it returns the state of the directory, or raises if it must
-    not be changed. Who may be refused checks that before, too, so that no lease is written where
-    none belongs. `wait` and `absent` are as of `acquire`.
+    not be changed. So does this, if the storage cannot hold a lease. Who may be refused checks that
+    before, too, so that no lease is written where none belongs. `wait` and `absent` are as of
+    `acquire`.
     """
     with acquire(replica.root, replica.side, wait, notify, absent) as lease:
-        yield Change(replica, examine(lease), lease, notify, threads(replica))
+        state = lease_safety.proven(replica, examine(lease), notify)
+        yield Change(replica, state, lease, notify, threads(replica))
 
 
 def threads(replica: Replica) -> Runner:

@@ -32,13 +32,15 @@ class SourceName(NamedTuple):
 class Marker(NamedTuple):
     """The content of a marker.
 
-    `adopted`: files of others were in the directory when it became a replica.
+    `adopted`: files of others were in the directory when it became a replica. `conditional_puts`:
+    the storage needs them for the lease, and was found to have them.
     """
 
     replica_id: str
     job: str
     sources: tuple[SourceName, ...]
     adopted: bool = False
+    conditional_puts: bool = False
 
     def names(self, source: SourceName) -> bool:
         """Return whether this source may be replicated here."""
@@ -72,7 +74,11 @@ def read_marker(side: Side, root: str) -> Marker | None:
             for source in fields["sources"]
         )
         return Marker(
-            str(fields["replica_id"]), str(fields["job"]), sources, bool(fields["adopted"])
+            str(fields["replica_id"]),
+            str(fields["job"]),
+            sources,
+            bool(fields["adopted"]),
+            fields.get("conditional_puts") is True,
         )
     except (KeyError, TypeError) as error:
         raise Refused(damaged) from error
@@ -83,12 +89,14 @@ def is_replica(replica: Replica) -> bool:
     return replica.storage.stat(_marker_uri(replica)) is not None
 
 
-def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool) -> Marker:
+def create_marker(
+    replica: Replica, job: str, source: SourceName, adopted: bool, conditional_puts: bool = False
+) -> Marker:
     """Make a directory a replica of this source.
 
     Raises `Refused` if another run did so just before.
     """
-    marker = Marker(uuid.uuid4().hex, job, (source,), adopted)
+    marker = Marker(uuid.uuid4().hex, job, (source,), adopted, conditional_puts)
     if not replica.storage.create_exclusive(_marker_uri(replica), _encoded(marker)):
         raise Refused(f"{replica.root} was made a replica by another run just now. Run again")
     return marker
@@ -96,9 +104,17 @@ def create_marker(replica: Replica, job: str, source: SourceName, adopted: bool)
 
 def add_source(replica: Replica, marker: Marker, source: SourceName) -> Marker:
     """Record a further name of the source in the marker."""
-    added = marker._replace(sources=(*marker.sources, source))
-    replica.storage.put(_marker_uri(replica), lambda: [_encoded(added)])
-    return added
+    return _replaced(replica, marker._replace(sources=(*marker.sources, source)))
+
+
+def note_conditional_puts(replica: Replica, marker: Marker) -> Marker:
+    """Record in the marker that the storage was found to have conditional puts."""
+    return _replaced(replica, marker._replace(conditional_puts=True))
+
+
+def _replaced(replica: Replica, marker: Marker) -> Marker:
+    replica.storage.put(_marker_uri(replica), lambda: [_encoded(marker)])
+    return marker
 
 
 def _marker_uri(replica: Replica) -> str:
@@ -113,4 +129,6 @@ def _encoded(marker: Marker) -> bytes:
         "time": json_files.now(),
         **json_files.signature(),
     }
+    if not marker.conditional_puts:  # a note of what was found, not that nothing was looked for
+        del fields["conditional_puts"]
     return json_files.encoded(fields)

@@ -50,6 +50,7 @@ class State:
     are as of the function `links`. `metadata_files` are the statuses of the
     `_metadata` by checkpoint, as they were listed. `began` is when the examination began, in
     seconds since the epoch. `derived` are the checkpoints that `rebase` wrote, by name.
+    `has_conditional_puts`: the storage was found to have them before there is a marker to note it.
     """
 
     marker: Marker | None
@@ -65,6 +66,7 @@ class State:
     metadata_files: Mapping[str, FileStatus]
     began: float
     derived: tuple[CommittedCheckpoint, ...] = ()
+    has_conditional_puts: bool = False
 
     @property
     def ours(self) -> tuple[CommittedCheckpoint, ...]:

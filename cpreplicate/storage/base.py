@@ -159,6 +159,7 @@ class Storage(ABC):
     copies_its_own = False  # whether `copy_from` works between two storages of this class
     copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
+    needs_conditions = False  # whether the lease relies on conditions that a service may ignore
     # A text with a `?` that no path may contain: the client would take another path instead.
     unusable: str | None = None
     put_calls = 1  # metadata operations that a `put` costs; every other verb counts as one
@@ -252,6 +253,13 @@ class Storage(ABC):
 
         Of several contenders one succeeds.
         """
+
+    def ignored_conditions(self, directory: str) -> Sequence[str]:  # noqa: ARG002  # most need none
+        """Return the conditions that the service ignores, on which the verbs above rely.
+
+        They are tried with a file in this directory, which is removed again.
+        """
+        return ()
 
     @abstractmethod
     def move(self, uri: str, new_uri: str) -> bool:

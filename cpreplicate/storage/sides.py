@@ -32,6 +32,7 @@ class Side:
 
     `options` are (prefix of URIs, options for it), of which a later one wins. The empty prefix
     means all URIs. `retry_for` is in seconds, and so is `patience`, which no deadline exceeds.
+    `unsafe_lease`: replicas are changed also where a service ignores the conditions of puts.
     """
 
     options: tuple[tuple[str, Options], ...] = ()
@@ -40,6 +41,7 @@ class Side:
     retry_for: float = 60.0
     limits: Limits = field(default=Limits())
     patience: float | None = None
+    unsafe_lease: bool = False
 
     def storage(self, uri: str) -> Storage:
         """Return the storage that holds a URI.

@@ -187,6 +187,7 @@ class FaultyProxy:
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._dropped: tuple[bytes, ...] = ()
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self._closed = False
@@ -241,8 +242,13 @@ class FaultyProxy:
         """Holds each request back for that long."""
         self._add(Fault(times, only, seconds))
 
+    def ignore(self, *headers: str) -> None:
+        """Withhold these headers of requests, as a server does that does not know them."""
+        self._dropped = tuple(f"{header.lower()}:".encode() for header in headers)
+
     def heal(self) -> None:
         """Takes back every fault that has not happened yet, and forgets `requests`."""
+        self._dropped = ()
         with self._lock:
             self._faults.clear()
             self.requests.clear()
@@ -306,7 +312,7 @@ class FaultyProxy:
                 _refuse(client, fault.status)
                 return
             with self._kept(socket.create_connection(self._target)) as server:
-                server.sendall(_one_request_a_connection(head))
+                server.sendall(_one_request_a_connection(head, self._dropped))
                 self._relay(client, server, rest, fault)
 
     def _relay(
@@ -373,12 +379,13 @@ def _read_head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, byt
     return data[:end], data[end:]
 
 
-def _one_request_a_connection(head: bytes) -> bytes:
+def _one_request_a_connection(head: bytes, dropped: tuple[bytes, ...] = ()) -> bytes:
     """The head, with a request to close the connection after the answer."""
     if not head:
         return head
     line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    kept = [field for field in fields if not field.lower().startswith(b"connection:")]
+    unwanted = (b"connection:", *dropped)
+    kept = [field for field in fields if not field.lower().startswith(unwanted)]
     return b"\r\n".join([line, *kept, b"Connection: close", b"", b""])
 
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from cpreplicate.operations.doctor.source import ahead, compared_clocks
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.source import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
-from cpreplicate.protocol import lease, same_place, seal
+from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import FileStatus, Side, Storage
@@ -107,10 +107,22 @@ def check_write(subject: Case) -> Result:
             except OSError as error:
                 return _denied(step, case_side, error)
         subject.offset = probe.offset
+        if ignored := probe.ignored_conditions():
+            return _unsafe(subject, ignored)
         same = _same_place(subject, probe)
         if same is not None:
             return same
     return probe.left_over() or Result(f"lists, writes, reads and deletes below {probe.within}")
+
+
+def _unsafe(subject: Case, ignored: Sequence[str]) -> Result:
+    message = lease_safety.described(subject.replica(), ignored)
+    if target_of(subject).side.unsafe_lease:
+        return warning(message, "--unsafe-lease accepts that: run one command at a time")
+    remedy = (
+        "Use a store with conditional puts, or give --unsafe-lease and run one command at a time"
+    )
+    return failure(message, remedy, _REFUSED)
 
 
 def _denied(step: str, case_side: CaseSide, error: OSError) -> Result:
@@ -165,12 +177,18 @@ class _Probe:
             raise OSError(errno.EIO, "the file has not the content that was written", self._file)
 
     def _create_exclusively(self) -> None:
-        """Fail if two runs could hold a lease, as with a service without conditional puts."""
+        """Fail if two runs could hold a lease. Of object stores, the conditions are tried apart."""
+        if self._storage.needs_conditions:
+            return
         name = uri.join(self.directory, "exclusive")
         first = self._storage.create_exclusive(name, b"first")
         if not first or self._storage.create_exclusive(name, b"second"):
             raise OSError(errno.ENOTSUP, "the storage does not create files exclusively", name)
         self._storage.delete(name)
+
+    def ignored_conditions(self) -> Sequence[str]:
+        """Return the conditions of puts that the service ignores, on which a lease relies."""
+        return self._storage.ignored_conditions(self.directory)
 
     def _delete(self) -> None:
         if not self._storage.delete(self._file):

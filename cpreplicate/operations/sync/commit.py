@@ -92,7 +92,9 @@ def claim(run: SyncChange) -> None:
     marker = state.marker
     if marker is None:
         adopted = is_adopted(state, run.request)
-        marker = create_marker(run.replica, run.source_state.source.job, name, adopted)
+        marker = create_marker(
+            run.replica, run.source_state.source.job, name, adopted, state.has_conditional_puts
+        )
     elif not marker.names(name):
         marker = add_source(run.replica, marker, name)
     for checkpoint in state.unrecorded:

@@ -23,6 +23,7 @@ _TAKEN = (
     "ConditionalRequestConflict",
     "FileAlreadyExists",
     "BlobAlreadyExists",
+    "ConditionNotMet",
 )
 
 

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import errno
 import functools
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from itertools import chain
@@ -20,9 +21,11 @@ from typing import Any, BinaryIO, cast
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends.object_clients import PROTOCOLS, client
+from cpreplicate.storage.backends.object_conditions import CREATE, Conditions
 from cpreplicate.storage.backends.object_errors import translated_errors
 from cpreplicate.storage.base import (
     CHUNK,
+    TEMPORARY,
     Attributes,
     Content,
     DeletePolicy,
@@ -37,10 +40,6 @@ from cpreplicate.storage.deadlines import DEFAULT
 # s3fs and adlfs take what follows for the version of an object, also where versions are off
 _UNUSABLE = {"s3": "?versionId=", "abfs": "?versionid="}
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
-_EXCLUSIVE: dict[str, dict[str, Any]] = {  # options with which a put fails if there is an object
-    **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
-    "oss": {"headers": {"x-oss-forbid-overwrite": "true"}},
-}
 # Seconds between two pieces of the answer to a copy: AWS sends a space now and then while it
 # copies, and not every service does.
 _COPY_SECONDS = 60.0
@@ -53,6 +52,7 @@ class ObjectStorage(Storage):
 
     streams = 32
     has_directories = False
+    needs_conditions = True
 
     def __init__(
         self, filesystem: str, options: Mapping[str, str], deadline: float = DEFAULT
@@ -63,6 +63,7 @@ class ObjectStorage(Storage):
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
         self._options, self._deadline = options, deadline
         self._fs = client(self._protocol, options, deadline)
+        self._conditions = Conditions(self._fs, self._protocol)
         self.copies_within = self._protocol == "s3"
         self.unusable = _UNUSABLE.get(self._protocol)
 
@@ -113,9 +114,7 @@ class ObjectStorage(Storage):
             if expect is not None:
                 expect(len(head))
             with translated_errors(uri):
-                self._fs.pipe_file(
-                    _path(uri), head, **({} if replace else _EXCLUSIVE[self._protocol])
-                )
+                self._fs.pipe_file(_path(uri), head, **({} if replace else CREATE[self._protocol]))
             return len(head)
         return self._upload(uri, chain([head], rest), expect, replace)
 
@@ -146,16 +145,11 @@ class ObjectStorage(Storage):
         return length
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        return self._put_if(
-            uri, lambda: self._fs.pipe_file(_path(uri), data, **_EXCLUSIVE[self._protocol])
-        )
+        return not self._fails(uri, lambda: self._conditions.create(_path(uri), data))
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        """Replace the object on condition that it is still the one that was read.
-
-        S3 has had `If-Match` for puts since November 2024.
-        """
-        if self._protocol != "s3":
+        """Replace the object on condition that it is still the one that was read."""
+        if not self._conditions.can_replace:
             raise Refused(
                 f"{uri} was left by a run that died, and {self._protocol}: has no safe way to take"
                 " it over. Remove it once you are sure that no run is at work"
@@ -163,25 +157,31 @@ class ObjectStorage(Storage):
         path = _path(uri)
         try:
             with translated_errors(uri):
-                tag = self._fs.info(path, refresh=True).get("ETag")
+                tag = self._conditions.tag(path)
                 if self._fs.cat_file(path) != seen:
                     return False
+            return not self._fails(uri, lambda: self._conditions.replace(path, data, tag))
         except FileNotFoundError:
             return False
-        bucket, _, key = path.partition("/")
-        return self._put_if(
-            uri,
-            lambda: self._fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=tag),
-        )
+
+    def ignored_conditions(self, directory: str) -> Sequence[str]:
+        probe = uris.join(directory, f"{TEMPORARY}condition-{uuid.uuid4().hex}")
+        try:
+            return self._conditions.ignored(_path(probe), lambda put: self._fails(probe, put))
+        finally:
+            # what fails meanwhile matters more, and the next run removes the file
+            with contextlib.suppress(OSError), translated_errors(probe):
+                self._fs.rm_file(_path(probe))
 
     @staticmethod
-    def _put_if(uri: str, put: Callable[[], object]) -> bool:
+    def _fails(uri: str, put: Callable[[], object]) -> bool:
+        """Return whether a put was refused because its condition is not met."""
         try:
             with translated_errors(uri):
                 put()
         except FileExistsError:
-            return False
-        return True
+            return True
+        return False
 
     def move(self, uri: str, new_uri: str) -> bool:
         """Copy the object within the service, then delete it. A crash between them leaves both."""

@@ -28,6 +28,7 @@ class StorageWrapper(Storage):
         self.streams, self.closers = inner.streams, inner.closers
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
+        self.needs_conditions = inner.needs_conditions
         self.copies_its_own, self.unusable = inner.copies_its_own, inner.unusable
 
     @property
@@ -76,6 +77,11 @@ class StorageWrapper(Storage):
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         return self.carry_out("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
+
+    def ignored_conditions(self, directory: str) -> Sequence[str]:
+        return self.carry_out(
+            "put", directory, lambda: self.unwrapped.ignored_conditions(directory)
+        )
 
     def move(self, uri: str, new_uri: str) -> bool:
         return self.carry_out("move", uri, lambda: self.unwrapped.move(uri, new_uri))

@@ -1,0 +1,98 @@
+"""Puts of object stores that succeed only on a condition, on which the lease relies.
+
+Each service has its own: `If-None-Match` and `If-Match` with an ETag on S3 and Azure, generations
+on Google Cloud Storage. An object has a tag, which changes with its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+CREATE: dict[str, dict[str, Any]] = {  # options with which a put fails if there is an object
+    **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
+    "oss": {"headers": {"x-oss-forbid-overwrite": "true"}},
+}
+_TAGS = {"s3": "ETag", "gs": "generation", "abfs": "etag"}  # names in the status of an object
+# Tags that no object has: a put on the condition of one must fail.
+_NO_TAG = {"s3": '"00000000000000000000000000000000"', "gs": "1", "abfs": '"0x1"'}
+_NAMES = {
+    "s3": ("If-None-Match", "If-Match"),
+    "gs": ("ifGenerationMatch=0", "ifGenerationMatch"),
+    "abfs": ("If-None-Match", "If-Match"),
+    "oss": ("x-oss-forbid-overwrite", ""),
+}
+
+
+class Conditions:
+    """The conditional puts of one service, by its fsspec class. Paths are `bucket/key`.
+
+    What is not met raises `FileExistsError` or an exception that is translated into it. To replace
+    an object that is gone raises `FileNotFoundError`.
+    """
+
+    def __init__(self, filesystem: Any, protocol: str) -> None:
+        self._fs, self._protocol = filesystem, protocol
+
+    @property
+    def can_replace(self) -> bool:
+        """Whether an object can be replaced on the condition that it is the one that was seen."""
+        return self._protocol in _TAGS
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create an object, unless there is one."""
+        self._fs.pipe_file(path, data, **CREATE[self._protocol])
+
+    def tag(self, path: str) -> str:
+        """Return the tag of an object. Raises `FileNotFoundError`."""
+        return str(self._fs.info(path, refresh=True)[_TAGS[self._protocol]])
+
+    def replace(self, path: str, data: bytes, tag: str) -> None:
+        """Replace the object of this tag."""
+        replace = {"s3": self._replace_on_s3, "gs": self._replace_on_gs, "abfs": self._replace_blob}
+        replace[self._protocol](path, data, tag)
+
+    def ignored(self, path: str, holds: Callable[[Callable[[], None]], bool]) -> list[str]:
+        """Return the conditions that the service ignores, by puts to a path of nobody else's.
+
+        `holds` returns whether a put failed because its condition was not met.
+        """
+        of_create, of_replace = _NAMES[self._protocol]
+        holds(lambda: self.create(path, b"first"))
+        found = [] if holds(lambda: self.create(path, b"second")) else [of_create]
+        if self.can_replace and not holds(
+            lambda: self.replace(path, b"third", _NO_TAG[self._protocol])
+        ):
+            found.append(of_replace)
+        return found
+
+    def _replace_on_s3(self, path: str, data: bytes, tag: str) -> None:
+        bucket, _, key = path.partition("/")
+        self._fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=tag)
+
+    def _replace_on_gs(self, path: str, data: bytes, tag: str) -> None:
+        bucket, _, key = path.partition("/")
+        service = self._fs.base.removesuffix("storage/v1/")
+        self._fs.call(
+            "POST",
+            f"{service}upload/storage/v1/b/{{}}/o",
+            bucket,
+            uploadType="media",
+            name=key,
+            ifGenerationMatch=tag,
+            headers={"Content-Type": "application/octet-stream"},
+            data=data,
+        )
+
+    def _replace_blob(self, path: str, data: bytes, tag: str) -> None:
+        from azure.core import MatchConditions
+        from fsspec.asyn import sync
+
+        container, _, name = path.partition("/")
+
+        async def upload() -> None:
+            async with self._fs.service_client.get_blob_client(container, name) as blob:
+                condition = MatchConditions.IfNotModified
+                await blob.upload_blob(data, overwrite=True, etag=tag, match_condition=condition)
+
+        sync(self._fs.loop, upload)
