@@ -1,12 +1,13 @@
 #!/bin/sh
 # Installs what is named, where it is missing, through the system's package manager: java (17 or later), maven,
-# promtool (with Prometheus), node_exporter, venv.
+# promtool (with Prometheus), node_exporter, kdc (MIT Kerberos: server and client), venv.
 set -eu
 
 has_java() { command -v java >/dev/null && [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
 has_maven() { command -v mvn >/dev/null && command -v javac >/dev/null; }
 has_promtool() { command -v promtool >/dev/null && command -v prometheus >/dev/null; }
 has_node_exporter() { command -v prometheus-node-exporter >/dev/null || command -v node_exporter >/dev/null; }
+has_kdc() { PATH=$PATH:/usr/sbin; command -v krb5kdc >/dev/null && command -v kinit >/dev/null; }
 has_venv() { python3 -c 'import ensurepip' 2>/dev/null; }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -24,6 +25,7 @@ case "$1" in
     maven) has_maven || { install openjdk-17-jdk-headless java-17-openjdk-devel openjdk@17; install maven maven maven; } ;;
     promtool) has_promtool || install prometheus prometheus prometheus ;;
     node_exporter) has_node_exporter || install prometheus-node-exporter golang-github-prometheus-node-exporter node_exporter ;;
+    kdc) has_kdc || { install krb5-kdc krb5-server krb5; install krb5-admin-server krb5-server krb5; install krb5-user krb5-workstation krb5; } ;;
     venv) has_venv || install python3-venv python3 python3 ;;
     *) echo "need.sh: unknown: $1" >&2; exit 2 ;;
 esac
