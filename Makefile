@@ -2,10 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or prometheus or shells or chromium or slow)"
+NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs
+.PHONY: help setup java maven promtool shells chromium kdc demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes deploy-check drill clean
 
 help: ## list the targets
@@ -39,6 +39,9 @@ shells:
 chromium:
 	@sh scripts/need.sh chromium
 
+kdc:
+	@sh scripts/need.sh kdc
+
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh
 
@@ -56,17 +59,17 @@ quick-tests: setup
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
-test: lint maven promtool shells chromium ## lint, and each promise once on its real server: about 14 minutes on two cores
+test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: about 14 minutes on two cores
 	$(TESTS) --part main
 
-test-rest: setup maven promtool shells chromium ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills
+test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills
 	$(TESTS) --part rest
 
-test-all: lint maven promtool shells chromium ## every test, in one run
+test-all: lint maven promtool shells chromium kdc ## every test, in one run
 	$(TESTS)
 
 # What does not fit into CI: before an issue is called resolved.
-nightly: setup maven ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, drills: an hour
+nightly: setup maven kdc ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, drills: an hour
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py

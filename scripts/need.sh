@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what is named, where it is missing, through the system's package manager: java (17 or later), maven,
-# promtool (with Prometheus), node_exporter, zsh, fish, chromium, groff, mandoc, venv.
+# promtool (with Prometheus), node_exporter, zsh, fish, chromium, groff, mandoc, kdc (MIT Kerberos: server and client),
+# venv.
 set -eu
 
 has_java() { command -v java >/dev/null && [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
@@ -8,6 +9,7 @@ has_maven() { command -v mvn >/dev/null && command -v javac >/dev/null; }
 has_promtool() { command -v promtool >/dev/null && command -v prometheus >/dev/null; }
 has_node_exporter() { command -v prometheus-node-exporter >/dev/null || command -v node_exporter >/dev/null; }
 has() { command -v "$1" >/dev/null; }
+has_kdc() { PATH=$PATH:/usr/sbin; command -v krb5kdc >/dev/null && command -v kinit >/dev/null; }
 has_venv() { python3 -c 'import ensurepip' 2>/dev/null; }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -27,6 +29,7 @@ case "$1" in
     node_exporter) has_node_exporter || install prometheus-node-exporter golang-github-prometheus-node-exporter node_exporter ;;
     zsh | fish | chromium | mandoc) has "$1" || install "$1" "$1" "$1" ;;
     groff) has groff || install groff-base groff-base groff ;;
+    kdc) has_kdc || { install krb5-kdc krb5-server krb5; install krb5-admin-server krb5-server krb5; install krb5-user krb5-workstation krb5; } ;;
     venv) has_venv || install python3-venv python3 python3 ;;
     *) echo "need.sh: unknown: $1" >&2; exit 2 ;;
 esac

@@ -18,13 +18,17 @@ from tests.support.browser import browser
 from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
 from tests.support.kafka import kafka
+from tests.support.kerberos import realms, secure
 from tests.support.s3 import s3
 
 # Before anything is imported that reads them, and before processes are started that inherit them.
 environment.reset_signals()
 environment.reset_environment()
 
-__all__ = ["browser", "clusters", "flink", "ha_cluster", "hdfs_cluster", "kafka", "s3"]
+__all__ = [
+    *("browser", "clusters", "flink", "ha_cluster", "hdfs_cluster", "kafka", "realms", "s3"),
+    "secure",
+]
 
 # The start of Spark's JVM takes most of the time of the tests that need it. These options start it
 # quickly; they are not for measuring.
@@ -54,6 +58,7 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "hdfs": {"hdfs_cluster", "clusters", "ha_cluster"},
     "flink": {"flink"},
     "kafka": {"kafka"},
+    "kerberos": {"realms", "secure"},
     "s3": {"s3"},
     "chromium": {"browser"},
 }

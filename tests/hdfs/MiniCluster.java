@@ -32,6 +32,8 @@ import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider;
 import org.apache.hadoop.hdfs.server.protocol.NamenodeProtocols;
+import org.apache.hadoop.security.SecurityUtil;
+import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.ExitUtil;
 
 /**
@@ -126,6 +128,7 @@ public final class MiniCluster {
     }
 
     private static MiniCluster start(Options options) throws Exception {
+        login(options.conf);
         MiniDFSCluster.Builder builder = new MiniDFSCluster.Builder(options.conf, options.directory);
         builder.numDataNodes(options.dataNodes);
         if (options.nameservice != null) {
@@ -141,6 +144,14 @@ public final class MiniCluster {
         }
         mini.cluster.waitActive();
         return mini;
+    }
+
+    /** In a secure cluster the superuser is the NameNode's principal. */
+    private static void login(Configuration conf) throws IOException {
+        UserGroupInformation.setConfiguration(conf);
+        if (UserGroupInformation.isSecurityEnabled()) {
+            SecurityUtil.login(conf, "dfs.namenode.keytab.file", "dfs.namenode.kerberos.principal", "localhost");
+        }
     }
 
     private Map<String, Object> ready(Options options) {

@@ -24,7 +24,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -70,7 +70,8 @@ class HdfsCluster:
     """One HDFS; with a `nameservice`, an HA pair of that name whose first NameNode is active.
 
     `conf` is configuration of the servers and of `.conf` alike. The process's user is the
-    superuser, or whom `superuser` names: then the tests' own user is an ordinary one.
+    superuser, or whom `superuser` names: then the tests' own user is an ordinary one. A secure
+    cluster is that of `tests/support/kerberos.py`.
     """
 
     def __init__(
@@ -80,11 +81,13 @@ class HdfsCluster:
         nameservice: str | None = None,
         conf: Mapping[str, str] | None = None,
         superuser: str | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.nameservice = nameservice
         self.superuser = superuser or getpass.getuser()
         self.active: int | None = 0  # the index of the active NameNode
         self._settings = {**_DEFAULTS, **(conf or {})}
+        self._java_options = list(java_options)
         self._words = [
             "--datanodes",
             str(datanodes),
@@ -121,7 +124,7 @@ class HdfsCluster:
         return started
 
     def _launch(self, options: list[str]) -> None:
-        self._process = _Process(options, self._words, self.superuser)
+        self._process = _Process(options + self._java_options, self._words, self.superuser)
 
     def _wait_until_ready(self) -> None:
         self._ready = self._running.answer(START_SECONDS)
