@@ -59,10 +59,14 @@ def contents_of(count: int) -> Contents:
     root = "hdfs://dcA/flink/checkpoints/55d11b0e36f1bfdaa08cb74d9bea9f76/shared"
     names = (uuid.UUID(int=random.getrandbits(128), version=4) for _ in range(count))
     operators = tuple(
-        OperatorSummary(f"{n:032x}", f"Window {n}", f"window-{n}", 128, 1024, _SUBTASKS, 1, 1, 1)
+        OperatorSummary(
+            f"{n:032x}", f"Window {n}", f"window-{n}", 128, 1024, _SUBTASKS, 1, 1, {}, {}
+        )
         for n in range(_OPERATORS)
     )
-    inspection = Inspection(f"{root[:-7]}/chk-42", 42, 6, operators, count, count, count, 0, {})
+    inspection = Inspection(
+        f"{root[:-7]}/chk-42", 42, 6, operators, count, count, count, 0, {}, {}, {}
+    )
     return Contents(
         inspection,
         operator=numbers * _OPERATORS // count,

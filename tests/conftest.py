@@ -14,12 +14,7 @@ from hypothesis import settings
 
 from cpreplicate.operations.sync import request as request_of_sync
 from tests.support import environment, parts, reached
-from tests.support.browser import browser
-from tests.support.flink import flink
-from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
-from tests.support.kafka import kafka
-from tests.support.kerberos import realms, secure
-from tests.support.s3 import s3
+from tests.support.kerberos import secure
 
 # Before anything is imported that reads them, and before processes are started that inherit them.
 environment.reset_signals()

@@ -71,7 +71,9 @@ def estimates_of(seconds: float, is_learned: bool) -> Estimates:
 def contents_of(operators: Mapping[str, Sequence[int]], kind: str = "keyed") -> Contents:
     """A checkpoint whose operators have a file of these bytes for each subtask."""
     summaries = tuple(
-        OperatorSummary(f"{number:032x}", name, None, len(sizes), 128, len(sizes), sum(sizes), 1, 1)
+        OperatorSummary(
+            f"{number:032x}", name, None, len(sizes), 128, len(sizes), sum(sizes), 1, {}, {}
+        )
         for number, (name, sizes) in enumerate(operators.items())
     )
     rows = [
@@ -80,7 +82,9 @@ def contents_of(operators: Mapping[str, Sequence[int]], kind: str = "keyed") -> 
         for subtask, size in enumerate(sizes)
     ]
     count, whole = len(rows), sum(size for _, _, size in rows)
-    inspection = Inspection("hdfs://a/job/chk-7", 7, 6, summaries, count, count, whole, 0, {})
+    inspection = Inspection(
+        "hdfs://a/job/chk-7", 7, 6, summaries, count, count, whole, 0, {}, {}, {}
+    )
     return Contents(
         inspection,
         operator=np.array([row[0] for row in rows], np.int64),
