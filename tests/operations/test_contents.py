@@ -15,23 +15,24 @@ CHECKPOINTS = sorted(path.parent for path in ROOT.rglob("_metadata"))
 )
 def test_the_handles_are_those_of_inspect_refs_in_their_order(checkpoint):
     path = f"file:{checkpoint}"
-    found, rows = contents(path, Side(), ()), references(path, Side(), ()).rows
+    found, batches = contents(path, Side(), ()), references(path, Side(), ()).batches()
+    rows = [row for batch in batches for row in batch.to_pylist()]
     ids = [operator.id for operator in found.inspection.operators]
     assert [ids[number] if number >= 0 else None for number in found.operator.tolist()] == [
-        row.operator for row in rows
+        row["operator"] for row in rows
     ]
     assert [None if each < 0 else each for each in found.subtask.tolist()] == [
-        row.subtask for row in rows
+        row["subtask"] for row in rows
     ]
-    assert found.sizes.tolist() == [row.size for row in rows]
+    assert found.sizes.tolist() == [row["size"] for row in rows]
     assert [None if each < 0 else each for each in found.positions.tolist()] == [
-        row.position for row in rows
+        row["position"] for row in rows
     ]
-    assert list(found.paths) == [row.path for row in rows]
-    assert list(found.held_as) == [row.handle for row in rows]
+    assert list(found.paths) == [row["path"] for row in rows]
+    assert list(found.held_as) == [row["handle"] for row in rows]
     for kind, row in zip(found.state_kind.tolist(), rows, strict=True):
         name = STATE_KINDS[kind]
-        assert row.state.startswith(name) or (name == "changelog" and row.state == "keyed")
+        assert row["state"].startswith(name) or (name == "changelog" and row["state"] == "keyed")
 
 
 @pytest.mark.parametrize(

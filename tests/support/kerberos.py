@@ -159,7 +159,8 @@ def running_realms() -> Iterator[Realms]:
         password = secrets.token_hex(8)
         for realm, other in (realms, reversed(realms)):
             realm.trust(other, password)
-        yield Realms(*realms, conf)
+        first, second = realms
+        yield Realms(first, second, conf)
     finally:
         for realm in realms:
             realm.stop()
@@ -282,7 +283,8 @@ def secure(realms: Realms, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         directory = tmp_path_factory.mktemp("kerberos")
         for cluster, name in zip(clusters, ("conf-a", "conf-b"), strict=True):
             cluster.write_conf_dir(directory / name)
-        yield Secure(realms, *clusters, directory)
+        first, second = clusters
+        yield Secure(realms, first, second, directory)
     finally:
         for cluster in clusters:
             cluster.close()
