@@ -13,6 +13,7 @@ from cpreplicate.errors import NotThere
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
+from tests.support import documents
 from tests.support.jobs import JOB
 from tests.support.kafka_jobs import put_kafka_checkpoint
 from tests.support.kafka_states import Split, Transaction
@@ -33,7 +34,10 @@ def replica(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["rebase", *map(str, arguments)])
+    words = ["rebase", *map(str, arguments)]
+    result = CliRunner().invoke(cli, words)
+    documents.check(words, result.stdout)
+    return result
 
 
 def test_it_prints_what_changes_and_the_next_command(replica, tmp_path):

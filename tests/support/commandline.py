@@ -20,6 +20,7 @@ from cpreplicate.cli import execute
 from cpreplicate.cli.commands import cli
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.output.log import LogSettings, configure
+from tests.support import documents
 
 
 class Ended(NamedTuple):
@@ -40,6 +41,7 @@ def run(*words: object) -> Ended:
     done = CliRunner().invoke(
         cli, list(map(str, words)), standalone_mode=False, env={"HADOOP_CONF_DIR": None}
     )
+    documents.check([*map(str, words)], done.stdout)
     if isinstance(done.exception, CpreplicateError):
         return Ended(done.exception.exit_code, done.stdout, str(done.exception))
     if done.exception is not None:
@@ -65,6 +67,7 @@ def printed(
         redirect_stderr(stderr),
     ):
         code = execute()
+    documents.check(arguments, stdout.getvalue())
     return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
 
 
