@@ -50,9 +50,10 @@ def test_a_quiet_cron_run_prints_nothing_to_stderr_and_logs_to_the_file(director
 
 @pytest.mark.spark
 def test_a_quiet_cron_run_on_spark_prints_nothing_to_stderr(directory):
-    done = sync(directory, "-q", "--master", "local[1]", runner="spark")
+    words = ("-q", "--master", "local[1]", "--output", "json")
+    done = sync(directory, *words, runner="spark")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "spark" in done.stdout
+    assert json.loads(done.stdout)["runner"] == "spark"
 
 
 def test_every_line_of_a_json_log_is_an_object_with_run_job_and_checkpoint(directory):

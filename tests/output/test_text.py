@@ -36,7 +36,7 @@ def test_a_terminal_gets_a_table_in_which_nothing_is_cut_short():
     printed = on_a_terminal("inspect", CHECKPOINT, "--remap", remap)
     assert "\x1b[1m" in printed
     assert "…" not in printed
-    assert "2 files of file:" in printed
+    assert "2 files, 7.8 KiB of file:" in printed
 
 
 def test_a_pipe_gets_plain_columns():

@@ -9,7 +9,7 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import job_directory
-from cpreplicate.core.contents import FOREIGN
+from cpreplicate.core.contents import FOREIGN, sums
 from cpreplicate.core.placement import FOREIGN as FOREIGN_DIRECTORY
 from cpreplicate.core.placement import JOB_ID
 from cpreplicate.operations.inspect.checkpoint import Checkpoint
@@ -61,18 +61,18 @@ def _jobs(directory: str) -> tuple[str, ...]:
 def _groups(checkpoint: Checkpoint, own: str) -> dict[str, tuple[int, int]]:
     """Return how many files and bytes of other jobs there are, by the directory of the job."""
     held, files = checkpoint.contents, checkpoint.needed.files
-    is_foreign = (held.place == FOREIGN) & (held.file >= 0)
+    rows = np.unique(held.file[(held.place == FOREIGN) & (held.file >= 0)])
+    plain, packed = rows[rows < held.plain], rows[rows >= held.plain] - held.plain
+    codes = files.sources.codes[plain]
+    counts, sizes = sums(codes, np.ones(len(codes), np.int64)), sums(codes, files.sizes[plain])
+    lengths = np.array([each.length for each in checkpoint.packed.members.values()], np.int64)
+    found = [(own, len(packed), sum(lengths[packed].tolist()))] if len(packed) else []
+    for code in dict.fromkeys(codes.tolist()):  # in the order of the `_metadata`
+        place = f"{files.sources.prefixes[code]}x"
+        directory = own if uri.below(place, own) is not None else job_directory(place)
+        found.append((directory, counts[code], sizes[code]))
     groups: dict[str, tuple[int, int]] = {}
-    paths = checkpoint.packed.members
-    logical = {held.plain + number: path for number, path in enumerate(paths)}
-    rows = np.unique(held.file[is_foreign])
-    for row in rows.tolist():
-        if row >= held.plain:
-            directory, size = own, paths[logical[row]].length
-        else:
-            place = files.sources.text(row)
-            directory = own if uri.below(place, own) is not None else job_directory(place)
-            size = int(files.sizes[row])
-        count, total = groups.get(directory, (0, 0))
-        groups[directory] = count + 1, total + size
+    for directory, count, size in found:
+        files_before, size_before = groups.get(directory, (0, 0))
+        groups[directory] = files_before + count, size_before + size
     return groups

@@ -203,8 +203,9 @@ def _operators(metadata: Metadata, held: Contents) -> tuple[OperatorSummary, ...
     kinds = _by_operator(held.operator, held.kind, held.size, len(KINDS))
     places = _by_operator(held.operator, held.place, held.size, len(PLACES))
     is_named, is_subtask = held.file >= 0, held.subtask >= 0
-    pairs = np.unique(np.stack([held.operator[is_named], held.file[is_named]]), axis=1)
-    files = np.bincount(pairs[0], minlength=len(operators)).tolist()
+    width = int(held.file.max(initial=0)) + 1
+    pairs = np.unique(held.operator[is_named].astype(np.int64) * width + held.file[is_named])
+    files = np.bincount(pairs // width, minlength=len(operators)).tolist()
     tasks = _by_operator(
         held.operator[is_subtask],
         held.subtask[is_subtask],
