@@ -17,6 +17,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.groups import GroupedCommand
 from cpreplicate.cli.option import GROUPS, OptionParameter
 from cpreplicate.output import metrics
+from tests.support import pages as documented_pages
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 COMMANDS = "reference/commands"
@@ -188,25 +189,35 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 def not_run(docs: Path) -> str:
-    """Return the page of the blocks that carry a mark `not-run`, with the reasons."""
-    pages = [docs.parent / "README.md", *sorted(docs.rglob("*.md"))]
-    rows = [
-        (f"{path.relative_to(docs.parent)}, line {line}", escaped(reason))
-        for path in pages
-        for line, reason in marks(path.read_text())
+    """Return the page of the blocks that no test runs: those with a mark, and those of other pages.
+
+    The commands of all pages are parsed by a test.
+    """
+    root = docs.parent
+    found = {
+        str(path.relative_to(root)): documented_pages.blocks(path.read_text())
+        for path in [root / "README.md", *sorted(docs.rglob("*.md"))]
+    }
+    marked = [
+        (f"{name}, line {block.line}", escaped(block.reason))
+        for name, blocks in found.items()
+        for block in blocks
+        if block.reason is not None
     ]
+    counts = {
+        name: sum(block.has_commands for block in blocks if block.reason is None)
+        for name, blocks in found.items()
+        if name not in documented_pages.RUN
+    }
+    only_parsed = [(name, str(count)) for name, count in counts.items() if count]
     return (
         "# Commands that no test runs\n\n"
-        "`tests/users/test_pages_run.py` runs the commands of pages. A block that it cannot run has"
-        " a mark with the reason in front.\n\n"
-        f"{table(('place', 'reason'), rows)}\n"
+        f"The commands of {', '.join(documented_pages.RUN)} are run by"
+        " `tests/users/test_pages_run.py`, but for the blocks that carry a mark.\n\n"
+        f"{table(('block', 'reason'), marked)}\n\n"
+        "## Pages whose commands are parsed, not run\n\n"
+        f"{table(('page', 'blocks with commands'), only_parsed)}\n"
     )
-
-
-def marks(page: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the reason of each mark `<!-- not-run: reason -->`."""
-    for match in re.finditer(r"^ *<!-- not-run: (.*?) -->$", page, re.MULTILINE):
-        yield page.count("\n", 0, match.start()) + 1, match[1]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
