@@ -189,34 +189,19 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 def not_run(docs: Path) -> str:
-    """Return the page of the blocks that no test runs: those with a mark, and those of other pages.
-
-    The commands of all pages are parsed by a test.
-    """
+    """Return the page of the blocks that carry a mark `not-run`, with the reasons."""
     root = docs.parent
-    found = {
-        str(path.relative_to(root)): documented_pages.blocks(path.read_text())
+    rows = [
+        (f"{path.relative_to(root)}, line {block.line}", escaped(block.reason))
         for path in [root / "README.md", *sorted(docs.rglob("*.md"))]
-    }
-    marked = [
-        (f"{name}, line {block.line}", escaped(block.reason))
-        for name, blocks in found.items()
-        for block in blocks
+        for block in documented_pages.blocks(path.read_text())
         if block.reason is not None
     ]
-    counts = {
-        name: sum(block.has_commands for block in blocks if block.reason is None)
-        for name, blocks in found.items()
-        if name not in documented_pages.RUN
-    }
-    only_parsed = [(name, str(count)) for name, count in counts.items() if count]
     return (
         "# Commands that no test runs\n\n"
-        f"The commands of {', '.join(documented_pages.RUN)} are run by"
-        " `tests/users/test_pages_run.py`, but for the blocks that carry a mark.\n\n"
-        f"{table(('block', 'reason'), marked)}\n\n"
-        "## Pages whose commands are parsed, not run\n\n"
-        f"{table(('page', 'blocks with commands'), only_parsed)}\n"
+        "`tests/users/test_pages_run.py` runs the commands in the blocks of all pages on `file:`, but"
+        " for those below. These are parsed.\n\n"
+        f"{table(('block', 'reason'), rows)}\n"
     )
 
 

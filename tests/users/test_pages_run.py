@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,6 +29,8 @@ def places(directory):
         r"(?<![\w$])SOURCE(?![\w=])": source,
         r"(?<![\w$])TARGET_ROOT(?![\w=])": f"{directory}/dcB/flink/replicas",
         r"(?<![\w$/])REPLICA(?![\w=])": f"{directory}/dcB/flink/replicas/{JOB}",
+        r"(?<![\w$/])JOB(?=[ ])": source,
+        r"(?<=/replicas/)(?:ID\b|\$ID)": JOB,
         r"/var/log": str(directory),
         ID: JOB,
     }
@@ -76,16 +79,72 @@ def prepare_failback(_directory):
     return {r"^": f"ID={JOB}\n"}
 
 
+def prepare_replica(directory):
+    """A replica that lacks the newest checkpoint, and the files that pages name."""
+    replicate(directory, "dcB", (41,), "--name", "orders")
+    complete(flink(directory, "dcA") / "checkpoints" / JOB, 42)
+    configurations = directory / "hadoop"
+    for side in ("dcA", "dcB"):
+        (configurations / side).mkdir(parents=True)
+        for name in ("core-site.xml", "hdfs-site.xml"):
+            (configurations / side / name).write_text("<configuration/>")
+    (directory / "jobs.toml").write_text(
+        f'[[job]]\nname = "orders"\nsource = "{directory}/dcA/flink/checkpoints/{JOB}"\n'
+        f'target = "{directory}/dcB/flink/replicas"\n'
+    )
+    return {
+        r"/etc/hadoop/": f"{configurations}/",
+        r"/var/lib/node_exporter/": f"{directory}/",
+        r"(?<=--metrics )9464": str(free_port()),
+    }
+
+
+def prepare_places(directory):
+    replicate(directory, "dcB", (41,), "--name", "orders")
+    complete(flink(directory, "dcA") / "checkpoints" / JOB, 42)
+    options = directory / "places.toml"
+    options.write_text(
+        "".join(
+            f'[places.{each}]\nurl = "file:{directory}/{each}/flink"\n' for each in ("dcA", "dcB")
+        )
+    )
+    return {r"^": f"export CPREPLICATE_CONFIG={options}\n"}
+
+
+def prepare_options(directory):
+    options = directory / ".config" / "cpreplicate"
+    options.mkdir(parents=True)
+    (options / "config.toml").write_text("[sync]\nkeep = 2\n")
+    return prepare_replica(directory)
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
 PREPARED = {
+    **dict.fromkeys(RUN, prepare_replica),
     "README.md": prepare_source,
-    "docs/tutorial.md": prepare_nothing,
-    "docs/lost.md": prepare_lost,
+    "docs/configuration.md": prepare_places,
     "docs/failback.md": prepare_failback,
+    "docs/lost.md": prepare_lost,
+    "docs/tutorial.md": prepare_nothing,
+    "docs/upgrades.md": prepare_options,
 }
 
 
-def test_each_page_that_is_run_has_its_directories():
-    assert tuple(PREPARED) == RUN
+def test_each_page_with_commands_is_run_or_states_why_not():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    left = {
+        f"{page.relative_to(ROOT)}, line {block.line}"
+        for page in pages
+        if str(page.relative_to(ROOT)) not in RUN
+        for block in blocks(page.read_text())
+        if block.has_commands and block.reason is None
+    }
+    assert left == set()
 
 
 @pytest.mark.slow
