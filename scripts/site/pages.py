@@ -199,8 +199,8 @@ def not_run(docs: Path) -> str:
     ]
     return (
         "# Commands that no test runs\n\n"
-        "`tests/users/test_pages_run.py` runs the commands in the blocks of all pages on `file:`, but"
-        " for those below. These are parsed.\n\n"
+        "`tests/users/test_pages_run.py` runs the commands in the blocks of all pages on `file:`,"
+        " but for those below. These are parsed.\n\n"
         f"{table(('block', 'reason'), rows)}\n"
     )
 
