@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium kdc demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs
+.PHONY: help setup java maven promtool shells chromium kdc demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes deploy-check drill clean
 
 help: ## list the targets
@@ -104,6 +104,9 @@ docs: $(VENV)/.docs ## the site of the documentation in .site: strict, each link
 $(VENV)/.docs: $(VENV)/.installed requirements-docs.lock
 	$(INSTALL) --constraint requirements.lock -r requirements-docs.lock
 	@touch $@
+
+not-run: setup ## the commands of the documentation that no test runs, with the reasons
+	@$(BIN)/python -c 'from scripts.site import pages; print(pages.not_run(pages.DOCS))'
 
 lines: setup ## lines of code and of docstrings by folder, now or in REVISION=, and what changed since AGAINST=
 	$(BIN)/python scripts/count_lines.py $(REVISION) $(if $(AGAINST),--against $(AGAINST))

@@ -1,6 +1,6 @@
 """Decoding against Flink's own loader, in one run: `make bench`.
 
-Prints the table of docs/performance.md.
+Prints the table of docs/lab/metadata.md.
 """
 
 from __future__ import annotations

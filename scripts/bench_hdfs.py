@@ -1,5 +1,5 @@
 """HDFS to HDFS against Hadoop's DistCp and the limits, in one run: `make bench-hdfs`. Prints tables
-of docs/performance.md.
+of docs/lab/hdfs.md.
 
 Competitors take turns, each into a directory of its own; the best round of each is reported.
 All of it is removed at the end. Before each run of cpreplicate, a dry run estimates what it will

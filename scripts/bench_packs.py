@@ -1,4 +1,4 @@
-"""The memory of tasks that pack: `make bench-packs`. Prints a table of docs/performance.md.
+"""The memory of tasks that pack: `make bench-packs`. Prints a table of docs/lab/executors.md.
 
 Two HDFS clusters run on this machine. Each tree is packed by threads of one process, and by Spark.
 The numbers are the most resident memory that the kernel recorded for one process.

@@ -1,7 +1,7 @@
 """How copying scales with executors, and beside other tools that copy in parallel: `make
 bench-scale`.
 
-Prints tables of docs/performance.md: 1 to 16 executors with a line of their own each on this
+Prints tables of docs/lab/executors.md: 1 to 16 executors with a line of their own each on this
 machine (`scripts/bench/scaling.py`), what a copy costs (`costs.py`), the batches of a plan of 10 TB
 on up to 200 executors, simulated with these costs (`planned.py`), and cpreplicate, DistCp's dynamic
 strategy and spark-distcp over the same trees (`competing.py`).

@@ -1,6 +1,6 @@
 """HDFS to HDFS over a line of 40 ms round trip at 200 Mbit/s and 2 Gbit/s: `make bench-wan`.
 
-Prints the table of docs/performance.md. The line is emulated, see `scripts/bench/link.py`: the
+Prints the table of docs/lab/link.md. The line is emulated, see `scripts/bench/link.py`: the
 source and the copying process are at one end of it, the target's NameNode and DataNodes at the
 other. Whatever the line itself carries on this machine, from plain connections, is printed beside
 it. Needs root, as namespaces and TUN devices do.

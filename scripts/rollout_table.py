@@ -1,6 +1,6 @@
 """What many jobs need: hosts, memory, bandwidth, waves. The table of docs/rollout.md.
 
-It is computed from rates of docs/performance.md, for jobs of one size. Give the size of yours.
+It is computed from rates of docs/lab/, for jobs of one size. Give the size of yours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 class Measured(NamedTuple):
-    """A number of docs/performance.md: the section, and the text there from which it is read."""
+    """A number of docs/lab/: the section, and the text there from which it is read."""
 
     value: float
     section: str

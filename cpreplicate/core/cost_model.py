@@ -141,13 +141,13 @@ class CallCosts(NamedTuple):
     within: float = 0.0
 
 
-# Rates of one process: docs/performance.md. `wait`: hdfs-native sleeps 500 ms if the NameNode
+# Rates of one process: docs/lab/hdfs.md. `wait`: hdfs-native sleeps 500 ms if the NameNode
 # answers `complete` with "not yet".
 HDFS_RATES = Rates(0.7, 1.0, 200, 1_000, 200e6, 2_000, wait=0.5)
 LOCAL_RATES = Rates(0.1, 0.1, 1_000, 5_000, 200e6, 5_000)
 OTHER_RATES = Rates(1.0, 1.2, 200, 500, 100e6, 500)
 
-# Calls to the NameNodes as these counted them: docs/performance.md. The first run into a replica
+# Calls to the NameNodes as these counted them: docs/lab/hdfs.md. The first run into a replica
 # has no old checkpoint to read and to remove, but looks for what else may lie there.
 SOURCE_CALLS = CallCosts(fixed=6, file=1, packed=1, within=-1)
 FIRST_SOURCE_CALLS = SOURCE_CALLS._replace(fixed=11)

@@ -40,7 +40,7 @@ from cpreplicate.storage.cancellation import cancellable
 from cpreplicate.storage.working import working
 
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
-# docs/performance.md
+# docs/lab/executors.md
 _LARGE_STREAMS = 8
 Unit = Sequence[int]
 """Tasks that run one after the other, by their index in the batch."""

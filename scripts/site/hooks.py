@@ -18,7 +18,7 @@ from scripts.site import pages
 ROOT = Path(__file__).parent.parent.parent
 REPOSITORY = "https://github.com/cpreplicate/cpreplicate/blob/main"
 _LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)((?:#[^)\s]*)?\))")
-_LISTED = {"Commands": pages.COMMANDS, "Decisions": "adr"}
+_LISTED = {"Commands": pages.COMMANDS, "Decisions": "adr", "Lab": "lab"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -17,6 +17,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.groups import GroupedCommand
 from cpreplicate.cli.option import GROUPS, OptionParameter
 from cpreplicate.output import metrics
+from tests.support import pages as documented_pages
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 COMMANDS = "reference/commands"
@@ -189,24 +190,19 @@ def _type(field: Mapping[str, Any]) -> str:
 
 def not_run(docs: Path) -> str:
     """Return the page of the blocks that carry a mark `not-run`, with the reasons."""
-    pages = [docs.parent / "README.md", *sorted(docs.rglob("*.md"))]
+    root = docs.parent
     rows = [
-        (f"{path.relative_to(docs.parent)}, line {line}", escaped(reason))
-        for path in pages
-        for line, reason in marks(path.read_text())
+        (f"{path.relative_to(root)}, line {block.line}", escaped(block.reason))
+        for path in [root / "README.md", *sorted(docs.rglob("*.md"))]
+        for block in documented_pages.blocks(path.read_text())
+        if block.reason is not None
     ]
     return (
         "# Commands that no test runs\n\n"
-        "`tests/users/test_pages_run.py` runs the commands of pages. A block that it cannot run has"
-        " a mark with the reason in front.\n\n"
-        f"{table(('place', 'reason'), rows)}\n"
+        "`tests/users/test_pages_run.py` runs the commands in the blocks of all pages on `file:`,"
+        " but for those below. These are parsed.\n\n"
+        f"{table(('block', 'reason'), rows)}\n"
     )
-
-
-def marks(page: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the reason of each mark `<!-- not-run: reason -->`."""
-    for match in re.finditer(r"^ *<!-- not-run: (.*?) -->$", page, re.MULTILINE):
-        yield page.count("\n", 0, match.start()) + 1, match[1]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

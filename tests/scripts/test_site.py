@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.cli.commands import cli
 from cpreplicate.output import metrics
-from scripts.site import check, markdown, pages
+from scripts.site import charts, check, markdown, pages
 
 ROOT = Path(__file__).parent.parent.parent
 GENERATED = pages.generated()
@@ -49,10 +49,28 @@ def test_a_text_stays_as_it_is_in_a_table():
     assert pages.escaped("a|b <c> `d|e_f` g_h\n i") == "a\\|b \\<c\\> `d\\|e_f` g\\_h i"
 
 
+def test_the_pictures_of_performance_are_those_of_its_tables():
+    """`python -m scripts.site.charts` writes them again."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    drawn = charts.charts(page)
+    assert len(drawn) == page.count("](images/performance-") >= 7
+    assert {path: (ROOT / "docs" / path).read_text() for path in drawn} == drawn
+
+
+def test_each_number_of_performance_was_measured():
+    """A picture is of what a page of the lab has."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    lab = "".join(path.read_text() for path in (ROOT / "docs" / "lab").glob("*.md"))
+    tables = (charts.table_of(rows) for rows, _, _ in charts.FOUND.findall(page))
+    numbers = {cell for table in tables for _, cells in table.rows for cell in cells if cell}
+    written = set(re.findall(r"\d+(?:\.\d+)?", lab))
+    assert {f"{number:g}" for number in numbers} <= {f"{float(text):g}" for text in written}
+
+
 def test_each_page_has_a_place_in_the_navigation():
     """A new page fails here, and not only when the site is built."""
     navigation = (ROOT / "mkdocs.yml").read_text()
-    of_folders = ("adr/", "reference/commands/")
+    of_folders = ("adr/", "lab/", "reference/commands/")
     docs = ROOT / "docs"
     found = [*GENERATED, *(str(path.relative_to(docs)) for path in docs.rglob("*.md"))]
     assert [

@@ -25,7 +25,8 @@ OF_OTHERS = {
     "docs/drill.md": {"--flink-version", "--only"},
     "docs/kerberos.md": {"--keytab", "--principal"},
     "docs/monitoring.md": {"--collector"},
-    "docs/performance.md": {"--parts", "--trees"},
+    "docs/lab/executors.md": {"--parts"},
+    "docs/lab/hdfs.md": {"--trees"},
 }
 # options of Java and of py4j's gateway, in strings of the package
 NOT_OURS = {"--add-opens", "--die-on-broken-pipe", "--enable-auth"}
