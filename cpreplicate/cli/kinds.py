@@ -296,6 +296,7 @@ JOB_IDS = Kind(
     is_valid=lambda ids: all(isinstance(each, str) for each in ids),
 )
 FILE = Kind("file", "FILE")
+LOCAL_PATH = Kind("file", "FILE", os.path.abspath)
 PROM_FILE = Kind("file", "PATH", _prom_file)
 LOCATION = Kind("location", "URI", absolute)
 INTEGER = _whole_number(click.INT)
