@@ -54,7 +54,7 @@ class Place:
 
     `options` are those of `--target-conf KEY=VALUE`, and `conf_dir` is a directory with
     `core-site.xml` and `hdfs-site.xml`. No environment variable and no file of options is read.
-    `retry_for` is in seconds.
+    `retry_for` is in seconds. `principal` and `keytab` are the user of secure HDFS: both or none.
     """
 
     url: str
@@ -62,6 +62,8 @@ class Place:
     conf_dir: str | os.PathLike[str] | None = None
     hdfs_client: str = "native"
     retry_for: float = 60.0
+    principal: str | None = None
+    keytab: str | os.PathLike[str] | None = None
 
     @property
     def uri(self) -> str:
@@ -77,6 +79,8 @@ class Place:
             hdfs_client=self.hdfs_client,
             retry_for=self.retry_for,
             limits=limits or Limits(),
+            principal=self.principal,
+            keytab=None if self.keytab is None else str(Path.cwd() / self.keytab),
         )
 
 

@@ -84,7 +84,7 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
         options.STAT,
         options.POSITIONS,
         options.REMAP,
-        options.SOURCE_CONF,
+        *options.OF_SOURCE,
         *options.ACCESS,
         options.REPORT,
         *options.OUTPUT,

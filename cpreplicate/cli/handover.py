@@ -54,7 +54,7 @@ _NOT_WITH_ALL = (
         *upkeep_options.CHECKED_KAFKA,
         *options.CONTENT,
         *options.RUNNER,
-        options.SOURCE_CONF,
+        *options.OF_SOURCE,
         *options.OF_REPLICA,
     ),
 )

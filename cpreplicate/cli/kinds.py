@@ -311,6 +311,7 @@ JOB_IDS = Kind(
     is_valid=lambda ids: all(isinstance(each, str) for each in ids),
 )
 FILE = Kind("file", "FILE", is_path=True)
+LOCAL_PATH = Kind("file", "FILE", os.path.abspath, is_path=True)
 PROM_FILE = Kind("file", "PATH", _prom_file, is_path=True)
 HTML_FILE = Kind("file", "FILE.html", _html_file, is_path=True)
 TABLE_FILE = Kind("file", "FILE", _table_file, is_path=True)

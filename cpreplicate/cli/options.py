@@ -85,7 +85,25 @@ SOURCE_CONF = storage(
 TARGET_CONF = replace(
     SOURCE_CONF, name="target-conf", help=SOURCE_CONF.help.replace("SOURCE", "the replica")
 )
-CONF = (SOURCE_CONF, TARGET_CONF)
+_KEYTABS = tuple(
+    (
+        storage(
+            f"{side}-keytab",
+            f"Keytab of the user of {place}'s secure HDFS, on every host at this path, or shipped"
+            " to executors with `--conf spark.files`; see docs/kerberos.md.",
+            kinds.LOCAL_PATH,
+        ),
+        storage(
+            f"{side}-principal",
+            f"Kerberos principal in the keytab, such as flink@EXAMPLE.COM, for {place}.",
+            kinds.NAME,
+        ),
+    )
+    for side, place in (("source", "SOURCE"), ("target", "the replica"))
+)
+OF_SOURCE = (SOURCE_CONF, *_KEYTABS[0])
+OF_TARGET = (TARGET_CONF, *_KEYTABS[1])
+CONF = (*OF_SOURCE, *OF_TARGET)
 _CLIENT_AND_LIMITS = (
     storage(
         "hdfs-client",
@@ -289,7 +307,7 @@ CHECK_CONTENT = basic(
     "Read the files that are kept, and copy again those whose content differs from the recorded"
     " one.",
 )
-OF_REPLICA = (TARGET_CONF, *ACCESS, *OUTPUT)  # of a command that has no SOURCE
+OF_REPLICA = (*OF_TARGET, *ACCESS, *OUTPUT)  # of a command that has no SOURCE
 REPLICATE = (*PLAN, *CONF, *ACCESS, ACTIONS, *OUTPUT)
 
 REFS = basic("refs", "List every state handle instead of the summary.")

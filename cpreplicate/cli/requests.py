@@ -131,19 +131,19 @@ def _job_of(arguments: Mapping[str, Any]) -> str | None:
 def sides_of(values: Mapping[str, Any]) -> Sides:
     """Return how the storages of both sides are reached; they share the limits of a run."""
     limits = _limits(values)
-    source = _side(values, "source_conf", limits)
-    target = _side(values, "target_conf", limits)
+    source = _side(values, "source", limits)
+    target = _side(values, "target", limits)
     return build(Sides, values, source=source, target=target)
 
 
 def source_side(values: Mapping[str, Any]) -> Side:
     """Return the side of the source, for a command that has no other."""
-    return _side(values, "source_conf", _limits(values))
+    return _side(values, "source", _limits(values))
 
 
 def target_side(values: Mapping[str, Any]) -> Side:
     """Return the side of the replica, for a command that has no other."""
-    return _side(values, "target_conf", _limits(values))
+    return _side(values, "target", _limits(values))
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:
@@ -151,13 +151,13 @@ def _limits(values: Mapping[str, Any]) -> Limits:
     return new_limits(values["max_rps"], None if given is None else given.timetable)
 
 
-def _side(values: Mapping[str, Any], conf: str, limits: Limits) -> Side:
-    """Return a side; `conf` is its `--…-conf` option.
+def _side(values: Mapping[str, Any], name: str, limits: Limits) -> Side:
+    """Return a side; `name` begins the names of its options.
 
     Later sources win: the environment of this process, the tables of the TOML file, the option.
     HADOOP_CONF_DIR is read only if the option names no directory.
     """
-    words = values[conf]
+    words = values[f"{name}_conf"]
     tables = click.get_current_context().meta.get(STORAGES, {})
     options = (
         *_from_environment(os.environ, with_hadoop=not any(map(_is_directory, words))),
@@ -165,7 +165,20 @@ def _side(values: Mapping[str, Any], conf: str, limits: Limits) -> Side:
         ("", tuple(_properties(words).items())),
     )
     write = build(WriteSettings, values)
-    return build(Side, values, options=options, write=write, limits=limits)
+    keytab, principal = _keytab(values, name)
+    others = {"write": write, "limits": limits, "keytab": keytab, "principal": principal}
+    return build(Side, values, options=options, **others)
+
+
+def _keytab(values: Mapping[str, Any], name: str) -> tuple[str | None, str | None]:
+    """Return the keytab and the principal of a side. Raise `click.UsageError` if one is missing."""
+    keytab, principal = values[f"{name}_keytab"], values[f"{name}_principal"]
+    if (keytab is None) is not (principal is None):
+        raise click.UsageError(
+            f"--{name}-keytab and --{name}-principal are given together: the principal is the one"
+            " whose key is in the keytab"
+        )
+    return keytab, principal
 
 
 def configured_directories(words: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import cpreplicate.storage.builtin  # noqa: F401  # registers the storages
 from cpreplicate.storage.base import (
     TEMPORARY,
     FileStatus,
+    NotAuthenticated,
     SourceMissing,
     Storage,
     Transient,
@@ -36,6 +37,7 @@ __all__ = [
     "DamagedPart",
     "FileStatus",
     "Limits",
+    "NotAuthenticated",
     "ShortSource",
     "Side",
     "Sides",

@@ -61,6 +61,19 @@ class Unreachable(Transient):
         return f"{self.filename}: {self.strerror}"
 
 
+class NotAuthenticated(PermissionError):
+    """A storage, or Kerberos, does not accept the credentials, or there are none.
+
+    It is not tried again at once, because a person has to change something, or to get a ticket. A
+    run that ends with one has the exit code of a storage that could not be reached.
+    """
+
+    exit_code = 7
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 class SourceMissing(FileNotFoundError):
     """The file to be copied does not exist. No failure at the target raises this."""
 

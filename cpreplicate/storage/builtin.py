@@ -14,6 +14,7 @@ from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.object_clients import OPTIONS, PROTOCOLS, constructor_options
 from cpreplicate.storage.backends.objects import ObjectStorage
 from cpreplicate.storage.base import Storage
+from cpreplicate.storage.keytab import keytab_of
 from cpreplicate.storage.option_names import declare
 from cpreplicate.storage.sides import HDFS_SCHEMES, Side, register
 from cpreplicate.storage.wrappers.limits import Limited
@@ -34,15 +35,16 @@ def _local(_filesystem: str, _options: Mapping[str, str], _side: Side) -> Storag
 
 def _hdfs(filesystem: str, options: Mapping[str, str], side: Side) -> Storage:
     cluster = _with_authority(filesystem, options)
+    keytab = keytab_of(filesystem, options, side.principal, side.keytab)
     if side.hdfs_client == "hadoop":
         from cpreplicate.storage.backends.hadoop import HadoopStorage
 
-        client = HadoopStorage(cluster, options, side.write, side.deadline(filesystem))
+        client = HadoopStorage(cluster, options, side.write, side.deadline(filesystem), keytab)
         return remote(client, filesystem, side)
     from cpreplicate.storage.backends.hdfs import HdfsStorage
 
     deadline, namenodes = side.deadline(filesystem), side.namenodes(cluster)
-    native = HdfsStorage(cluster, options, side.write, deadline, namenodes)
+    native = HdfsStorage(cluster, options, side.write, deadline, namenodes, keytab)
     return remote(native, filesystem, side)
 
 

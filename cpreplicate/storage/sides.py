@@ -33,6 +33,8 @@ class Side:
     `options` are (prefix of URIs, options for it), of which a later one wins. The empty prefix
     means all URIs. `retry_for` is in seconds, and so is `patience`, which no deadline exceeds.
     `unsafe_lease`: replicas are changed also where a service ignores the conditions of puts.
+    `principal` and `keytab`, a path on each host, are the user of its secure HDFS clusters. Without
+    them it is that of the environment's ticket or tokens.
     """
 
     options: tuple[tuple[str, Options], ...] = ()
@@ -42,6 +44,8 @@ class Side:
     limits: Limits = field(default=Limits())
     patience: float | None = None
     unsafe_lease: bool = False
+    principal: str | None = None
+    keytab: str | None = None
 
     def storage(self, uri: str) -> Storage:
         """Return the storage that holds a URI.

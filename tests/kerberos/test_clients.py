@@ -1,4 +1,4 @@
-"""Both clients of HDFS on secure clusters of two realms, one of which encrypts all it sends."""
+"""Both clients of HDFS on secure clusters of two realms, one of which encrypts what it sends."""
 
 from __future__ import annotations
 

@@ -150,19 +150,18 @@ class Realms(NamedTuple):
 def running_realms() -> Iterator[Realms]:
     """Start two KDCs, and stop them at the end of the block."""
     directory = Path(tempfile.mkdtemp(prefix="cpreplicate-krb5-"))
-    realms = [Realm(name, directory) for name in (FIRST, SECOND)]
+    a, b = Realm(FIRST, directory), Realm(SECOND, directory)
     conf = directory / "krb5.conf"
-    conf.write_text(_krb5_conf(realms))
+    conf.write_text(_krb5_conf((a, b)))
     try:
-        for realm in realms:
+        for realm in (a, b):
             realm.start()
         password = secrets.token_hex(8)
-        for realm, other in (realms, reversed(realms)):
+        for realm, other in ((a, b), (b, a)):
             realm.trust(other, password)
-        first, second = realms
-        yield Realms(first, second, conf)
+        yield Realms(a, b, conf)
     finally:
-        for realm in realms:
+        for realm in (a, b):
             realm.stop()
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -239,8 +238,15 @@ class Secure(NamedTuple):
 
     def run(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command of cpreplicate in a process of its own."""
+        return self.run_in(Path.cwd(), *words, **environment)
+
+    def run_in(
+        self, cwd: Path, /, *words: object, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command with a working directory of its own."""
         return subprocess.run(
             [sys.executable, "-m", "cpreplicate", *map(str, words)],
+            cwd=cwd,
             env={**os.environ, **self.realms.environment, **environment},
             capture_output=True,
             text=True,
@@ -273,18 +279,15 @@ def secure(realms: Realms, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     }
     plain = {"dfs.data.transfer.protection": "authentication"}
     proxy = {"hadoop.proxyuser.bob.hosts": "*", "hadoop.proxyuser.bob.users": "alice"}
-    clusters = [
-        secure_cluster(realms, realms.a, {**plain, **proxy}, datanodes=1),
-        secure_cluster(realms, realms.b, private, datanodes=1),
-    ]
-    HdfsCluster.start_many(clusters)
+    a = secure_cluster(realms, realms.a, {**plain, **proxy}, datanodes=1)
+    b = secure_cluster(realms, realms.b, {**private, **proxy}, datanodes=1)
+    clusters = HdfsCluster.start_many([a, b])
     try:
         _make_homes(clusters)
         directory = tmp_path_factory.mktemp("kerberos")
         for cluster, name in zip(clusters, ("conf-a", "conf-b"), strict=True):
             cluster.write_conf_dir(directory / name)
-        first, second = clusters
-        yield Secure(realms, first, second, directory)
+        yield Secure(realms, a, b, directory)
     finally:
         for cluster in clusters:
             cluster.close()

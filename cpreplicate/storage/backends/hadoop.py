@@ -25,6 +25,7 @@ from cpreplicate.storage.base import (
     Content,
     FileStatus,
     NoAnswer,
+    NotAuthenticated,
     SourceMissing,
     Space,
     Storage,
@@ -33,6 +34,7 @@ from cpreplicate.storage.base import (
 )
 from cpreplicate.storage.bounds import answered, limit
 from cpreplicate.storage.deadlines import DEFAULT
+from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 
@@ -46,6 +48,8 @@ _OPTIONS = {
     "dfs.client.write.max-packets-in-flight": "32",
     "ipc.client.connect.timeout": "5000",
     "ipc.client.connect.max.retries": "3",
+    "ipc.client.connect.max.retries.on.sasl": "1",  # what a KDC answers does not pass in seconds
+    "hadoop.kerberos.min.seconds.before.relogin": "5",
     "ipc.client.connect.max.retries.on.timeouts": "2",
     "dfs.client.failover.max.attempts": "8",
     "dfs.client.failover.sleep.max.millis": "2000",
@@ -75,10 +79,11 @@ class HadoopStorage(HdfsClientStorage):
         options: Mapping[str, str],
         write: WriteSettings,
         deadline: float = DEFAULT,
+        keytab: Keytab | None = None,
     ) -> None:
         """`deadline` is in seconds."""
         self._filesystem = filesystem
-        self._deadline = deadline
+        self._deadline, self._keytab = deadline, keytab
         self._options = {**_OPTIONS, **_timeouts(deadline), **options}
         self._write = write
         self.replication = replication_of(write, options)
@@ -247,7 +252,10 @@ class HadoopStorage(HdfsClientStorage):
                 yield self._reached(jvm)
             answered()
         except jvm_client.Thrown as error:
-            raise raised_for(jvm, error.java_exception, uri) from None
+            raised = raised_for(jvm, error.java_exception, uri)
+            if isinstance(raised, NotAuthenticated):
+                self._cluster = None  # its user may be one without a ticket
+            raise raised from None
         except jvm_client.SilentJvm as error:
             raise NoAnswer(
                 errno.ETIMEDOUT, f"Hadoop's client {error}; a server may be silent", uri
@@ -262,7 +270,7 @@ class HadoopStorage(HdfsClientStorage):
             return cluster
         with self._lock:
             if self._cluster is None or self._cluster.jvm is not jvm:
-                self._cluster = reached(jvm, self._filesystem, self._options)
+                self._cluster = reached(jvm, self._filesystem, self._options, self._keytab)
             return self._cluster
 
 

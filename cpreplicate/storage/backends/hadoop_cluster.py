@@ -11,10 +11,12 @@ from typing import Any
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends import jvm_client
+from cpreplicate.storage.backends.hadoop_login import Login, log_in_again_if_needed
 from cpreplicate.storage.backends.hadoop_status import JavaStatus, statuses
-from cpreplicate.storage.backends.java_errors import thrown
+from cpreplicate.storage.backends.java_errors import is_of_kerberos, thrown
 from cpreplicate.storage.backends.jvm_client import Jvm
 from cpreplicate.storage.base import Transient
+from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.settings import WriteSettings
 
 _FS = "org.apache.hadoop.fs"
@@ -25,11 +27,13 @@ _DEFAULTS = ("core-default.xml", "hdfs-default.xml")
 class Cluster:
     """A `FileSystem` in the JVM that nothing else uses, and what its calls need."""
 
-    def __init__(self, jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, jvm: Jvm, filesystem: str, options: Mapping[str, str], keytab: Keytab | None = None
+    ) -> None:
         self.jvm = jvm
-        self._options = options
+        self._options, self._keytab = options, keytab
         self._scheme, _, self._authority = filesystem.partition("://")
-        self._files = _file_system(jvm, filesystem, options)
+        self._login, self._files = _file_system(jvm, filesystem, options, keytab)
         self._permission = jvm.static(f"{_FS}.permission.FsPermission", "getFileDefault")
         self._renames = {replace: _rename_options(jvm, replace) for replace in (True, False)}
         self._defaults: tuple[int, int] | None = None
@@ -40,6 +44,8 @@ class Cluster:
 
     def call(self, method: str, *arguments: object) -> Any:
         """Call a method of the `FileSystem` and return its result."""
+        if self._login is not None:
+            self._login.renew()
         return self.jvm.call(self._files, method, *arguments)
 
     def path(self, uri: str) -> Any:
@@ -133,15 +139,19 @@ class Cluster:
     def _mounted_at(self, target: str) -> Cluster:
         filesystem = uris.filesystem(target)
         if filesystem not in self._mounted:
-            self._mounted[filesystem] = Cluster(self.jvm, filesystem, self._options)
+            self._mounted[filesystem] = Cluster(self.jvm, filesystem, self._options, self._keytab)
         return self._mounted[filesystem]
 
 
-def reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Cluster:
+def reached(
+    jvm: Jvm, filesystem: str, options: Mapping[str, str], keytab: Keytab | None
+) -> Cluster:
     """Return a cluster. Raises `UsageError` if it cannot be reached as it is configured."""
     try:
-        return Cluster(jvm, filesystem, options)
+        return Cluster(jvm, filesystem, options, keytab)
     except jvm_client.Thrown as error:
+        if is_of_kerberos(*thrown(jvm, error.java_exception)):
+            raise
         reason = ": ".join(thrown(jvm, error.java_exception))
         # an authority with a port names a host, not a nameservice
         if "UnknownHostException" in reason and ":" in uris.name(filesystem):
@@ -154,8 +164,10 @@ def reached(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Cluster:
         ) from None
 
 
-def _file_system(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Any:
-    """Return a new `FileSystem`.
+def _file_system(
+    jvm: Jvm, filesystem: str, options: Mapping[str, str], keytab: Keytab | None
+) -> tuple[Login | None, Any]:
+    """Return a new `FileSystem`, and its login if it has one of its own.
 
     `FileSystem.get` would return an existing one of the same name, and two clusters may have one
     name.
@@ -170,11 +182,14 @@ def _file_system(jvm: Jvm, filesystem: str, options: Mapping[str, str]) -> Any:
     if options.get("hadoop.security.authentication", "simple") != "simple":
         # holds for the whole JVM
         jvm.static("org.apache.hadoop.security.UserGroupInformation", "setConfiguration", conf)
+        if keytab is not None:
+            login = Login(jvm, keytab)
+            return login, login.file_system(uri, conf)
+        log_in_again_if_needed(jvm)
     elif "hadoop.user.name" in options:
-        return jvm.static(
-            f"{_FS}.FileSystem", "newInstance", uri, conf, options["hadoop.user.name"]
-        )
-    return jvm.static(f"{_FS}.FileSystem", "newInstance", uri, conf)
+        user = options["hadoop.user.name"]
+        return None, jvm.static(f"{_FS}.FileSystem", "newInstance", uri, conf, user)
+    return None, jvm.static(f"{_FS}.FileSystem", "newInstance", uri, conf)
 
 
 def _rename_options(jvm: Jvm, replace: bool) -> Any:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
@@ -23,7 +21,8 @@ from cpreplicate.storage.backends.hdfs_common import (
     path_of,
     replication_of,
 )
-from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.native_errors import ErrorsAt, NativeErrors
+from cpreplicate.storage.backends.tokens import named_as_in_tokens
 from cpreplicate.storage.base import (
     CHUNK,
     Attributes,
@@ -32,12 +31,12 @@ from cpreplicate.storage.base import (
     Listing,
     NoAnswer,
     Streamed,
-    Transient,
     new_listing,
     refuse_unusable,
 )
 from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.deadlines import DEFAULT, Deadline
+from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.working import waiting
@@ -48,26 +47,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # a directory must be named, else hdfs-native reads that of the environment
 _NO_CONFIGURATION = "/nonexistent"
-_RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
-_MAY_PASS = (
-    "DataTransferError",
-    "ChecksumError",
-    "BlocksNotFound",
-    "ErasureCodingError",
-    "InternalError",
-    "OperationFailed",
-    "InvalidRPCResponse",
-)
 # few tries: `Retrying` tries again, and knows when a whole cluster is down
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "3",
     "dfs.client.failover.sleep.base.millis": "100",
     "dfs.client.failover.sleep.max.millis": "500",
 }
-_NODES = re.compile(r":? ?\[DatanodeInfoProto.*", re.DOTALL)
-_ADDRESS = re.compile(r'ip_addr: "([^"]*)".*?xfer_port: (\d+)', re.DOTALL)
 _LISTED = 500  # children of a directory between two looks at the clock: half a page of HDFS
-_SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
 
 
 class HdfsStorage(HdfsClientStorage):
@@ -92,12 +78,14 @@ class HdfsStorage(HdfsClientStorage):
         write: WriteSettings,
         deadline: float = DEFAULT,
         namenodes: Sequence[str] = (),
+        keytab: Keytab | None = None,
     ) -> None:
         """`deadline` is in seconds; `namenodes` are addresses as `host:port`, if they are known."""
         self._filesystem = filesystem
         self._options, self._write = options, write
         self.replication = replication_of(write, options)
-        self._client = _client(filesystem, options)
+        self._errors = NativeErrors(options, namenodes)
+        self._client = _client(filesystem, options, keytab)
         named = " and ".join(namenodes) or f"of {filesystem}"
         self._namenodes = namenodes
         self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", self._break)
@@ -126,13 +114,13 @@ class HdfsStorage(HdfsClientStorage):
         return call()
 
     def open(self, uri: str) -> BinaryIO:
-        with _TranslatedErrors(uri):
+        with self._errors.at(uri):
             file = self._namenode.call(self._client.read, path_of(uri))
-            return cast(BinaryIO, _Stream(_Packets(file, uri, self._datanodes)))
+            return cast(BinaryIO, _Stream(_Packets(file, self._errors.at(uri), self._datanodes)))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
-            with _TranslatedErrors(uri):
+            with self._errors.at(uri):
                 return _status(uri, self._namenode.call(self._client.get_file_info, path_of(uri)))
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -155,7 +143,7 @@ class HdfsStorage(HdfsClientStorage):
 
     def _statuses(self, uri: str) -> Sequence[Any]:
         try:
-            with _TranslatedErrors(uri):
+            with self._errors.at(uri):
                 statuses = self._namenode.call(self._listed, path_of(uri))
         except FileNotFoundError:
             return []
@@ -181,7 +169,7 @@ class HdfsStorage(HdfsClientStorage):
             create_parent=True,
         )
         length, chunks = 0, content()  # first: a source that is not there costs no call here
-        errors = _TranslatedErrors(uri)
+        errors = self._errors.at(uri)
         with errors:
             writer = self._namenode.call(self._client.create, path_of(uri), options)
         for chunk in chunks:  # outside: an error of the source must not name this file
@@ -214,14 +202,14 @@ class HdfsStorage(HdfsClientStorage):
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
         refuse_unusable(new_uri)
         try:
-            with _TranslatedErrors(new_uri):
+            with self._errors.at(new_uri):
                 self._namenode.change(self._client.rename, path_of(uri), path_of(new_uri), replace)
         except FileNotFoundError:
             return False
         return True
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
-        with _TranslatedErrors(uri):
+        with self._errors.at(uri):
             if attributes.permission is not None:
                 self._namenode.change(
                     self._client.set_permission, path_of(uri), attributes.permission
@@ -230,7 +218,7 @@ class HdfsStorage(HdfsClientStorage):
             self._namenode.change(self._client.set_times, path_of(uri), milliseconds, milliseconds)
 
     def delete_path(self, uri: str) -> bool:
-        with _TranslatedErrors(uri):
+        with self._errors.at(uri):
             return self._namenode.change(self._client.delete, path_of(uri), False)
 
     def trash_minutes(self, uri: str) -> float | None:  # noqa: ARG002  # hdfs-native does not ask
@@ -238,7 +226,7 @@ class HdfsStorage(HdfsClientStorage):
         return float(minutes) if minutes else None
 
     def usage(self, uri: str) -> Usage:
-        with _TranslatedErrors(uri):
+        with self._errors.at(uri):
             summary = self._namenode.call(self._client.get_content_summary, path_of(uri))
         names = summary.file_count + summary.directory_count
         return Usage(summary.quota, names, summary.space_quota, summary.space_consumed)
@@ -261,8 +249,8 @@ class _Stream(Streamed):
 class _Packets:
     """What DataNodes send of a file: through one connection a block, another one after a seek."""
 
-    def __init__(self, file: FileReader, uri: str, deadline: Deadline) -> None:
-        self._file, self._uri, self._deadline = file, uri, deadline
+    def __init__(self, file: FileReader, errors: ErrorsAt, deadline: Deadline) -> None:
+        self._file, self._errors, self._deadline = file, errors, deadline
         self._position = 0  # of the next byte that arrives
         self._packets: Iterator[bytes] | None = None
         self._rest = memoryview(b"")
@@ -273,7 +261,7 @@ class _Packets:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the packets as they arrive."""
-        with _TranslatedErrors(self._uri):
+        with self._errors:
             while packet := self._next_packet():
                 yield packet
 
@@ -282,7 +270,7 @@ class _Packets:
         if position != self._position - len(self._rest):
             self._position, self._packets, self._rest = position, None, memoryview(b"")
         if not self._rest:
-            with _TranslatedErrors(self._uri):
+            with self._errors:
                 self._rest = memoryview(self._next_packet())
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
@@ -300,7 +288,7 @@ class _Packets:
         return packet
 
 
-def _client(filesystem: str, options: Mapping[str, str]) -> Client:
+def _client(filesystem: str, options: Mapping[str, str], keytab: Keytab | None) -> Client:
     try:
         from hdfs_native import Client
     except ImportError as error:
@@ -313,7 +301,13 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
     if "hadoop.user.name" in options:
         os.environ["HADOOP_USER_NAME"] = options["hadoop.user.name"]
     try:
-        return Client(filesystem, _PATIENCE | dict(options), config_dir=_NO_CONFIGURATION)
+        return Client(
+            named_as_in_tokens(filesystem) if _is_secure(options) else filesystem,
+            _PATIENCE | dict(options),
+            config_dir=_NO_CONFIGURATION,
+            kerberos_principal=None if keytab is None else keytab.principal,
+            kerberos_keytab=None if keytab is None else keytab.path,
+        )
     except (RuntimeError, ValueError, OSError) as error:
         raise UsageError(
             f"{filesystem}: {error}. Name the directory of its hdfs-site.xml with --source-conf or"
@@ -321,61 +315,10 @@ def _client(filesystem: str, options: Mapping[str, str]) -> Client:
         ) from error
 
 
+def _is_secure(options: Mapping[str, str]) -> bool:
+    return options.get("hadoop.security.authentication") == "kerberos"
+
+
 def _status(uri: str, status: Any) -> FileStatus:
     modified, permission = status.modification_time / 1000, status.permission & 0o7777
     return FileStatus(uri, uris.name(uri), status.length, status.isdir, modified, permission)
-
-
-class _TranslatedErrors:
-    """A context that translates the exceptions of hdfs-native into those of `Storage`.
-
-    It can be entered again. A generator as context would cost some percent of the CPU of a copy,
-    because each packet of 64 KiB enters one.
-    """
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        translated = _translated_error(error, self._uri) if error is not None else None
-        if translated is not None:
-            raise translated from error
-
-
-def _translated_error(error: BaseException, uri: str) -> OSError | None:
-    """Return what is raised in place of an exception; None if it is raised as it is."""
-    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
-        return type(error)(error.errno or errno.ENOENT, str(error), uri)
-    if isinstance(error, NotImplementedError):  # as for a file in an encryption zone
-        return OSError(
-            errno.ENOTSUP, f"hdfs-native cannot do this ({error}). Use --hdfs-client hadoop", uri
-        )
-    if isinstance(error, NoAnswer):
-        return NoAnswer(error.errno, error.strerror, uri)
-    if isinstance(error, OSError):
-        return None if error.filename is not None else Transient(errno.EIO, str(error), uri)
-    return _translated(str(error), uri) if isinstance(error, RuntimeError) else None
-
-
-def _translated(text: str, uri: str) -> OSError:
-    rpc = _RPC_ERROR.fullmatch(text)
-    if rpc:
-        return translated(rpc[1], rpc[2], uri)
-    if text.startswith(_SECURITY):
-        return PermissionError(errno.EACCES, f"{text[:300]}. See docs/kerberos.md", uri)
-    kind = Transient if text.startswith(_MAY_PASS) else OSError
-    return kind(errno.EIO, _NODES.sub(_addresses, text)[:400], uri)
-
-
-def _addresses(nodes: re.Match[str]) -> str:
-    """Return the addresses of the DataNodes that hdfs-native prints in full."""
-    addresses = _ADDRESS.findall(nodes[0])
-    return ": " + ", ".join(f"{host}:{port}" for host, port in addresses) if addresses else ""

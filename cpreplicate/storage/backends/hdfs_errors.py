@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 
-from cpreplicate.storage.base import NoAnswer, Transient
+from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
+from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
 
 _KINDS: dict[str, tuple[type[OSError], int]] = {
     "FileNotFoundException": (FileNotFoundError, errno.ENOENT),
@@ -15,7 +16,7 @@ _KINDS: dict[str, tuple[type[OSError], int]] = {
     "AlreadyBeingCreatedException": (FileExistsError, errno.EEXIST),
     "AccessControlException": (PermissionError, errno.EACCES),
     "AuthorizationException": (PermissionError, errno.EACCES),
-    "SecretManager$InvalidToken": (PermissionError, errno.EACCES),
+    "SecretManager$InvalidToken": (NotAuthenticated, errno.EACCES),
     "ParentNotDirectoryException": (NotADirectoryError, errno.ENOTDIR),
     "PathIsNotEmptyDirectoryException": (OSError, errno.ENOTEMPTY),
     "DSQuotaExceededException": (OSError, errno.EDQUOT),
@@ -35,9 +36,18 @@ _HINTS = {
     ),
     "StandbyException": "no NameNode of the nameservice is active",
     "AccessControlException": "permission denied",
+    "SecretManager$InvalidToken": (
+        "the delegation token is not valid. Fetch new tokens into HADOOP_TOKEN_FILE_LOCATION, or"
+        " unset that to use the ticket"
+    ),
     "DSQuotaExceededException": "the space quota is used up",
     "NSQuotaExceededException": "the quota of names is used up",
 }
+_KERBEROS = (
+    "SIMPLE authentication is not enabled",
+    "is not allowed to impersonate",
+    "No rules applied to",
+)
 _DIRECTORY = (
     "is a directory",
     "destination is directory",
@@ -53,6 +63,8 @@ def translated(java_class: str, message: str, uri: str) -> OSError:
     It is `Transient` if another try can help.
     """
     name = java_class.rpartition(".")[2]
+    if any(sign in message for sign in _KERBEROS):
+        return raised_for_kerberos(_line(message), uri)
     text = f"{_HINTS[name]}: {_line(message)}" if name in _HINTS else _line(message)
     if any(sign in message for sign in _DIRECTORY):
         return IsADirectoryError(errno.EISDIR, f"is a directory: {text}", uri)

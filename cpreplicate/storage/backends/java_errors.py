@@ -9,6 +9,7 @@ from typing import Any
 from cpreplicate.storage.backends import jvm_client
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.backends.jvm_client import Jvm
+from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.base import Transient
 
 _THROWN = re.compile(r"([\w.$]+)(?:\(([\w.$]+)\))?(?:: (.*))?", re.DOTALL)
@@ -19,8 +20,17 @@ _WRAPPERS = (
     "RuntimeException",
 )
 _ADVICE = "; For more details see:"  # in Hadoop's wiki
-_SECURITY = ("SaslException", "GSSException", "KerberosAuthException", "LoginException")
-_UNAUTHENTICATED = ("Client cannot authenticate", "GSS initiate failed")
+# the exception of Hadoop's RPC client wraps them, by its text only
+_SECURITY = (
+    "SaslException",
+    "GSSException",
+    "KerberosAuthException",
+    "LoginException",
+    "Client cannot authenticate",
+    "GSS initiate failed",
+    "invalid Kerberos principal",
+    "No rules applied to",
+)
 
 
 def raised_for(jvm: Jvm, exception: Any, uri: str) -> OSError:
@@ -29,9 +39,14 @@ def raised_for(jvm: Jvm, exception: Any, uri: str) -> OSError:
         name, message = thrown(jvm, exception)
     except jvm_client.Failed:
         return Transient(errno.EIO, "Hadoop's client failed, and its JVM is gone", uri)
-    if name.endswith(_SECURITY) or any(sign in message for sign in _UNAUTHENTICATED):
-        return PermissionError(errno.EACCES, f"{message[:300]}; see docs/kerberos.md", uri)
+    if is_of_kerberos(name, message):
+        return raised_for_kerberos(message, uri)
     return translated(name, message, uri)
+
+
+def is_of_kerberos(name: str, message: str) -> bool:
+    """Return whether an exception of this class and message is a failure to authenticate."""
+    return any(sign in f"{name} {message}" for sign in _SECURITY)
 
 
 def thrown(jvm: Jvm, exception: Any) -> tuple[str, str]:

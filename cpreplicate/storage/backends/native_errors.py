@@ -1,0 +1,115 @@
+"""Translate the exceptions of hdfs-native into those of `Storage`."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
+from cpreplicate.storage.backends.sasl_methods import methods_of
+from cpreplicate.storage.base import NoAnswer, Transient
+
+_RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
+_MAY_PASS = (
+    "DataTransferError",
+    "ChecksumError",
+    "BlocksNotFound",
+    "ErasureCodingError",
+    "InternalError",
+    "OperationFailed",
+    "InvalidRPCResponse",
+)
+_NODES = re.compile(r":? ?\[DatanodeInfoProto.*", re.DOTALL)
+_ADDRESS = re.compile(r'ip_addr: "([^"]*)".*?xfer_port: (\d+)', re.DOTALL)
+_SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
+_NO_LIBRARY = "Failed to load libgssapi"
+_GSS_TEXT = re.compile(r'"([^"]*)"\)$')
+_NO_PROTECTION = (
+    "; if the DataNodes of this secure cluster run and can be reached, set"
+    " dfs.data.transfer.protection as on the cluster"
+)
+_AUTHENTICATION = "hadoop.security.authentication"
+_PROTECTION = "dfs.data.transfer.protection"
+
+
+class NativeErrors:
+    """The errors of a client: what they mean depends on how it is configured."""
+
+    def __init__(self, options: Mapping[str, str], namenodes: Sequence[str]) -> None:
+        self._is_secure = options.get(_AUTHENTICATION) == "kerberos"
+        self._is_unprotected = self._is_secure and _PROTECTION not in options
+        self._namenodes = namenodes
+
+    def at(self, uri: str) -> ErrorsAt:
+        """Return a context that translates the exceptions of calls about a URI."""
+        return ErrorsAt(self, uri)
+
+    def translated(self, error: BaseException, uri: str) -> OSError | None:
+        """Return what is raised in place of an exception; None if it is raised as it is."""
+        if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
+            return type(error)(error.errno or errno.ENOENT, str(error), uri)
+        if isinstance(error, NotImplementedError):  # as for a file in an encryption zone
+            return OSError(
+                errno.ENOTSUP,
+                f"hdfs-native cannot do this ({error}). Use --hdfs-client hadoop",
+                uri,
+            )
+        if isinstance(error, NoAnswer):
+            return NoAnswer(error.errno, error.strerror, uri)
+        if isinstance(error, OSError):
+            return None if error.filename is not None else self._lost(str(error), uri)
+        return self._of_text(str(error), uri) if isinstance(error, RuntimeError) else None
+
+    def _lost(self, text: str, uri: str) -> OSError:
+        """A secure NameNode ends the connection of a client that does not authenticate."""
+        if not self._is_secure and self._demand_kerberos():
+            return raised_for_kerberos("SIMPLE authentication is not enabled", uri)
+        return Transient(errno.EIO, text, uri)
+
+    def _demand_kerberos(self) -> bool:
+        names = [{each.name for each in methods_of(address)} for address in self._namenodes]
+        return any("KERBEROS" in each and "SIMPLE" not in each for each in names)
+
+    def _of_text(self, text: str, uri: str) -> OSError:
+        rpc = _RPC_ERROR.fullmatch(text)
+        if rpc:
+            return translated(rpc[1], rpc[2], uri)
+        if text.startswith(_SECURITY) or _NO_LIBRARY in text:
+            reason = _GSS_TEXT.search(text)
+            return raised_for_kerberos(reason[1] if reason else text, uri)
+        kind = Transient if text.startswith(_MAY_PASS) else OSError
+        hint = _NO_PROTECTION if self._is_unprotected and "DataNodes" in text else ""
+        return kind(errno.EIO, _NODES.sub(_addresses, text)[:400] + hint, uri)
+
+
+class ErrorsAt:
+    """A context that translates the exceptions of hdfs-native.
+
+    It can be entered again. A generator as context would cost some percent of the CPU of a copy,
+    because each packet of 64 KiB enters one.
+    """
+
+    def __init__(self, errors: NativeErrors, uri: str) -> None:
+        self._errors, self._uri = errors, uri
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        translated = self._errors.translated(error, self._uri) if error is not None else None
+        if translated is not None:
+            raise translated from error
+
+
+def _addresses(nodes: re.Match[str]) -> str:
+    """Return the addresses of the DataNodes that hdfs-native prints in full."""
+    addresses = _ADDRESS.findall(nodes[0])
+    return ": " + ", ".join(f"{host}:{port}" for host, port in addresses) if addresses else ""
