@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,28 @@ def checkpoint(secure: Secure) -> str:
 def target(secure: Secure) -> str:
     """A directory of the test's own on the second cluster, which alice may make."""
     return f"{secure.b.uri}/alice/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def configured(secure: Secure, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a configuration of the first cluster with other values, None for no such property."""
+
+    def write(changes: dict[str, str | None]) -> Path:
+        for path in (secure.directory / "conf-a").iterdir():
+            lines = path.read_text().splitlines()
+            kept = [line for line in lines if not any(f">{name}<" in line for name in changes)]
+            (tmp_path / path.name).write_text("\n".join(kept))
+        given = [
+            f"<property><name>{name}</name><value>{value}</value></property>"
+            for name, value in changes.items()
+            if value is not None
+        ]
+        file = tmp_path / "hdfs-site.xml"
+        text = file.read_text().replace("</configuration>", "\n".join([*given, "</configuration>"]))
+        file.write_text(text)
+        return tmp_path
+
+    return write
 
 
 def side_of(cluster: HdfsCluster) -> Side:

@@ -7,6 +7,7 @@ All of a realm is in one directory: nothing of the machine is read or changed. T
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import secrets
 import shutil
@@ -20,11 +21,13 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.hdfs import HdfsCluster
+from tests.support.hdfs import PROJECT, HdfsCluster
 from tests.support.waiting import PATIENCE, wait_until
 
 FIRST, SECOND = "A.TEST", "B.TEST"
 _HOSTS = {FIRST: "localhost", SECOND: "b.test"}
+# so that no KDC outlives the tests, however they end
+_UNTIL_STDIN_ENDS = 'krb5kdc -n -r "$1" </dev/null & read -r _; kill "$!"; wait'
 _TOOLS = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # Debian's path of users lacks these
 
 
@@ -59,9 +62,9 @@ class Realm:
         self.add(f"hdfs/{host}", f"HTTP/{host}")
         with (self._directory / "kdc.log").open("wb") as log:
             self._kdc = subprocess.Popen(
-                ["krb5kdc", "-n", "-r", self.name],
+                ["sh", "-c", _UNTIL_STDIN_ENDS, "kdc", self.name],
                 env=self._environment(),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
             )
@@ -71,7 +74,8 @@ class Realm:
         """End the KDC, if it runs."""
         kdc, self._kdc = self._kdc, None
         if kdc is not None:
-            kdc.kill()
+            assert kdc.stdin is not None
+            kdc.stdin.close()
             kdc.wait(timeout=PATIENCE)
 
     def add(self, *names: str, life: str | None = None) -> None:
@@ -239,6 +243,29 @@ class Secure(NamedTuple):
     def run(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command of cpreplicate in a process of its own."""
         return self.run_in(Path.cwd(), *words, **environment)
+
+    def java(self, name: str, *words: object, **environment: str) -> None:
+        """Run a class of Hadoop with the configuration of the first cluster."""
+        spec = importlib.util.find_spec("pyspark")
+        assert spec is not None
+        assert spec.origin is not None
+        servers = PROJECT / "target" / "minicluster.jar"  # which has the tools, too
+        jars = f"{self.directory}/conf-a:{servers}:{Path(spec.origin).parent}/jars/*"
+        options = [
+            f"-Djava.security.krb5.conf={self.realms.conf}",
+            "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+            "-XX:TieredStopAtLevel=1",
+        ]
+        done = subprocess.run(
+            ["java", *options, "-cp", jars, name, *map(str, words)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        if done.returncode:
+            raise KerberosError(f"{name}: {done.stdout}{done.stderr}")
 
     def run_in(
         self, cwd: Path, /, *words: object, **environment: str

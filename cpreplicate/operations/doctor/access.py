@@ -8,6 +8,7 @@ from pathlib import Path
 from cpreplicate.core import uri
 from cpreplicate.operations.doctor.case import CaseSide
 from cpreplicate.operations.doctor.findings import Result, failure, warning
+from cpreplicate.operations.doctor.kerberos import disagreement
 from cpreplicate.operations.doctor.sockets import resolves, unanswered
 from cpreplicate.storage import java
 from cpreplicate.storage.clients import CLIENTS, installed
@@ -58,7 +59,7 @@ def check_configuration(case_side: CaseSide) -> Result:
     unknown = [address for address in addresses if not resolves(address)]
     described = f"{_where(case_side, addresses)}{_origin(case_side)}"
     if not unknown:
-        return Result(described)
+        return disagreement(case_side, addresses) or Result(described)
     message = f"the host name of {', '.join(unknown)} cannot be resolved. {described}"
     remedy = "Correct the address in hdfs-site.xml, or the DNS of this machine"
     if len(unknown) < len(addresses):

@@ -20,6 +20,7 @@ from cpreplicate.storage.backends.hadoop_cluster import Cluster, reached
 from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, Usage, replication_of
 from cpreplicate.storage.backends.java_errors import raised_for
 from cpreplicate.storage.backends.jvm_client import Exchange, Jvm
+from cpreplicate.storage.backends.kerberos_errors import hint_about
 from cpreplicate.storage.base import (
     Attributes,
     Content,
@@ -253,6 +254,9 @@ class HadoopStorage(HdfsClientStorage):
             answered()
         except jvm_client.Thrown as error:
             raised = raised_for(jvm, error.java_exception, uri)
+            hint = hint_about(str(raised.strerror), self._options)
+            if hint:
+                raised = type(raised)(raised.errno, f"{raised.strerror}{hint}", uri)
             if isinstance(raised, NotAuthenticated):
                 self._cluster = None  # its user may be one without a ticket
             raise raised from None

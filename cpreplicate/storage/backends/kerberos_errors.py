@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpreplicate.storage.base import NotAuthenticated, Transient
@@ -74,7 +75,7 @@ _REASONS = (
         "Set hadoop.security.authentication=kerberos in --source-conf or --target-conf",
     ),
     _Reason(
-        ("is not allowed to impersonate",),
+        ("is not allowed to impersonate", "not authorized to impersonate"),
         "the cluster does not let this principal act for HADOOP_PROXY_USER",
         "Set hadoop.proxyuser.NAME.users and .hosts on the NameNode, or unset HADOOP_PROXY_USER",
     ),
@@ -87,6 +88,31 @@ _NO_TICKET = (
     "Client cannot authenticate via",
     "GSS_S_NO_CRED",
 )
+
+
+_PROXY_USER = "HADOOP_PROXY_USER"
+_NO_DATA = ("DataNodes", "No live nodes", "minReplication", "are bad")
+_NO_PROTECTION = (
+    "; if the DataNodes of this secure cluster run and can be reached, set"
+    " dfs.data.transfer.protection as on the cluster"
+)
+
+
+def hint_about(text: str, options: Mapping[str, str]) -> str:
+    """Return what to look at if a failure, which may pass, can be one of Kerberos; maybe nothing.
+
+    A server that demands what a client does not do ends the connection, as one that goes down.
+    """
+    if options.get("hadoop.security.authentication") != "kerberos":
+        return ""
+    if any(sign in text for sign in _NO_DATA):
+        return "" if "dfs.data.transfer.protection" in options else _NO_PROTECTION
+    if "disconnected" in text and _PROXY_USER in os.environ:
+        return (
+            f"; if the NameNode runs, it does not let this principal act for {_PROXY_USER}: set"
+            " hadoop.proxyuser.NAME.users and .hosts there, or unset the variable"
+        )
+    return ""
 
 
 def raised_for_kerberos(text: str, uri: str) -> OSError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
+from cpreplicate.storage.backends.kerberos_errors import hint_about, raised_for_kerberos
 from cpreplicate.storage.backends.sasl_methods import methods_of
 from cpreplicate.storage.base import NoAnswer, Transient
 
@@ -27,12 +27,7 @@ _ADDRESS = re.compile(r'ip_addr: "([^"]*)".*?xfer_port: (\d+)', re.DOTALL)
 _SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
 _NO_LIBRARY = "Failed to load libgssapi"
 _GSS_TEXT = re.compile(r'"([^"]*)"\)$')
-_NO_PROTECTION = (
-    "; if the DataNodes of this secure cluster run and can be reached, set"
-    " dfs.data.transfer.protection as on the cluster"
-)
 _AUTHENTICATION = "hadoop.security.authentication"
-_PROTECTION = "dfs.data.transfer.protection"
 
 
 class NativeErrors:
@@ -40,8 +35,7 @@ class NativeErrors:
 
     def __init__(self, options: Mapping[str, str], namenodes: Sequence[str]) -> None:
         self._is_secure = options.get(_AUTHENTICATION) == "kerberos"
-        self._is_unprotected = self._is_secure and _PROTECTION not in options
-        self._namenodes = namenodes
+        self._options, self._namenodes = options, namenodes
 
     def at(self, uri: str) -> ErrorsAt:
         """Return a context that translates the exceptions of calls about a URI."""
@@ -67,7 +61,7 @@ class NativeErrors:
         """A secure NameNode ends the connection of a client that does not authenticate."""
         if not self._is_secure and self._demand_kerberos():
             return raised_for_kerberos("SIMPLE authentication is not enabled", uri)
-        return Transient(errno.EIO, text, uri)
+        return Transient(errno.EIO, text + hint_about(text, self._options), uri)
 
     def _demand_kerberos(self) -> bool:
         names = [{each.name for each in methods_of(address)} for address in self._namenodes]
@@ -81,7 +75,7 @@ class NativeErrors:
             reason = _GSS_TEXT.search(text)
             return raised_for_kerberos(reason[1] if reason else text, uri)
         kind = Transient if text.startswith(_MAY_PASS) else OSError
-        hint = _NO_PROTECTION if self._is_unprotected and "DataNodes" in text else ""
+        hint = hint_about(text, self._options)
         return kind(errno.EIO, _NODES.sub(_addresses, text)[:400] + hint, uri)
 
 

@@ -31,6 +31,7 @@ from cpreplicate.storage.base import (
     Content,
     FileStatus,
     NoAnswer,
+    NotAuthenticated,
     Transient,
 )
 from cpreplicate.storage.bounds import answered, limit
@@ -42,6 +43,12 @@ _CONNECT_SECONDS = 10.0
 _PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer counts as none
 # a DataNode creates the file of an interrupted request in this time; then it can be deleted
 _SETTLE_SECONDS = 1.0
+_UNAUTHENTICATED = 401
+_NO_CREDENTIALS = (
+    "the HTTP server does not accept the credentials (401). With Kerberos, run kinit and set"
+    " hadoop.security.authentication=kerberos, or give a delegation token; else correct user and"
+    " password"
+)
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
 
 
@@ -221,6 +228,8 @@ class _Client:
             response = self._session.request(method, url, timeout=timeouts, stream=True, **options)
             _read(response, seconds)
             remote = _remote_exception(response)
+            if response.status_code == _UNAUTHENTICATED:
+                raise NotAuthenticated(errno.EACCES, _NO_CREDENTIALS, uri)
             if remote is None:
                 response.raise_for_status()
                 answered()
