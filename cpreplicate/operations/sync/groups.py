@@ -12,6 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, closure, owners
 from cpreplicate.core.metadata import Metadata, Operator
 from cpreplicate.core.path_columns import Coded, Numbers, Texts, rows_of, texts
+from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Action, Plan, Verb
 from cpreplicate.core.tables import found
 from cpreplicate.errors import CpreplicateError
@@ -20,6 +21,7 @@ from cpreplicate.protocol.source import read_metadata
 from cpreplicate.storage import Side
 
 _READ = 8  # checkpoints that are withdrawn, of which the operators of deleted files are looked up
+_READ_BYTES = 16 << 20  # a larger `_metadata` is not read only for names
 _NONE = -1  # the number of no operator
 
 
@@ -27,7 +29,8 @@ class Group(NamedTuple):
     """The actions of one kind that are of one operator and have one reason.
 
     `operator` is its id, and `name` its name or uid. Both are None for files that several operators
-    share, and where the operator is not known: that of a pack that is deleted.
+    share, and where the operator is not known: that of a pack that is deleted, or of files that only
+    checkpoints with a large `_metadata` needed.
     """
 
     action: Verb
@@ -82,10 +85,18 @@ def _of_deleted(plan: Plan, side: Side) -> list[Operator | None]:
     uris = [uri.join(plan.replica, action.target) for action in plan.deletes]
     for name in plan.dropped[-_READ:]:
         with suppress(CpreplicateError, OSError):  # only the names of operators would be missing
-            metadata = read_metadata(uri.join(plan.replica, name), side).metadata
+            checkpoint = uri.join(plan.replica, name)
+            if _is_large(checkpoint, side):
+                continue
+            metadata = read_metadata(checkpoint, side).metadata
             operators = _Owners(metadata, closure(metadata)).of(uris)
             known |= {each: one for each, one in zip(uris, operators, strict=True) if one}
     return [known.get(each) for each in uris]
+
+
+def _is_large(checkpoint: str, side: Side) -> bool:
+    path = uri.join(checkpoint, METADATA)
+    return side.storage(path).stat(path).length > _READ_BYTES
 
 
 def _grouped(
