@@ -29,8 +29,8 @@ class Group(NamedTuple):
     """The actions of one kind that are of one operator and have one reason.
 
     `operator` is its id, and `name` its name or uid. Both are None for files that several operators
-    share, and where the operator is not known: that of a pack that is deleted, or of files that only
-    checkpoints with a large `_metadata` needed.
+    share, and where the operator is not known: that of a pack that is deleted, or of files that
+    only checkpoints with a large `_metadata` needed.
     """
 
     action: Verb
@@ -96,7 +96,8 @@ def _of_deleted(plan: Plan, side: Side) -> list[Operator | None]:
 
 def _is_large(checkpoint: str, side: Side) -> bool:
     path = uri.join(checkpoint, METADATA)
-    return side.storage(path).stat(path).length > _READ_BYTES
+    status = side.storage(path).stat(path)
+    return status is not None and status.length > _READ_BYTES
 
 
 def _grouped(
