@@ -2,10 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or prometheus or slow)"
+NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or prometheus or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines
+.PHONY: help setup java maven promtool stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines
 .PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention try-kubernetes deploy-check drill clean
 
 help: ## list the targets
@@ -29,6 +29,12 @@ maven: java
 promtool:
 	@sh scripts/need.sh promtool
 	@sh scripts/need.sh node_exporter
+
+stores: ## install the object stores of the tests into .stores: versitygw, fake-gcs-server, Azurite
+	@sh scripts/install_stores.sh
+
+test-stores: setup stores ## each kind of object store, on a real server: four minutes, after `make stores`
+	$(BIN)/python -m pytest -q -m stores tests/storage/test_conformance.py tests/stores
 
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh
@@ -60,6 +66,7 @@ test-all: lint maven promtool ## every test, in one run
 nightly: setup maven ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, drills: an hour
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
+	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
 	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
 	$(MAKE) --no-print-directory drill
 
@@ -134,5 +141,5 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/kafka/target tests/kafka/job/target-* tests/yarn/build scripts/bench/build
+	rm -rf .venv .venv-* .demo .deployment .fuzz .kubernetes .stores tests/flink/target-* tests/hdfs/target tests/kafka/target tests/kafka/job/target-* tests/yarn/build scripts/bench/build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants .coverage .coverage.* .durations.xml

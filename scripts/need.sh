@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is named, where it is missing, through the system's package manager: java (17 or later), maven,
-# promtool (with Prometheus), node_exporter, venv.
+# promtool (with Prometheus), node_exporter, venv, go, npm.
 set -eu
 
 has_java() { command -v java >/dev/null && [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
@@ -24,6 +24,8 @@ case "$1" in
     maven) has_maven || { install openjdk-17-jdk-headless java-17-openjdk-devel openjdk@17; install maven maven maven; } ;;
     promtool) has_promtool || install prometheus prometheus prometheus ;;
     node_exporter) has_node_exporter || install prometheus-node-exporter golang-github-prometheus-node-exporter node_exporter ;;
+    go) command -v go >/dev/null || install golang-go golang go ;;
+    npm) command -v npm >/dev/null || install npm npm node ;;
     venv) has_venv || install python3-venv python3 python3 ;;
     *) echo "need.sh: unknown: $1" >&2; exit 2 ;;
 esac

@@ -18,12 +18,23 @@ from tests.support.flink import flink
 from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
 from tests.support.kafka import kafka
 from tests.support.s3 import s3
+from tests.support.stores import azurite, fake_gcs_server, versitygw
 
 # Before anything is imported that reads them, and before processes are started that inherit them.
 environment.reset_signals()
 environment.reset_environment()
 
-__all__ = ["clusters", "flink", "ha_cluster", "hdfs_cluster", "kafka", "s3"]
+__all__ = [
+    "azurite",
+    "clusters",
+    "fake_gcs_server",
+    "flink",
+    "ha_cluster",
+    "hdfs_cluster",
+    "kafka",
+    "s3",
+    "versitygw",
+]
 
 # The start of Spark's JVM takes most of the time of the tests that need it. These options start it
 # quickly; they are not for measuring.
@@ -54,6 +65,7 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "flink": {"flink"},
     "kafka": {"kafka"},
     "s3": {"s3"},
+    "stores": {"azurite", "fake_gcs_server", "versitygw"},
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
 _SLOW = {  # modules of many seeds, of services, of silence, and of many processes
