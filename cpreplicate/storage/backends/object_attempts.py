@@ -51,7 +51,10 @@ def _bound_s3(filesystem: Any, deadline: float) -> None:
 
 
 def _bound_gs(filesystem: Any, deadline: float) -> None:
-    once: Callable[..., Awaitable[Any]] = type(filesystem)._request.__wrapped__
+    retried = getattr(type(filesystem), "_request", None)
+    once: Callable[..., Awaitable[Any]] | None = getattr(retried, "__wrapped__", None)
+    if once is None:  # another release of gcsfs: its own tries stay
+        return
     service = filesystem.base.removesuffix("/storage/v1/")
 
     @functools.wraps(once)
