@@ -2,11 +2,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-NEEDS_NO_SERVER := -m "not (hdfs or s3 or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
+NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
 TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium kdc demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
-.PHONY: bench bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes deploy-check drill clean
+.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
+.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ chromium:
 kdc:
 	@sh scripts/need.sh kdc
 
+stores: ## install the object stores of the tests into .stores: versitygw, fake-gcs-server, Azurite
+	@sh scripts/install_stores.sh
+
+test-stores: setup stores ## each kind of object store, on a real server: four minutes, after `make stores`
+	$(BIN)/python -m pytest -q -m stores tests/storage/test_conformance.py tests/stores
+
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh
 
@@ -72,6 +78,7 @@ test-all: lint maven promtool shells chromium kdc ## every test, in one run
 nightly: setup maven kdc ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, drills: an hour
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
+	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
 	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
 	$(MAKE) --no-print-directory drill
 
@@ -130,6 +137,9 @@ bench: setup maven ## decode speed against Flink's own loader, what a plan, a ro
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_refs.py
 
+bench-stores: setup stores ## 1,000 files of 64 KiB to versitygw, against rclone with 32 transfers
+	$(BIN)/python scripts/bench_stores.py
+
 bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, seconds and calls a file
 	$(BIN)/python scripts/bench_hdfs.py
 
@@ -166,5 +176,5 @@ fuzz: setup ## damaged _metadata, guided by coverage, for an hour or SECONDS=; w
 	$(BIN)/python scripts/fuzz_metadata.py $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-* .site .demo .deployment .fuzz .kubernetes tests/flink/target-* tests/hdfs/target tests/kafka/target tests/kafka/job/target-* tests/yarn/build scripts/bench/build
+	rm -rf .venv .venv-* .site .demo .deployment .fuzz .kubernetes .stores tests/flink/target-* tests/hdfs/target tests/kafka/target tests/kafka/job/target-* tests/yarn/build scripts/bench/build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache mutants .coverage .coverage.* .durations.xml

@@ -14,15 +14,31 @@ from hypothesis import settings
 
 from cpreplicate.operations.sync import request as request_of_sync
 from tests.support import environment, parts, reached
-from tests.support.kerberos import secure
+from tests.support.browser import browser
+from tests.support.flink import flink
+from tests.support.hdfs import clusters, ha_cluster, hdfs_cluster
+from tests.support.kafka import kafka
+from tests.support.kerberos import realms, secure
+from tests.support.s3 import s3
+from tests.support.stores import azurite, fake_gcs_server, versitygw
 
 # Before anything is imported that reads them, and before processes are started that inherit them.
 environment.reset_signals()
 environment.reset_environment()
 
 __all__ = [
-    *("browser", "clusters", "flink", "ha_cluster", "hdfs_cluster", "kafka", "realms", "s3"),
+    "azurite",
+    "browser",
+    "clusters",
+    "fake_gcs_server",
+    "flink",
+    "ha_cluster",
+    "hdfs_cluster",
+    "kafka",
+    "realms",
+    "s3",
     "secure",
+    "versitygw",
 ]
 
 # The start of Spark's JVM takes most of the time of the tests that need it. These options start it
@@ -56,6 +72,7 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "kerberos": {"realms", "secure"},
     "s3": {"s3"},
     "chromium": {"browser"},
+    "stores": {"azurite", "fake_gcs_server", "versitygw"},
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
 _SLOW = {  # modules of many seeds, of services, of silence, and of many processes

@@ -16,7 +16,8 @@ from cpreplicate.errors import CpreplicateError, exit_code_of
 if TYPE_CHECKING:
     from cpreplicate.output import Form
 
-_PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)
+_PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.EINVAL, errno.ENOSPC, errno.EROFS)
+_NOT_THERE = 10
 _RESUME = "Run the command again to resume"
 _MISUSED = 2
 _OPTION = "--output"
@@ -88,6 +89,8 @@ def _message(error: Exception) -> str:
 
 
 def _remedy(error: OSError) -> str:
+    if exit_code_of(error) == _NOT_THERE:  # a bucket, which no run creates
+        return "Create it, or correct the URI, and run the command again"
     if error.errno in _PERSISTENT:
         return "Fix the problem and run the command again to resume"
     return _RESUME

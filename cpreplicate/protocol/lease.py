@@ -139,9 +139,8 @@ class Lease:
             is_created = self._storage.create_exclusive(self._uri, self._content())
             return is_created or self._take_over_stale()
         except OSError as error:
-            raise type(error)(
-                error.errno, f"the lease {self._uri} cannot be taken: {error.strerror or error}"
-            ) from error
+            reason = f"the lease cannot be taken: {error.strerror or error}"
+            raise type(error)(error.errno, reason, self._uri) from error
 
     def _content(self) -> bytes:
         fields = {

@@ -78,6 +78,15 @@ class SourceMissing(FileNotFoundError):
     """The file to be copied does not exist. No failure at the target raises this."""
 
 
+class NoBucket(FileNotFoundError):
+    """The bucket or container of a URI does not exist."""
+
+    exit_code = 10
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 class Attributes(NamedTuple):
     """The attributes that `--preserve` copies.
 

@@ -68,7 +68,7 @@ def test_a_source_on_s3_shows_its_clock(s3: S3Server, bucket: str, tmp_path: Pat
 
 def test_a_missing_bucket(s3: S3Server, source: Path, tmp_path: Path) -> None:
     as_target = doctor(s3, source, "s3://doctor-no-such-bucket/replicas")
-    assert as_target.code == 1
+    assert as_target.code == 10
     assert as_target.names("failed") == ["target reach"]
     assert "Create the bucket" in as_target.text("target reach")
     as_source = doctor(s3, "s3://doctor-no-such-bucket/job", tmp_path / "dcB")

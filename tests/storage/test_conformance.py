@@ -55,6 +55,10 @@ STORAGES = [
     "viewfs",
     "webhdfs",
     "s3",
+    *(
+        pytest.param(name, marks=[pytest.mark.stores, pytest.mark.rest])
+        for name in ("versitygw", "azurite", "fake_gcs_server")
+    ),
 ]
 
 
@@ -65,7 +69,7 @@ class Place:
         self.root, self.side = root, side
         self.sides = Sides(side, side)
         self.storage = side.storage(root)
-        self.has_directories = not root.startswith("s3")
+        self.has_directories = root.partition(":")[0] not in ("s3", "abfs", "gs")
 
 
 def hdfs(cluster, client: str = "native", uri: str | None = None, **more: str) -> Place:
@@ -95,6 +99,9 @@ def make(name: str, request, tmp_path) -> Place:
         server = request.getfixturevalue("s3")
         server.make_bucket("conformance")
         return Place(f"s3://conformance/{uuid.uuid4().hex}", s3_side(server.endpoint))
+    if name in ("versitygw", "azurite", "fake_gcs_server"):
+        store = request.getfixturevalue(name)
+        return Place(f"{store.root}/{uuid.uuid4().hex}", store.side())
     cluster = request.getfixturevalue("ha_cluster" if "ha" in name.split("-") else "clusters")
     cluster = getattr(cluster, "a", cluster)
     if name == "viewfs":
@@ -266,8 +273,11 @@ def test_of_two_puts_that_must_not_replace_the_later_one_fails(storage, root):
     """
     uri = f"{root}/d/file"
 
+    # to Azurite, unlike Azure, a blob with uncommitted blocks is there already
+    is_azurite = root.startswith("abfs")
+
     def overtaken(_length):
-        put(storage, uri, b"first", replace=False)
+        put(storage, uri, b"first", replace=is_azurite)
 
     with pytest.raises(FileExistsError):
         put(storage, uri, bytes(17 << 20), replace=False, expect=overtaken)
@@ -277,16 +287,19 @@ def test_of_two_puts_that_must_not_replace_the_later_one_fails(storage, root):
 
 def uploads_under_way(place):
     """Return the multipart uploads that were neither completed nor aborted, [] except on S3."""
-    if place.has_directories:
+    if not place.root.startswith("s3"):
         return []
+    bucket, _, prefix = place.root.removeprefix("s3://").partition("/")
+    options = place.side.options_for(f"s3://{bucket}")
     client = s3fs.S3FileSystem(
-        **s3fs_options(place.side.options_for("s3://conformance")["endpoint_url"])
+        **{
+            **s3fs_options(options["endpoint_url"]),
+            "key": options["key"],
+            "secret": options["secret"],
+        }
     )
-    found = client.list_multipart_uploads("conformance")
     return [
-        each
-        for each in found
-        if each["Key"].startswith(place.root.removeprefix("s3://conformance/"))
+        each for each in client.list_multipart_uploads(bucket) if each["Key"].startswith(prefix)
     ]
 
 
@@ -445,7 +458,7 @@ def test_a_listing_hides_nothing(storage, root):
 
 def test_a_listing_of_more_than_a_page_is_complete(storage, root):
     """A page is 1,000 objects on S3, and 100 files on the clusters of these tests."""
-    names = {f"{number:04}" for number in range(1100 if root.startswith("s3") else 220)}
+    names = {f"{number:04}" for number in range(1100 if root.startswith(("s3", "gs")) else 220)}
     with ThreadPoolExecutor(64) as pool:
         list(pool.map(lambda name: put(storage, f"{root}/d/{name}"), names))
     assert {each.name for each in storage.list(f"{root}/d")} == names
@@ -519,6 +532,5 @@ def test_an_object_is_the_same_under_every_name_that_s3_was_recorded_by(s3, sche
 
 
 def test_a_storage_whose_package_is_not_installed_raises_an_error_that_names_it():
-    for place, package in (("gs://b/x", "gcsfs"), ("abfs://b/x", "adlfs"), ("oss://b/x", "ossfs")):
-        with pytest.raises(UsageError, match=f"pip install {package}"):
-            Side().storage(place)
+    with pytest.raises(UsageError, match="pip install ossfs"):
+        Side().storage("oss://b/x")

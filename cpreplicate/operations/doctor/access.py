@@ -15,7 +15,6 @@ from cpreplicate.storage.clients import CLIENTS, installed
 from cpreplicate.storage.sides import HDFS_SCHEMES
 from cpreplicate.version import __version__
 
-_UNEXPECTED = 1
 _USAGE = 2
 _UNREACHABLE = 7
 _NOT_THERE = 10
@@ -96,9 +95,8 @@ def check_reach(case_side: CaseSide) -> Result:
     try:
         storage.reach(case_side.uri)
     except FileNotFoundError:
-        code = _NOT_THERE if case_side.name == "source" else _UNEXPECTED
         remedy = "Create the bucket, or correct its name"
-        return failure(f"{uri.filesystem(case_side.uri)} does not exist", remedy, code)
+        return failure(f"{uri.filesystem(case_side.uri)} does not exist", remedy, _NOT_THERE)
     down = unanswered(addresses) if len(addresses) > 1 else []
     if down:
         return warning(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+import os
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.base import NoAnswer
-from cpreplicate.storage.bounds import answered, limit
+from cpreplicate.storage.backends.object_attempts import CONNECT_SECONDS, bound
 
 PROTOCOLS = {
     **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
@@ -30,7 +29,7 @@ OPTIONS = {  # that are known without the class, whose constructor has more
         "use_ssl",
         "max_concurrency",
     ],
-    "gs": ["token", "project", "endpoint_url"],
+    "gs": ["token", "project", "endpoint_url", "hierarchical"],
     "abfs": [
         "account_name",
         "account_key",
@@ -46,11 +45,8 @@ OPTIONS = {  # that are known without the class, whose constructor has more
 }
 # parameters of constructors that are no text
 _NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
-_CONNECT_SECONDS = 10.0
-# bytes a second of an upload that makes so little progress that it is broken off
-_SLOWEST = 128 << 10
-# these may take long for a large object
-_WITHIN_THE_SERVICE = ("copy_object", "upload_part_copy", "complete_multipart_upload")
+# of gs:, an option of this module
+_HIERARCHICAL = "hierarchical"
 _HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
     "fs.s3a.access.key": "key",
     "fs.s3a.secret.key": "secret",
@@ -63,6 +59,9 @@ _HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for
 def _filesystem_class(protocol: str) -> Any:
     import fsspec
 
+    if protocol == "gs":
+        # Else the class asks by gRPC whether each bucket is hierarchical, for up to a minute.
+        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         return fsspec.get_filesystem_class(protocol)
     except ImportError as error:
@@ -83,13 +82,14 @@ def constructor_options(protocol: str) -> dict[str, Any]:
             is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
             if is_named and name not in _NO_OPTIONS and not name.endswith("_kwargs"):
                 found[name] = parameter.default
-    return found
+    return found | ({_HIERARCHICAL: False} if protocol == "gs" else {})
 
 
 def client(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
-    """Return the fsspec object of a protocol. Raises `UsageError`."""
-    from fsspec.asyn import sync_wrapper
+    """Return the fsspec object of a protocol, whose calls end at a deadline in seconds.
 
+    Raises `UsageError`.
+    """
     cls = _filesystem_class(protocol)
     given: dict[str, Any] = {key: value for key, value in options.items() if "." not in key}
     if protocol == "s3":
@@ -98,13 +98,26 @@ def client(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
     given = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
     if protocol == "s3":
         given = _s3_options(given, deadline)
-    filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
-    if protocol == "s3":
-        # `Retrying` retries; s3fs would try five times within each of its tries
-        filesystem.retries = 1
-        filesystem._call_s3 = _answered(filesystem, deadline)
-        filesystem.call_s3 = sync_wrapper(filesystem._call_s3, obj=filesystem)
+    if protocol == "gs" and given.pop(_HIERARCHICAL, False):
+        cls = _hierarchical_class()
+    try:
+        filesystem = cls(skip_instance_cache=True, use_listings_cache=False, **given)
+    except (ValueError, OSError) as error:  # of gcsfs and adlfs: what cannot be credentials
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"{protocol}: the options of the storage do not suffice: {reason}"
+        ) from error
+    bound(filesystem, protocol, deadline)
+    if protocol == "abfs":
+        # adlfs reads a path as a URL: `a?b#c` became `a#c?b`. All paths here are literal.
+        filesystem._strip_protocol = lambda path: path
     return filesystem
+
+
+def _hierarchical_class() -> Any:
+    from gcsfs.extended_gcsfs import ExtendedGcsFileSystem
+
+    return ExtendedGcsFileSystem
 
 
 def _typed(name: str, value: str, default: Any) -> Any:
@@ -124,37 +137,6 @@ def _typed(name: str, value: str, default: Any) -> Any:
     return value
 
 
-def _answered(filesystem: Any, deadline: float) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return the calls of a filesystem of S3, each of which ends at its deadline.
-
-    botocore's own timeouts do not end a request whose body nobody reads.
-    """
-    import asyncio  # here, because it takes 25 ms that commands without S3 need not spend
-
-    call_s3 = filesystem._call_s3
-    service = filesystem.endpoint_url or "of S3"
-
-    async def call(method: str, *arguments: Any, **named: Any) -> Any:
-        answer = call_s3(method, *arguments, **named)
-        if method in _WITHIN_THE_SERVICE:
-            copied = await answer
-            answered()
-            return copied
-        body = named.get("Body")
-        length = len(body) if isinstance(body, (bytes, bytearray, memoryview)) else 0
-        seconds = limit(deadline) + length / _SLOWEST
-        try:
-            result = await asyncio.wait_for(answer, seconds)
-        except asyncio.TimeoutError:
-            raise NoAnswer(
-                errno.ETIMEDOUT, f"the service {service} has not answered for {seconds:.3g} s"
-            ) from None
-        answered()
-        return result
-
-    return call
-
-
 def _s3_options(given: dict[str, Any], deadline: float) -> dict[str, Any]:
     region = given.pop("region", None)
     endpoint = given.get("endpoint_url")
@@ -170,7 +152,7 @@ def _s3_options(given: dict[str, Any], deadline: float) -> dict[str, Any]:
     # `Retrying` retries
     given["config_kwargs"] = {
         "retries": {"max_attempts": 0},
-        "connect_timeout": min(_CONNECT_SECONDS, deadline),
+        "connect_timeout": min(CONNECT_SECONDS, deadline),
         "read_timeout": deadline,
     }
     return given

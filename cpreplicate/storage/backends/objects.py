@@ -30,6 +30,7 @@ from cpreplicate.storage.base import (
     Content,
     DeletePolicy,
     FileStatus,
+    NoBucket,
     SourceMissing,
     Storage,
     Transient,
@@ -83,6 +84,8 @@ class ObjectStorage(Storage):
         try:
             with translated_errors(uri):
                 return _status(uri, self._fs.info(_path(uri), refresh=True))
+        except NoBucket:
+            raise
         except FileNotFoundError:
             return None
 
@@ -91,6 +94,8 @@ class ObjectStorage(Storage):
         try:
             with translated_errors(uri):
                 objects = self._fs.ls(path, detail=True, refresh=True)
+        except NoBucket:
+            raise
         except FileNotFoundError:
             return []
         # some tools leave an object for a directory
@@ -113,7 +118,7 @@ class ObjectStorage(Storage):
         if rest is None:
             if expect is not None:
                 expect(len(head))
-            with translated_errors(uri):
+            with translated_errors(uri, is_write=True):
                 self._fs.pipe_file(_path(uri), head, **({} if replace else CREATE[self._protocol]))
             return len(head)
         return self._upload(uri, chain([head], rest), expect, replace)
@@ -121,20 +126,17 @@ class ObjectStorage(Storage):
     def _upload(
         self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None, replace: bool
     ) -> int:
-        # "x" of the others is not known to work
-        if not replace and self._protocol != "s3" and self.stat(uri) is not None:
-            raise FileExistsError(errno.EEXIST, "is there already", uri)
-        mode = "wb" if replace or self._protocol != "s3" else "xb"
-        with translated_errors(uri):
+        mode = "wb" if replace else "xb"
+        with translated_errors(uri, is_write=True):
             file = self._fs.open(_path(uri), mode, block_size=_PART)
         try:
             for chunk in chunks:  # outside: an error of the source must not name this file
-                with translated_errors(uri):
+                with translated_errors(uri, is_write=True):
                     file.write(chunk)
             length = int(file.tell())
             if expect is not None:
                 expect(length)
-            with translated_errors(uri):
+            with translated_errors(uri, is_write=True):
                 file.close()
         except BaseException:
             file.closed = True  # otherwise its destructor completes the upload
@@ -160,7 +162,11 @@ class ObjectStorage(Storage):
                 tag = self._conditions.tag(path)
                 if self._fs.cat_file(path) != seen:
                     return False
-            return not self._fails(uri, lambda: self._conditions.replace(path, data, tag))
+            return not self._fails(
+                uri, lambda: self._conditions.replace(path, data, tag), is_new=False
+            )
+        except NoBucket:
+            raise
         except FileNotFoundError:
             return False
 
@@ -174,10 +180,13 @@ class ObjectStorage(Storage):
                 self._fs.rm_file(_path(probe))
 
     @staticmethod
-    def _fails(uri: str, put: Callable[[], object]) -> bool:
-        """Return whether a put was refused because its condition is not met."""
+    def _fails(uri: str, put: Callable[[], object], is_new: bool = True) -> bool:
+        """Return whether a put was refused because its condition is not met.
+
+        `is_new`: it needs no object that is there.
+        """
         try:
-            with translated_errors(uri):
+            with translated_errors(uri, is_write=is_new):
                 put()
         except FileExistsError:
             return True

@@ -1,0 +1,1 @@
+"""Real servers of each kind of object store: `make stores` installs them."""
