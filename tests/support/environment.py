@@ -64,6 +64,7 @@ _KEPT = frozenset(
     {
         "CPREPLICATE_CONNECTORS",  # `make nightly`
         "CPREPLICATE_HISTORIES",  # `make cotenant`
+        "CPREPLICATE_KERBEROS",  # `make nightly`
         "CPREPLICATE_OTHER_EXAMPLES",  # `make nightly`
     }
 )
