@@ -75,11 +75,12 @@ test-all: lint maven promtool shells chromium kdc ## every test, in one run
 	$(TESTS)
 
 # What does not fit into CI: before an issue is called resolved.
-nightly: setup maven kdc ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, drills: an hour
+nightly: setup maven kdc ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, all protections of HDFS, drills: an hour
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
 	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
+	CPREPLICATE_KERBEROS=1 $(BIN)/python -m pytest -n 1 --dist loadgroup tests/kerberos/test_matrix.py
 	$(MAKE) --no-print-directory drill
 
 durations: ## run every test, and record the seconds by which the tests are ordered

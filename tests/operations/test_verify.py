@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.sizes import size
 from cpreplicate.errors import Refused
 from cpreplicate.operations import compare as compare_operation
 from cpreplicate.operations import verify as verify_operation
@@ -140,7 +141,7 @@ class TestContentIsReadByARunner:
         assert shown[-1].bytes == shown[-1].bytes_total == sum(FILES.values()) + (3 << 20)
         assert lines == [
             f"comparing {len(FILES) + 1} files, {len(FILES)} of them in 1 packs,"
-            f" {sum(FILES.values()) + (3 << 20)} bytes"
+            f" {size(sum(FILES.values()) + (3 << 20))}"
         ]
 
     def test_a_sample_reads_its_files_only(self, tmp_path, execution):

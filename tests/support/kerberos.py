@@ -310,7 +310,8 @@ def secure(realms: Realms, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     b = secure_cluster(realms, realms.b, {**private, **proxy}, datanodes=1)
     clusters = HdfsCluster.start_many([a, b])
     try:
-        _make_homes(clusters)
+        for cluster in clusters:
+            homes_on(cluster)
         directory = tmp_path_factory.mktemp("kerberos")
         for cluster, name in zip(clusters, ("conf-a", "conf-b"), strict=True):
             cluster.write_conf_dir(directory / name)
@@ -320,13 +321,13 @@ def secure(realms: Realms, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             cluster.close()
 
 
-def _make_homes(clusters: Iterable[HdfsCluster]) -> None:
-    for cluster in clusters:
-        cluster.chmod("/", 0o755)
-        for user in ("alice", "bob"):
-            cluster.mkdirs(f"/{user}")
-            cluster.chown(f"/{user}", user)
-            cluster.chmod(f"/{user}", 0o750)
+def homes_on(cluster: HdfsCluster) -> None:
+    """Make a directory that only its user sees, for alice and for bob."""
+    cluster.chmod("/", 0o755)
+    for user in ("alice", "bob"):
+        cluster.mkdirs(f"/{user}")
+        cluster.chown(f"/{user}", user)
+        cluster.chmod(f"/{user}", 0o750)
 
 
 def _krb5_conf(realms: Iterable[Realm]) -> str:

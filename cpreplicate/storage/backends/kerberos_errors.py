@@ -42,7 +42,7 @@ _REASONS = (
         "Synchronise them with NTP",
     ),
     _Reason(
-        ("not found in Kerberos database (6)", "Client not found", "CLIENT_NOT_FOUND"),
+        ("Client '", "Client not found", "CLIENT_NOT_FOUND", "database (6)"),
         "the KDC does not know the user's principal",
         "Correct --source-principal or --target-principal",
     ),
