@@ -3,9 +3,8 @@
     CPREPLICATE_RECORD=DIR python -m pytest tests/cli tests/users …
     python scripts/infer_schemas.py DIR
 
-A key is required if each document has it, and may be null even if no document of a test has it so.
-Read the difference before it is committed: what no test prints is not in the schema, and a key that
-is in all of a few documents is not always there.
+A key is required if each of many documents has it, and may be null even if no test prints it so.
+Read the difference before it is committed: what no test prints is not in the schema.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ _KEY = re.compile(r"[a-z][a-z0-9_]*")
 # objects whose keys are names of what they hold, not of fields
 _MAPS = {"rest", "configuration", "deployment", "snapshot", "clusters", "topics_renamed"}
 _FRACTION = re.compile("seconds|lag|rate|share|ratio|age")
+_MANY = 20  # documents: of fewer, a key that all have may be absent elsewhere
 _NEVER_NULL = {"", "schema", "started", "finished", "exit_code"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NOTE = "Fields may be added. docs/json.md has what each one means."
@@ -61,7 +61,8 @@ def _object(objects: list[dict[str, Any]], key: str) -> dict[str, Any]:
     properties = {
         name: schema_of([each[name] for each in objects if name in each], name) for name in names
     }
-    return {"required": required, "properties": properties}
+    are_many = len(objects) >= _MANY
+    return {**({"required": required} if are_many else {}), "properties": properties}
 
 
 def main() -> None:

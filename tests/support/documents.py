@@ -59,6 +59,8 @@ def _name(words: Sequence[str], document: Any) -> str:
     if isinstance(document, dict) and {"error", "exit_code"} == document.keys() - _HEAD:
         return "error"
     command = next(word for word in words if word in cli.commands)
+    if command == "promote" and isinstance(document, dict) and document.get("promoted") is False:
+        return "promote-refused" if "verification" not in document else command
     variants = _VARIANTS.get(command, {})
     return next(
         (variants[word] for word in words if word in variants), _NAMES.get(command, command)
