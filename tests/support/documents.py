@@ -20,7 +20,7 @@ from cpreplicate.cli.commands import cli
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 _VARIANTS = {  # options with which a command prints another document
-    "inspect": {"--refs": "references"},
+    "inspect": {"--to": "references-file", "--refs": "references"},
     "promote": {"--all": "promote-all"},
     "unseal": {"--all": "unseal-all"},
     "rebase": {"--forget": "rebase-forget"},
@@ -62,6 +62,5 @@ def _name(words: Sequence[str], document: Any) -> str:
     if command == "promote" and isinstance(document, dict) and document.get("promoted") is False:
         return "promote-refused" if "verification" not in document else command
     variants = _VARIANTS.get(command, {})
-    return next(
-        (variants[word] for word in words if word in variants), _NAMES.get(command, command)
-    )
+    known = (name for word, name in variants.items() if word in words)
+    return next(known, _NAMES.get(command, command))

@@ -23,7 +23,7 @@ SOURCES = sorted((ROOT / "cpreplicate").rglob("*.py"))
 OF_OTHERS = {
     "docs/deployment.md": {"--build-arg", "--collector"},
     "docs/drill.md": {"--flink-version", "--only"},
-    "docs/kerberos.md": {"--keytab", "--principal"},
+    "docs/kerberos.md": {"--files", "--keytab", "--principal"},
     "docs/monitoring.md": {"--collector"},
     "docs/lab/executors.md": {"--parts"},
     "docs/lab/hdfs.md": {"--trees"},
