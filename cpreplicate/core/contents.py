@@ -16,9 +16,11 @@ from cpreplicate.core.metadata import Metadata, handle
 from cpreplicate.core.path_columns import Numbers
 from cpreplicate.core.placement import FOREIGN as FOREIGN_DIRECTORY
 
-KINDS = ("coordinator", "operator", "keyed", "channel", "changelog")
-_KIND_OF_STATE = np.array([0, 1, 1, 2, 2, 3, 3])  # an index into KINDS for each of `handle.STATES`
-COORDINATOR, OPERATOR, KEYED, CHANNEL, CHANGELOG = range(len(KINDS))
+KINDS = ("keyed", "operator", "channel", "changelog", "coordinator")
+KEYED, OPERATOR, CHANNEL, CHANGELOG, COORDINATOR = range(len(KINDS))
+_KIND_OF_STATE = np.array(  # for each of `handle.STATES`
+    [COORDINATOR, OPERATOR, OPERATOR, KEYED, KEYED, CHANNEL, CHANNEL]
+)
 
 PLACES = ("shared", "exclusive", "inline", "foreign")
 SHARED, EXCLUSIVE, INLINE, FOREIGN = range(len(PLACES))
@@ -26,7 +28,7 @@ SHARED, EXCLUSIVE, INLINE, FOREIGN = range(len(PLACES))
 
 @dataclass(frozen=True)
 class Directories:
-    """What tells files of a checkpoint apart: its directory, and that of its job or of its replica.
+    """By which files of a checkpoint differ: its directory, and that of its job or of its replica.
 
     `root` is the checkpoint itself for a savepoint.
     """
@@ -35,7 +37,7 @@ class Directories:
     root: str
 
     def place(self, file_uri: str) -> int:
-        """Return where a file lies, as an index into `PLACES`.
+        """Return the place of a file, as an index into `PLACES`.
 
         A file of the checkpoint alone is exclusive, any other one of its job shared. In a replica
         the files of other jobs are below `foreign/`.

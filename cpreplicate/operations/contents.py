@@ -9,23 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cpreplicate.core import uri
+from cpreplicate.core.contents import Contents as Handles
 from cpreplicate.core.metadata import Metadata
-from cpreplicate.core.metadata.handle import (
-    CHANNEL_IN,
-    CHANNEL_OUT,
-    COORDINATOR,
-    DELTA,
-    DIRECTORY,
-    KEYED,
-    KEYED_RAW,
-    KINDS,
-)
-from cpreplicate.operations.inspect import Inspection, inspect
-from cpreplicate.protocol.source import find, read_metadata
+from cpreplicate.core.metadata.handle import DIRECTORY, KINDS
+from cpreplicate.operations.inspect import Inspection, summary_of
+from cpreplicate.operations.inspect.checkpoint import read
 from cpreplicate.storage import Side
 
-STATE_KINDS = ("keyed", "operator", "channel", "changelog", "coordinator")
-_KEYED, _OPERATOR, _CHANNEL, _CHANGELOG, _COORDINATOR = range(len(STATE_KINDS))
 Ints = npt.NDArray[np.int64]
 
 
@@ -34,9 +24,9 @@ class Contents:
     """What a checkpoint holds: its summary, and its state handles in the order of its `_metadata`.
 
     `operator` is an index into the operators of the summary, `subtask` the number of one: each is
-    -1 for none. `state_kind` is an index into `STATE_KINDS`. `held_as` names the kind of handle,
-    such as `file` or `inline`. `sizes` are in bytes. `positions` are -1 but for segments. `paths`
-    are as recorded, None for a handle that names no file.
+    -1 for none. `state_kind` is an index into `core.contents.KINDS`. `held_as` names the kind of
+    handle, such as `file` or `inline`. `sizes` are in bytes. `positions` are -1 but for segments.
+    `paths` are as recorded, None for a handle that names no file.
     """
 
     inspection: Inspection
@@ -50,36 +40,24 @@ class Contents:
 
 
 def contents(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Contents:
-    """Return what the checkpoint at `path` holds.
-
-    Its `_metadata` is read twice, by `inspect`, too. Raises `NotThere`, `MetadataError`.
-    """
-    inspection = inspect(path, side, remaps)
-    metadata = read_metadata(find(inspection.checkpoint, side).checkpoint, side).metadata
-    return contents_of(inspection, metadata)
+    """Return what the checkpoint at `path` holds. Raises `NotThere`, `MetadataError`."""
+    checkpoint = read(path, side, remaps)
+    inspection = summary_of(checkpoint, side, remaps)
+    return _contents(inspection, checkpoint.file.metadata, checkpoint.contents)
 
 
-def contents_of(inspection: Inspection, metadata: Metadata) -> Contents:
-    """Return what a checkpoint holds, from its summary and its `_metadata`."""
+def _contents(inspection: Inspection, metadata: Metadata, held: Handles) -> Contents:
+    """Return what a checkpoint holds, from its summary, its `_metadata` and its state handles."""
     handles = metadata.handles
     rows = np.flatnonzero(handles.kind != DIRECTORY)
     paths = list(handles.paths())
     return Contents(
         inspection,
-        operator=handles.operator[rows].astype(np.int64),
-        subtask=handles.subtask[rows].astype(np.int64),
-        state_kind=_state_kinds(handles.state[rows], handles.part[rows]),
+        operator=held.operator.astype(np.int64),
+        subtask=held.subtask.astype(np.int64),
+        state_kind=held.kind.astype(np.int64),
         held_as=[KINDS[kind] for kind in handles.kind[rows].tolist()],
-        sizes=handles.size[rows].astype(np.int64),
+        sizes=held.size.astype(np.int64),
         positions=handles.position[rows].astype(np.int64),
         paths=[paths[row] for row in rows.tolist()],
     )
-
-
-def _state_kinds(states: npt.NDArray[np.uint8], parts: npt.NDArray[np.uint8]) -> Ints:
-    kinds = np.full(len(states), _OPERATOR, np.int64)
-    kinds[np.isin(states, (KEYED, KEYED_RAW))] = _KEYED
-    kinds[np.isin(states, (CHANNEL_IN, CHANNEL_OUT))] = _CHANNEL
-    kinds[states == COORDINATOR] = _COORDINATOR
-    kinds[parts == DELTA] = _CHANGELOG
-    return kinds

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cpreplicate.operations.contents import STATE_KINDS, contents
+from cpreplicate.core.contents import KINDS as STATE_KINDS
+from cpreplicate.operations.contents import contents
 from cpreplicate.operations.inspect import references
 from cpreplicate.storage import Side
 from tests.support.corpus import ROOT

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.plan import Action, Keeps, Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
-from cpreplicate.operations.contents import STATE_KINDS, Contents
+from cpreplicate.operations.contents import Contents
 from cpreplicate.operations.inspect import Inspection, OperatorSummary
 from cpreplicate.operations.sync.estimate import Estimate, Estimates
 from cpreplicate.operations.sync.report import Report

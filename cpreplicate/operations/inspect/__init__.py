@@ -3,13 +3,16 @@
 from cpreplicate.operations.inspect.comparison import Comparison, compare
 from cpreplicate.operations.inspect.references import References, references
 from cpreplicate.operations.inspect.summary import (
+    SKEWED,
     Inspection,
     OperatorSummary,
     PackSummary,
     inspect,
+    summary_of,
 )
 
 __all__ = [
+    "SKEWED",
     "Comparison",
     "Inspection",
     "OperatorSummary",
@@ -18,4 +21,5 @@ __all__ = [
     "compare",
     "inspect",
     "references",
+    "summary_of",
 ]

@@ -15,7 +15,7 @@ from cpreplicate.storage import Side
 
 
 class Packed:
-    """The packed files of a checkpoint that lies in a replica.
+    """The packed files of a checkpoint in a replica.
 
     `paths` maps the first byte of a segment in the `_metadata` to the logical path of its file.
     `members` are the places of these files, and `packs` the URIs of their packs.
@@ -40,7 +40,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read: where it lies, its files, and its state handles."""
+    """A checkpoint that was read: its place, its files, and its state handles."""
 
     source: Source
     file: MetadataFile

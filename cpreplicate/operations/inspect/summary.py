@@ -134,7 +134,17 @@ def inspect(
     `with_positions`: positions are also read from the small files that hold some. `with_stat`: the
     directories of the files are listed.
     """
-    checkpoint = read(path, side, remaps)
+    return summary_of(read(path, side, remaps), side, remaps, with_positions, with_stat)
+
+
+def summary_of(
+    checkpoint: Checkpoint,
+    side: Side,
+    remaps: Sequence[uri.Remap],
+    with_positions: bool = False,
+    with_stat: bool = False,
+) -> Inspection:
+    """Return a summary of a checkpoint that was read, as `inspect`."""
     file, needed, held = checkpoint.file, checkpoint.needed, checkpoint.contents
     metadata, packed = file.metadata, checkpoint.packed
     depends_on = tuple(dependencies(checkpoint))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cpreplicate.core import uri
+from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.contents import STATE_KINDS, Contents
+from cpreplicate.operations.contents import Contents
 from cpreplicate.operations.inspect import Inspection
 from cpreplicate.operations.overview import Overview
 from cpreplicate.output.json import timestamp

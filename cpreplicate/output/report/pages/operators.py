@@ -8,13 +8,13 @@ from statistics import median
 
 import numpy as np
 
+from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.contents import STATE_KINDS, Contents
-from cpreplicate.operations.inspect import OperatorSummary
+from cpreplicate.operations.contents import Contents
+from cpreplicate.operations.inspect import SKEWED, OperatorSummary
 from cpreplicate.output.report.model import Chart, Column, DataTable, Series
 from cpreplicate.output.report.pages.words import label, share
 
-SKEWED = 3.0  # times the median: the usual reason for checkpoints that time out
 _SHOWN = 12  # operators in a chart
 _MOST_SUBTASKS = 2000  # in the chart of one operator
 
