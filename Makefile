@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
-TESTS = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
+TESTS = $(BIN)/python -m pytest -m "not stores" -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
 .PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes deploy-check drill clean
@@ -45,7 +45,7 @@ kdc:
 stores: ## install the object stores of the tests into .stores: versitygw, fake-gcs-server, Azurite
 	@sh scripts/install_stores.sh
 
-test-stores: setup stores ## each kind of object store, on a real server: four minutes, after `make stores`
+test-stores: setup stores ## each kind of object store, on a real server, which no other target runs: four minutes
 	$(BIN)/python -m pytest -q -m stores tests/storage/test_conformance.py tests/stores
 
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify

@@ -5,7 +5,7 @@ A command imports its operation when it runs, so that `--help` stays quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,14 +14,13 @@ from cpreplicate.cli import exit_codes, groups, options, service_options, servic
 from cpreplicate.cli.config import VARIABLE, load_config
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
-from cpreplicate.cli.option import PREFIX, files, location, optional_location
+from cpreplicate.cli.option import PREFIX, files, location
 from cpreplicate.cli.report_file import WritePage, page_writer
 from cpreplicate.cli.requests import (
     build,
     execution_of,
     planned_sync,
     sample_of,
-    source_side,
     start_narration,
     target_side,
 )
@@ -32,7 +31,6 @@ from cpreplicate.errors import Refused
 from cpreplicate.version import __version__
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.inspect.references import References
     from cpreplicate.operations.overview import Overview
     from cpreplicate.operations.sync.report import Report
     from cpreplicate.operations.sync.request import SyncRequest
@@ -67,94 +65,6 @@ def cli() -> None:
 
 
 cli.params.insert(1, groups.config_option(load_config, VARIABLE))
-
-
-@cli.command(
-    short_help="Show what a checkpoint holds.",
-    examples=(
-        "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-42",
-        "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-41"
-        " hdfs://dcA/flink/checkpoints/55d1.../chk-42",
-        "cpreplicate inspect --refs --to refs.parquet hdfs://dcA/flink/checkpoints/55d1.../chk-42",
-    ),
-    exit_codes=exit_codes.READ,
-    options=(
-        options.REFS,
-        options.TO,
-        options.STAT,
-        options.POSITIONS,
-        options.REMAP,
-        *options.OF_SOURCE,
-        *options.ACCESS,
-        options.REPORT,
-        *options.OUTPUT,
-    ),
-)
-@click.argument("checkpoint", callback=location, shell_complete=files)
-@click.argument(
-    "later",
-    required=False,
-    metavar="[LATER]",
-    callback=optional_location,
-    shell_complete=files,
-)
-def inspect(
-    checkpoint: str,
-    later: str | None,
-    refs: bool,
-    to: str | None,
-    with_stat: bool,
-    with_positions: bool,
-    output: Any,
-    **values: Any,
-) -> int:
-    """Show what a checkpoint holds: operators, subtasks, sizes, skew, files of other jobs.
-
-    With LATER, a second checkpoint, show what changed from the first one to it: growth by operator,
-    files added and removed, and about how much compactions wrote.
-    """
-    from cpreplicate.operations import inspect as operation
-    from cpreplicate.operations.contents import contents
-
-    start_narration(values)
-    _refuse_together(
-        {"--refs": refs, "--positions": with_positions, "--stat": with_stat, "LATER": later}
-    )
-    if to is not None and not refs:
-        raise click.UsageError("--to needs --refs")
-    side, remaps = source_side(values), values["remaps"]
-    if later is not None:
-        if values["report_file"] is not None:
-            raise click.UsageError("--report is of one checkpoint, and LATER is a second one")
-        return show_read(operation.compare(checkpoint, later, side, remaps), output)
-    page, found = None, None
-    if values["report_file"] is not None:
-        found = contents(checkpoint, side, remaps)
-        checkpoint = found.inspection.checkpoint  # not one that completes meanwhile
-        page = page_writer(values["report_file"], found)
-    if refs:
-        references = operation.references(checkpoint, side, remaps)
-        return show_read(_written(references, to), output, page=page)
-    if found is not None and not (with_positions or with_stat):
-        return show_read(found.inspection, output, page=page)
-    inspection = operation.inspect(checkpoint, side, remaps, with_positions, with_stat)
-    return show_read(inspection, output, page=page)
-
-
-def _written(references: References, to: str | None) -> object:
-    """Return state handles, or what was written if they are to be in a file."""
-    if to is None:
-        return references
-    from cpreplicate.operations.inspect import export
-
-    return export.write(references, to)
-
-
-def _refuse_together(given: Mapping[str, object]) -> None:
-    """Raise `click.UsageError` for arguments that exclude each other; only two go together."""
-    names = [name for name, value in given.items() if value]
-    if len(names) > 1 and names != ["--positions", "--stat"]:
-        raise click.UsageError(f"{' and '.join(names)} cannot be given together")
 
 
 @cli.command(

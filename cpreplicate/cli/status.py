@@ -44,7 +44,7 @@ _LAGGING = 21
         21: "--max-lag: a replica lags more, or its lag is not known and its checkpoint is older",
     },
     options=(
-        *options.STATUS,
+        *upkeep_options.STATUS,
         options.POSITIONS,
         *options.CONF,
         *upkeep_options.TRAILING_KAFKA,

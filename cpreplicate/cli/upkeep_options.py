@@ -201,3 +201,25 @@ REBASE = (
     ),
     *KAFKA,
 )
+
+STATUS = (
+    basic(
+        "source",
+        "Where the jobs are: the directory of a job, or a root of such. Jobs there without a"
+        " replica are shown, too. Default: the source that each replica recorded. Repeatable.",
+        kinds.TEXT,
+        metavar="ROOT_OR_JOB",
+        is_multiple=True,
+    ),
+    basic(
+        "max-lag",
+        "Exit with 21 if a replica lags more, such as 15m, or if a job with a completed checkpoint"
+        " has no replica.",
+        kinds.TIME,
+    ),
+    basic(
+        "orphans",
+        "Count the orphans and their bytes. Lists every directory of each replica, and reads its"
+        " _metadata and its manifests.",
+    ),
+)

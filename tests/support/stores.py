@@ -1,6 +1,7 @@
 """Runs real object stores on loopback: versitygw (S3), Azurite (Azure), fake-gcs-server (Google).
 
-`make stores` installs them into `.stores`. Without one, the tests that need it are skipped.
+`make stores` installs them into `.stores`. Without one, the tests that need it
+fail: `make test` leaves them to `make test-stores`.
 """
 
 from __future__ import annotations
@@ -69,8 +70,7 @@ def running(name: str) -> Iterator[Store]:
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as log:
         port = _free_port()
         command = commands[name](port, directory)
-        if not Path(command[0]).exists():
-            pytest.skip(f"{command[0]} is not there: run `make stores`")
+        assert Path(command[0]).exists(), f"{command[0]} is not there: run `make stores`"
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory)
         try:
             wait_until(lambda: _answers(port) or process.poll() is not None, name)
