@@ -369,9 +369,10 @@ def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
     with running(Jobs(standby), lines=lines) as service:
         wait_until(lambda: service.is_ready())
         wait_until(lambda: any(each.tries > 2 for each in service.observations()))
+        seen = list(lines)  # a try that runs while the service stops adds a line of its own
     assert not (tmp_path / "dcC").exists()
-    assert [line for line in lines if "is a replica that no job writes to" in line] == lines
-    assert len(lines) == 1
+    assert len(seen) == 1
+    assert "is a replica that no job writes to" in seen[0]
 
 
 def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
