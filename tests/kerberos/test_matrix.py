@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,7 @@ from tests.kerberos.conftest import FILES, replica_of
 from tests.support.jobs import write_checkpoint
 from tests.support.kerberos import Realms, Secure, homes_on, secure_cluster
 
-pytestmark = [
-    pytest.mark.xdist_group("kerberos"),
-    pytest.mark.skipif("CPREPLICATE_KERBEROS" not in os.environ, reason="make nightly runs it"),
-]
+pytestmark = [pytest.mark.xdist_group("kerberos"), pytest.mark.nightly]
 
 _TRANSFER, _RPC = "dfs.data.transfer.protection", "hadoop.rpc.protection"
 _AES = {"dfs.encrypt.data.transfer.cipher.suites": "AES/CTR/NoPadding"}

@@ -65,7 +65,6 @@ _KEPT = frozenset(
         "CPREPLICATE_CONNECTORS",  # `make nightly`
         "CPREPLICATE_HISTORIES",  # `make cotenant`
         "CPREPLICATE_RECORD",  # scripts/infer_schemas.py
-        "CPREPLICATE_KERBEROS",  # `make nightly`
         "CPREPLICATE_OTHER_EXAMPLES",  # `make nightly`
     }
 )

@@ -125,9 +125,15 @@ def _skewed(operators: tuple[OperatorSummary, ...]) -> Iterator[str]:
     """Yield a line for each operator whose largest subtask is much larger than the median."""
     for each in operators:
         if each.skew is not None and each.skew.is_skewed:
-            ratio = each.skew.ratio
-            times = "all others together" if ratio is None else f"{ratio:.1f} times the median"
-            yield f"! {each.name or each.uid or each.id}: subtask {each.skew.largest} has {times}"
+            name = each.name or each.uid or each.id
+            yield f"! {name}: subtask {each.skew.largest} has {_share(each.skew)}"
+
+
+def _share(skew: Skew) -> str:
+    """Return how much the largest subtask has; no ratio to a median of 0 says that."""
+    if skew.ratio is None:
+        return f"{size(skew.largest_bytes)}, and most subtasks have none"
+    return f"{skew.ratio:.1f} times the median"
 
 
 def _kinds(result: Inspection) -> str:

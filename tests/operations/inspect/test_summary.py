@@ -140,6 +140,12 @@ def test_the_largest_subtask_is_compared_with_the_median_and_marked_if_it_exceed
     assert fields["operators"][0]["is_skewed"] == is_marked
 
 
+def test_a_subtask_that_has_state_while_most_have_none_is_marked_with_its_bytes(tmp_path):
+    place = write(tmp_path, 1, [operator_of([0, 0, 7])])
+    shown = CliRunner().invoke(cli, ["inspect", place]).stdout
+    assert "! op: subtask 2 has 7 B, and most subtasks have none\n" in shown
+
+
 def test_operators_are_shown_with_id_name_uid_and_both_parallelisms(tmp_path):
     place = write(tmp_path, 1, [operator_of([1], name="map")])
     lines = CliRunner().invoke(cli, ["inspect", place]).stdout.splitlines()
