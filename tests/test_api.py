@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -124,37 +123,6 @@ def test_an_import_of_the_package_imports_only_its_version():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'replicate'"):
         cpreplicate.replicate  # noqa: B018  # the access is what is tried
-
-
-PROGRAM = """
-from cpreplicate import Cancellation, Checkpoint, Place, SyncOptions, plan, status, sync, verify
-
-source = Checkpoint("hdfs://dcA/flink/checkpoints/55d1", conf_dir="/etc/hadoop/dcA")
-target = Place("s3://replicas/flink", options={"endpoint_url": "https://s3"})
-options = SyncOptions(keep=2, remap={"hdfs://old": "hdfs://dcA"}, bandwidth=5e8)
-
-
-def replicate(cancellation: Cancellation) -> bool:
-    if plan(source, target, options).plan.empty:
-        return False
-    report = sync(source, target, options, on_progress=lambda seen: print(seen.bytes))
-    replica = Place(report.plan.replica, options=target.options)
-    return verify(replica, cancellation=cancellation).restorable
-
-
-lags: list[float | None] = [row.lag(0.0) for row in status(target).replicas]
-"""
-
-
-def test_an_outside_program_is_checked_by_mypy_strict(tmp_path: Path):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    wrong = PROGRAM.replace("keep=2", "keep='two'")
-    (tmp_path / "program.py").write_text(wrong)
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "arg-type" in done.stdout
 
 
 def test_points_in_time_are_kept_as_by_the_command_line(places):

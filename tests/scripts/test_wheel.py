@@ -16,8 +16,11 @@ from cpreplicate import __version__
 from cpreplicate.cli.commands import cli
 from scripts.wheel import sbom
 from tests.scripts.test_man_pages import PAGES
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = Path(click.__file__).parents[1]  # of the tests: the environment has the wheel alone
 # the tests of this file share what it builds
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -62,10 +65,9 @@ def test_a_man_page_of_each_command_is_installed_where_man_looks(environment):
 
 
 def test_the_console_script_is_installed(environment):
-    click_of_tests = Path(click.__file__).parents[1]
     done = subprocess.run(
         [environment / "bin" / "cpreplicate", "--version"],
-        env={**os.environ, "PYTHONPATH": str(click_of_tests)},
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
         capture_output=True,
         text=True,
     )
@@ -142,3 +144,64 @@ def test_the_sdist_has_all_that_it_takes_to_build_the_same_wheel(wheel, tmp_path
 def test_what_is_generated_is_not_left_behind(wheel):
     assert list((wheel.parents[1] / "temporary").iterdir()) == []
     assert not list(ROOT.glob("*.1"))
+
+
+PROGRAM = """
+from cpreplicate import Cancellation, Checkpoint, Place, SyncOptions, plan, status, sync, verify
+
+source = Checkpoint("hdfs://dcA/flink/checkpoints/55d1", conf_dir="/etc/hadoop/dcA")
+target = Place("s3://replicas/flink", options={"endpoint_url": "https://s3"})
+options = SyncOptions(keep=2, remap={"hdfs://old": "hdfs://dcA"}, bandwidth=5e8)
+
+
+def replicate(cancellation: Cancellation) -> bool:
+    if plan(source, target, options).plan.empty:
+        return False
+    report = sync(source, target, options, on_progress=lambda seen: print(seen.bytes))
+    replica = Place(report.plan.replica, options=target.options)
+    return verify(replica, cancellation=cancellation).restorable
+
+
+lags: list[float | None] = [row.lag(0.0) for row in status(target).replicas]
+"""
+
+
+def checked(program, environment, directory):
+    """Return what mypy prints of a program, with the types of the packages in the environment."""
+    (directory / "program.py").write_text(program)
+    python = f"--python-executable={environment / 'bin' / 'python'}"
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", python, "program.py"]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True)
+
+
+def test_an_outside_program_is_checked_by_mypy_strict_against_the_wheel(environment, tmp_path):
+    done = checked(PROGRAM, environment, tmp_path)
+    assert done.returncode == 0, done.stdout
+    done = checked(PROGRAM.replace("keep=2", "keep='two'"), environment, tmp_path)
+    assert "arg-type" in done.stdout
+
+
+REPLICATE = """
+import sys
+
+import cpreplicate
+from cpreplicate import Checkpoint, Place, plan, sync, verify
+
+source, target = Checkpoint(sys.argv[1]), Place(sys.argv[2])
+copies = len(plan(source, target).plan.copies)
+report = sync(source, target)
+print(cpreplicate.__file__, copies, report.committed, verify(Place(report.plan.replica)).restorable)
+"""
+
+
+def test_an_outside_program_replicates_with_the_wheel(environment, tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    done = subprocess.run(
+        [environment / "bin" / "python", "-c", REPLICATE, tmp_path / "dcA" / JOB, tmp_path / "dcB"],
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    [package] = environment.glob("lib/python*/site-packages/cpreplicate/__init__.py")
+    assert done.stdout == f"{package} {len(FILES)} True True\n", done.stderr
