@@ -37,6 +37,7 @@ from cpreplicate.runners.progress import Snapshot
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.backends.hadoop_conf import read
 from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.locations import absolute
 from cpreplicate.storage.wrappers.limits import Limits, new_limits
 
 T = TypeVar("T")
@@ -67,8 +68,8 @@ class Place:
 
     @property
     def uri(self) -> str:
-        """The URI. Raises `UsageError` for one that names no directory."""
-        return uri.absolute(self.url, str(Path.cwd()))
+        """The URI. Raises `UsageError` for one that names no directory, or has a password."""
+        return absolute(self.url)
 
     def side(self, limits: Limits | None = None) -> Side:
         """Return how its storage is reached. Raises `UsageError` for a `conf_dir` without files."""
@@ -111,6 +112,7 @@ class SyncOptions:
     adopt: bool = False
     allow_older: bool = False
     check_content: bool = False
+    unsafe_lease: bool = False
     bandwidth: float | None = None
     max_rps: float | None = None
     name: str | None = None
@@ -243,6 +245,7 @@ def _request(
     source: Checkpoint, target: Place, options: SyncOptions, on_progress: OnProgress | None = None
 ) -> SyncRequest:
     limits = new_limits(options.max_rps, options.bandwidth)
+    target_side = replace(target.side(limits), unsafe_lease=options.unsafe_lease)
     return SyncRequest(
         source=source.uri,
         target_root=target.uri,
@@ -250,7 +253,7 @@ def _request(
         keep=options.keep,
         remaps=_remaps(options.remap),
         source_roots=tuple(Place(each).uri for each in options.source_roots),
-        sides=Sides(source.side(limits), target.side(limits)),
+        sides=Sides(source.side(limits), target_side),
         lock_wait=options.lock_wait,
         max_delete=None if options.max_delete is None else Cap(options.max_delete),
         adopt=options.adopt,

@@ -63,6 +63,13 @@ def test_the_errors_are_those_of_the_command_line(places, tmp_path):
         plan(Checkpoint("gopher://a/b"), target)
 
 
+@pytest.mark.parametrize("url", ["s3://key:secret@bucket/a", "hdfs//dcB/a", "file://data/a"])
+def test_a_place_that_is_another_one_than_meant_is_refused(places, url):
+    with pytest.raises(errors.UsageError) as raised:
+        plan(places[0], Place(url))
+    assert "secret" not in str(raised.value)
+
+
 def test_progress_is_reported_to_a_callback(places):
     source, target = places
     seen: list[Snapshot] = []

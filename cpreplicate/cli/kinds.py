@@ -18,7 +18,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import HDFS_CLIENTS
-from cpreplicate.storage.sides import SCHEMES
+from cpreplicate.storage.locations import refuse_misspelled
 
 if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
@@ -67,8 +67,6 @@ _SHORTEST_PAUSE = 0.01  # seconds
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?(Z|[+-]\d\d:\d\d)?")
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
-# of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
-_PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:(?!\d+/)[^@]*@")
 _SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _HDFS3 = (
     "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it imports"
@@ -144,24 +142,10 @@ def absolute(value: str) -> str:
     to another place, unnoticed.
     """
     value = placed(value)
-    if _PASSWORD.match(value):
-        raise click.BadParameter(
-            "a URI with a password: it would be in messages, logs and records. Give what the"
-            " storage needs with --source-conf or --target-conf. The URI is not shown here"
-        )
-    scheme = value.partition("//")[0]
-    if scheme in SCHEMES and not Path(scheme).exists():
-        rest = value.removeprefix(scheme)
-        raise click.BadParameter(
-            f"{value} has no colon behind its scheme. Write {scheme}:{rest}, or ./{value} for a"
-            " local path"
-        )
-    if value.startswith("file://") and value[7:8] != "/":
-        host, _, path = value[7:].partition("/")
-        raise click.BadParameter(
-            f"{value} names the host {host} and the path /{path}. Write file:///{host}/{path}, with"
-            " three slashes, for a local path"
-        )
+    try:
+        refuse_misspelled(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None  # a password would be in the former
     return uri.absolute(value, str(Path.cwd()))
 
 

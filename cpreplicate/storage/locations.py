@@ -1,0 +1,48 @@
+"""What people write for a place: a URI or a local path."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cpreplicate.core import uri
+from cpreplicate.errors import UsageError
+from cpreplicate.storage.sides import SCHEMES
+
+# of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
+_PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:(?!\d+/)[^@]*@")
+
+
+def absolute(text: str) -> str:
+    """Return the URI that a text means: it is a URI or a local path.
+
+    Raises `UsageError` for one that is neither, and as `refuse_misspelled`.
+    """
+    refuse_misspelled(text)
+    return uri.absolute(text, str(Path.cwd()))
+
+
+def refuse_misspelled(text: str) -> None:
+    """Raise `UsageError` for a text that means another place than its writer thinks.
+
+    It is one with a password, or one like `hdfs//dcB/replicas`, or `file://data/replicas`, whose
+    first directory is the name of a host: a replica would be written to another place, unnoticed.
+    """
+    if _PASSWORD.match(text):
+        raise UsageError(
+            "a URI with a password: it would be in messages, logs and records. Give what the"
+            " storage needs with --source-conf or --target-conf. The URI is not shown here"
+        )
+    scheme = text.partition("//")[0]
+    if scheme in SCHEMES and not Path(scheme).exists():
+        rest = text.removeprefix(scheme)
+        raise UsageError(
+            f"{text} has no colon behind its scheme. Write {scheme}:{rest}, or ./{text} for a"
+            " local path"
+        )
+    if text.startswith("file://") and text[7:8] != "/":
+        host, _, path = text[7:].partition("/")
+        raise UsageError(
+            f"{text} names the host {host} and the path /{path}. Write file:///{host}/{path}, with"
+            " three slashes, for a local path"
+        )
