@@ -5,20 +5,31 @@ What other programs use is described in `cpreplicate.api` and docs/api.md.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cpreplicate.version import __version__
 
 if TYPE_CHECKING:  # imported on use: `cpreplicate --help` needs none of it
-    from cpreplicate.api import Cancellation as Cancellation
-    from cpreplicate.api import Checkpoint as Checkpoint
-    from cpreplicate.api import Place as Place
-    from cpreplicate.api import SyncOptions as SyncOptions
-    from cpreplicate.api import plan as plan
-    from cpreplicate.api import status as status
-    from cpreplicate.api import sync as sync
-    from cpreplicate.api import verify as verify
+    from cpreplicate.api.cancellation import Cancellation as Cancellation
+    from cpreplicate.api.observation import status as status
+    from cpreplicate.api.observation import verify as verify
+    from cpreplicate.api.places import Checkpoint as Checkpoint
+    from cpreplicate.api.places import Place as Place
+    from cpreplicate.api.replication import SyncOptions as SyncOptions
+    from cpreplicate.api.replication import plan as plan
+    from cpreplicate.api.replication import sync as sync
 
+_MODULES = {  # of what is imported on use
+    "Cancellation": "cancellation",
+    "Checkpoint": "places",
+    "Place": "places",
+    "SyncOptions": "replication",
+    "plan": "replication",
+    "status": "observation",
+    "sync": "replication",
+    "verify": "observation",
+}
 __all__ = (
     "Cancellation",
     "Checkpoint",
@@ -34,8 +45,6 @@ __all__ = (
 
 def __getattr__(name: str) -> Any:
     """Import what is used of the API."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from cpreplicate import api
-
-    return getattr(api, name)
+    return getattr(import_module(f"cpreplicate.api.{_MODULES[name]}"), name)

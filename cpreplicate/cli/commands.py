@@ -95,14 +95,14 @@ def diff(
     **values: Any,
 ) -> int:
     """Show the plan of a sync and an estimate of what it will take, and change nothing."""
-    from cpreplicate.operations.sync import diff as operation
+    from cpreplicate.api.replication import planned
 
     listing = _listing(actions, every, combined, output)
     start_narration(values)
     request = planned_sync(values)
     page_of = _page_of_plan(values["report_file"], request)
     with showing_refused_plan(output, listing, page_of):
-        report = operation.diff(request, with_positions=with_positions)
+        report = planned(request, with_positions=with_positions)
     code = _shown_plan(report, output, listing, page_of)
     return 20 if exit_code and not report.plan.empty else code
 
@@ -147,7 +147,7 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     Flink or another program keeps files in the directory of the replica, the command changes
     nothing and exits with 6.
     """
-    from cpreplicate.operations.sync import sync as operation
+    from cpreplicate.api.replication import planned, synced
 
     notify = start_narration(values)
     request = planned_sync(values)
@@ -155,11 +155,9 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     page_of = _page_of_plan(values["report_file"], request)
     with showing_refused_plan(output, listing, page_of):
         if dry_run:
-            from cpreplicate.operations.sync.diff import diff
-
-            return _shown_plan(diff(request, notify), output, listing, page_of)
+            return _shown_plan(planned(request, notify), output, listing, page_of)
         with sync_metrics(metrics_file, request) as record:
-            report = operation.sync(request, notify)
+            report = synced(request, notify)
             record(report)
     return show_change(report, output, listing, page_of(report))
 
@@ -320,6 +318,7 @@ def verify(
     Every file of the checkpoint must exist with its length, inside the replica. And `promote` must
     not refuse the replica because of checkpoints of others in it.
     """
+    from cpreplicate.api.observation import verified
     from cpreplicate.operations import overview
     from cpreplicate.operations import verify as operation
 
@@ -329,9 +328,7 @@ def verify(
     replica = selected(replica, job, side)
     with verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))
-        verifications = operation.verify_each(
-            replica, names, sample, notify, side, execution_of(values)
-        )
+        verifications = verified(replica, names, sample, notify, side, execution_of(values))
         if record:  # the newest one, which is first with --all
             operation.record(verifications.checkpoints[0], sample.share, side)
         # with --all, adopted checkpoints are no obstacle: `promote` takes the first

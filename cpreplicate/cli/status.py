@@ -67,7 +67,7 @@ def status(
 
     TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
     """
-    from cpreplicate.operations import status as operation
+    from cpreplicate.api.observation import observed
     from cpreplicate.operations.replicas import MissingSources, missing_sources, replicas_below
     from cpreplicate.output.log import write_warning
 
@@ -87,7 +87,7 @@ def status(
         sources = [absolute(one) for one in source]
         missing = missing_sources(sources, sides.source)
         replicas = replicas_below(absolute(target), sources, sides)
-    report = operation.status(
+    report = observed(
         replicas,
         sides,
         orphans,

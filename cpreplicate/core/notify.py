@@ -9,6 +9,10 @@ Notify: TypeAlias = Callable[[str], None]
 """Report a line, such as a warning; may be called by any thread."""
 
 
+def silent(_line: str) -> None:
+    """Report nothing."""
+
+
 def named(name: str, notify: Notify) -> Notify:
     """Return a function that reports lines of a job under its name."""
     return lambda line: notify(f"{name}: {line}")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cpreplicate.core.notify import Notify
+from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.positions import positions_of
@@ -40,9 +40,7 @@ from cpreplicate.protocol.replica_state import State
 _log = logging.getLogger(__name__)
 
 
-def diff(
-    request: SyncRequest, notify: Notify = lambda _line: None, with_positions: bool = False
-) -> Report:
+def diff(request: SyncRequest, notify: Notify = silent, with_positions: bool = False) -> Report:
     """Return the plan of a sync, and change nothing.
 
     Reads the source's `_metadata`, and lists the replica's directories and those from which files

@@ -1,0 +1,62 @@
+"""Whether replicas can be restored, and the status of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cpreplicate.api.cancellation import Cancellation
+from cpreplicate.api.places import Place
+from cpreplicate.core.notify import Notify, silent
+from cpreplicate.operations import status as _status
+from cpreplicate.operations import verify as _verify
+from cpreplicate.operations.replica_status import FleetStatus
+from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.verify import Sample, Verification
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Sides
+
+# what the command line calls, with each option that it has
+verified = _verify.verify_each
+observed = _status.status
+
+
+def verify(
+    replica: Place,
+    checkpoint: str | None = None,
+    *,
+    content: float = 0.0,
+    execution: ExecutionOptions | None = None,
+    on_message: Notify = silent,
+    cancellation: Cancellation | None = None,
+) -> Verification:
+    """Return whether a checkpoint of a replica can be restored: the newest one, or `chk-N`.
+
+    `content` is the share of its files whose content is read and compared, from 0 to 1.
+    """
+    sample, execution = Sample(share=content), execution or ExecutionOptions()
+    with (cancellation or Cancellation()).ending():
+        found = verified(replica.uri, (checkpoint,), sample, on_message, replica.side(), execution)
+    (verification,) = found.checkpoints
+    return verification
+
+
+def status(
+    target: Place,
+    sources: Sequence[Place] = (),
+    *,
+    max_lag: float | None = None,
+    cancellation: Cancellation | None = None,
+) -> FleetStatus:
+    """Return the status of every replica below a target root, as `cpreplicate status`.
+
+    `sources` are directories of jobs, or roots of such, whose storage is reached as the first one.
+    What fails for one replica is in its row. Raises `NotThere` if there is none.
+    """
+    side = sources[0].side() if sources else target.side()
+    sides = Sides(side, target.side())
+    cancellation = cancellation or Cancellation()
+    with cancellation.ending():
+        found = replicas_below(target.uri, [each.uri for each in sources], sides)
+        result = observed(found, sides, max_lag=max_lag)
+        cancellation.raise_if_cancelled()  # else a row has it as its error
+        return result
