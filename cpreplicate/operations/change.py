@@ -16,7 +16,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import without
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import lease_safety, publication
+from cpreplicate.protocol import lease_safety, publication, uploads
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ledger import Ledger
@@ -107,9 +107,27 @@ class Change:
                 part.appear()
         else:
             claim()
+        if self.ledger.journals:
+            self.abort_uploads()
         self.journal.take_over(self.ledger.journals, self.ledger.copied())
         with self.journal.writing():
             yield
+
+    def abort_uploads(self) -> None:
+        """Abort the uploads that runs which died left incomplete.
+
+        That needs rights of its own, and not every service has such calls. So what fails is
+        narrated: it is no reason to stop.
+        """
+        if not self.replica.storage.keeps_uploads:
+            return
+        try:
+            aborted = uploads.abort_left(self.replica, self.state, self.ledger)
+        except OSError as error:
+            self.notify(f"incomplete uploads of runs that died were not looked for: {error}")
+            return
+        if aborted:
+            self.notify(f"aborted {len(aborted)} incomplete uploads of runs that died")
 
     def write(self, tasks: Sequence[Copy]) -> list[Outcome]:
         """Execute copies into the replica; the journal lists each file that is complete."""

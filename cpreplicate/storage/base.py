@@ -181,6 +181,7 @@ class Storage(ABC):
     copies_its_own = False  # whether `copy_from` works between two storages of this class
     copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
+    keeps_uploads = False  # whether a put that was killed stays, unseen, until it is aborted
     needs_conditions = False  # whether the lease relies on conditions that a service may ignore
     # A text with a `?` that no path may contain: the client would take another path instead.
     unusable: str | None = None
@@ -300,6 +301,17 @@ class Storage(ABC):
     @abstractmethod
     def rmdir(self, uri: str) -> bool:
         """Delete an empty directory; return False if it was not there or not empty."""
+
+    def abort_uploads(
+        self,
+        directory: str,  # noqa: ARG002  # most storages keep none
+        is_left: Callable[[str, float], bool],  # noqa: ARG002
+    ) -> Sequence[str]:
+        """Abort the puts below a directory that were never completed and fit; return their URIs.
+
+        `is_left` gets the URI and when it began, in seconds since the epoch, by the service.
+        """
+        return ()
 
     def real(self, uri: str) -> str:
         """Return the URI without symbolic links, if the filesystem has any."""

@@ -107,6 +107,7 @@ def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     wait = request.lock_wait
     with opened(replica, lambda _lease: orphans.examine_unsealed(replica), wait, notify) as change:
         report = _find(replica, change.state, request)
+        change.abort_uploads()
         if report.deletes:
             report = _remove(report, change, request)
         for directory in report.found.directories:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
+from cpreplicate.storage.backends import object_uploads
 from cpreplicate.storage.backends.object_clients import PROTOCOLS, client
 from cpreplicate.storage.backends.object_conditions import CREATE, Conditions
 from cpreplicate.storage.backends.object_errors import translated_errors
@@ -65,7 +66,7 @@ class ObjectStorage(Storage):
         self._options, self._deadline = options, deadline
         self._fs = client(self._protocol, options, deadline)
         self._conditions = Conditions(self._fs, self._protocol)
-        self.copies_within = self._protocol == "s3"
+        self.copies_within = self.keeps_uploads = self._protocol == "s3"
         self.unusable = _UNUSABLE.get(self._protocol)
 
     @functools.cached_property
@@ -140,7 +141,7 @@ class ObjectStorage(Storage):
                 file.close()
         except BaseException:
             file.closed = True  # otherwise its destructor completes the upload
-            # The failure itself matters more. The service expires incomplete uploads.
+            # The failure itself matters more, and the next run aborts what is left of it.
             with contextlib.suppress(Exception):
                 file.discard()
             raise
@@ -238,6 +239,17 @@ class ObjectStorage(Storage):
     def rmdir(self, uri: str) -> bool:
         _path(uri)  # raises for one that cannot be used
         return False  # a prefix goes with its last object
+
+    def abort_uploads(self, directory: str, is_left: Callable[[str, float], bool]) -> Sequence[str]:
+        if not self.keeps_uploads:  # the other services let theirs expire
+            return ()
+        bucket, _, key = _path(directory).partition("/")
+        root = directory.removesuffix(key)
+        with translated_errors(directory):
+            aborted = object_uploads.abort(
+                self._fs, bucket, f"{key}/", lambda key, began: is_left(f"{root}{key}", began)
+            )
+        return [f"{root}{key}" for key in aborted]
 
     def reach(self, uri: str) -> None:
         bucket = _bucket(uri)

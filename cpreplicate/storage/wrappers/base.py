@@ -28,7 +28,7 @@ class StorageWrapper(Storage):
         self.streams, self.closers = inner.streams, inner.closers
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
-        self.needs_conditions = inner.needs_conditions
+        self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
         self.copies_its_own, self.unusable = inner.copies_its_own, inner.unusable
 
     @property
@@ -94,6 +94,11 @@ class StorageWrapper(Storage):
 
     def mounts_below(self, uri: str) -> Sequence[str]:
         return self.unwrapped.mounts_below(uri)
+
+    def abort_uploads(self, directory: str, is_left: Callable[[str, float], bool]) -> Sequence[str]:
+        return self.carry_out(
+            "delete", directory, lambda: self.unwrapped.abort_uploads(directory, is_left)
+        )
 
     def real(self, uri: str) -> str:
         return self.unwrapped.real(uri)
