@@ -1,7 +1,7 @@
 """Compare s3fs, as `storage/objects.py` uses it, with obstore on the S3 server of the tests.
 
-Run it by `.venv/bin/pip install obstore && .venv/bin/python scripts/bench_objects.py`. It prints
-the tables of docs/adr/0009-s3fs-and-not-obstore.md. obstore is not a dependency of the project.
+Run it by `.venv/bin/python scripts/bench_objects.py`. It prints the tables of
+docs/adr/0009-s3fs-and-not-obstore.md.
 """
 
 from __future__ import annotations

@@ -85,17 +85,25 @@ def constructor_options(protocol: str) -> dict[str, Any]:
     return found | ({_HIERARCHICAL: False} if protocol == "gs" else {})
 
 
+def own_options(protocol: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that are for a class, by its names, of those of a storage."""
+    own = {key: value for key, value in options.items() if "." not in key}
+    if protocol != "s3":
+        return own
+    return own | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
+
+
 def client(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
     """Return the fsspec object of a protocol, whose calls end at a deadline in seconds.
 
     Raises `UsageError`.
     """
     cls = _filesystem_class(protocol)
-    given: dict[str, Any] = {key: value for key, value in options.items() if "." not in key}
-    if protocol == "s3":
-        given = given | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
     defaults = constructor_options(protocol)
-    given = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
+    given = {
+        name: _typed(name, value, defaults.get(name))
+        for name, value in own_options(protocol, options).items()
+    }
     if protocol == "s3":
         given = _s3_options(given, deadline)
     if protocol == "gs" and given.pop(_HIERARCHICAL, False):

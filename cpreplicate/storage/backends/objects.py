@@ -21,9 +21,10 @@ from typing import Any, BinaryIO, cast
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends import object_uploads
-from cpreplicate.storage.backends.object_clients import PROTOCOLS, client
+from cpreplicate.storage.backends.object_clients import PROTOCOLS, client, own_options
 from cpreplicate.storage.backends.object_conditions import CREATE, Conditions
 from cpreplicate.storage.backends.object_errors import translated_errors
+from cpreplicate.storage.backends.quick_puts import QuickPuts
 from cpreplicate.storage.base import (
     CHUNK,
     TEMPORARY,
@@ -63,6 +64,7 @@ class ObjectStorage(Storage):
         if "://" not in filesystem:
             raise UsageError(f"{filesystem}/… names no bucket. Write {filesystem}//bucket/…")
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
+        self._bucket = _bucket(f"{filesystem}/")
         self._options, self._deadline = options, deadline
         self._fs = client(self._protocol, options, deadline)
         self._conditions = Conditions(self._fs, self._protocol)
@@ -75,6 +77,12 @@ class ObjectStorage(Storage):
         if self._protocol != "s3":
             return self._fs
         return client("s3", self._options, max(self._deadline, _COPY_SECONDS))
+
+    @functools.cached_property
+    def _quick_puts(self) -> QuickPuts | None:
+        if self._protocol != "s3":
+            return None
+        return QuickPuts(self._bucket, own_options("s3", self._options), self._deadline)
 
     def open(self, uri: str) -> BinaryIO:
         with translated_errors(uri):
@@ -119,10 +127,17 @@ class ObjectStorage(Storage):
         if rest is None:
             if expect is not None:
                 expect(len(head))
-            with translated_errors(uri, is_write=True):
-                self._fs.pipe_file(_path(uri), head, **({} if replace else CREATE[self._protocol]))
+            if not (replace and self._is_put(uri, head)):
+                condition = {} if replace else CREATE[self._protocol]
+                with translated_errors(uri, is_write=True):
+                    self._fs.pipe_file(_path(uri), head, **condition)
             return len(head)
         return self._upload(uri, chain([head], rest), expect, replace)
+
+    def _is_put(self, uri: str, data: bytes) -> bool:
+        """Return whether an object was put without s3fs."""
+        _, _, key = _path(uri).partition("/")
+        return self._quick_puts is not None and self._quick_puts.put(key, data)
 
     def _upload(
         self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None, replace: bool
