@@ -44,7 +44,9 @@ def through_rclone(program: str, source: Path, store: Store, endpoint: str) -> N
     place = f"store:{store.root.removeprefix('s3://')}/{uuid.uuid4().hex}"
     words = ["--transfers", "32", "--checkers", "32", "--config", "/dev/null"]
     command = [program, "copy", str(source), place, *words]
-    subprocess.run(command, check=True, env={**os.environ, **environment})
+    # rclone takes no bundle of certificates from this variable: it ends with an error
+    inherited = {name: value for name, value in os.environ.items() if name != "AWS_CA_BUNDLE"}
+    subprocess.run(command, check=True, env={**inherited, **environment})
 
 
 def seconds_of(run: Callable[[str], None], endpoint: str) -> float:
