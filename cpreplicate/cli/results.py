@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import EPIPE
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from cpreplicate.cli import failures
 from cpreplicate.cli.report_file import WritePage
-from cpreplicate.errors import NotAtKafka, TooManyDeletes
+from cpreplicate.errors import CpreplicateError, NotAtKafka, TooManyDeletes
 
 if TYPE_CHECKING:
     from cpreplicate.operations.sync.report import Report
     from cpreplicate.output import Form, Listing
 
 UNWRITTEN = 1
+_log = logging.getLogger(__name__)
 _WORK_IS_DONE = "The work is done, and the exit code is its own"
 
 
@@ -110,12 +112,17 @@ def _refused(error: TooManyDeletes | NotAtKafka) -> Any:
 
 
 def _unwritten_page(page: WritePage | None) -> str | None:
-    """Write a page. Return the problem if that failed."""
+    """Write a page. Return the problem if that failed, whatever it is: the work is done."""
     try:
         if page is not None:
             page()
     except OSError as error:
         return f"the report could not be written: {error.strerror or error}"
+    except CpreplicateError as error:
+        return f"the report could not be made: {error}"
+    except Exception as error:  # noqa: BLE001  # a mistake in a page says nothing of the work
+        _log.debug("the report could not be made", exc_info=True)
+        return f"the report could not be made: unexpected {type(error).__name__}: {error}"
     return None
 
 

@@ -5,7 +5,7 @@ import re
 import click
 import pytest
 
-from cpreplicate.errors import Refused
+from cpreplicate.errors import NotThere, Refused
 from tests.support.commandline import printed, run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, synced
@@ -91,17 +91,25 @@ def test_a_page_of_a_sync_reads_the_committed_checkpoint_of_the_replica(director
     assert "not shown" not in text
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(28, "No space left on device"), "be written: No space left on device"),
+        (NotThere("chk-1 is gone"), "be made: chk-1 is gone"),
+        (MemoryError("of 16 GiB"), "be made: unexpected MemoryError: of 16 GiB"),
+    ],
+)
 @pytest.mark.parametrize(("command", "code"), [("sync", 0), ("diff", 1)])
 def test_a_page_that_is_lost_is_a_warning_after_a_change_and_else_a_failure(
-    directory, command, code, monkeypatch
+    directory, command, code, error, message, monkeypatch
 ):
     def fails(*_words):
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr("cpreplicate.output.report.file.write_page", fails)
     done = printed(*words_of(command), "--report", "page.html")
     assert done.returncode == code
-    assert "the report could not be written: No space left on device" in done.stderr
+    assert f"the report could not {message}" in done.stderr
     assert not (directory / "page.html").exists()
 
 

@@ -63,6 +63,18 @@ def test_a_ratio_of_three_and_a_single_subtask_are_not_skewed(sizes):
     assert "times the median" not in page_of(contents_of({"Window": sizes})).answer
 
 
+def test_a_checkpoint_without_operators_has_a_page():
+    assert page_of(contents_of({})).answer.startswith("chk-7 holds 0 files, 0 B")
+
+
+def test_a_number_of_a_subtask_that_flink_cannot_have_takes_no_memory():
+    contents = contents_of({"Window": [10, 20]})
+    contents.subtask[1] = 2**31 - 2
+    operator = replace(contents.inspection.operators[0], subtasks=2**31 - 1)
+    inspection = replace(contents.inspection, operators=(operator,))
+    assert page_of(replace(contents, inspection=inspection)).answer.startswith("chk-7 holds 2")
+
+
 def test_inspect_lists_every_state_handle():
     contents = contents_of({"Window": [1, 2], "Sink": [3]})
     handles = table(page_of(contents), "State handles")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -16,6 +17,7 @@ from cpreplicate.output.report.model import Chart, Column, DataTable, Series
 from cpreplicate.output.report.pages.words import label, share
 
 _SHOWN = 12  # operators in a chart
+_MOST_PARALLEL = 1 << 15  # of Flink: larger numbers of subtasks are no real ones
 _MOST_SUBTASKS = 2000  # in the chart of one operator
 
 
@@ -87,12 +89,13 @@ def _subtasks(contents: Contents) -> Iterator[list[int]]:
     rows = rows[np.argsort(contents.operator[rows], kind="stable")]
     operators = contents.inspection.operators
     ends = np.searchsorted(contents.operator[rows], np.arange(len(operators)), side="right")
-    for operator, first, end in zip(
-        operators, [0, *ends.tolist()[:-1]], ends.tolist(), strict=True
-    ):
-        numbers = contents.subtask[rows[first:end]]
-        sums = np.zeros(max(operator.subtasks, int(numbers.max(initial=-1)) + 1), np.int64)
-        np.add.at(sums, numbers, contents.sizes[rows[first:end]])
+    for operator, (first, end) in zip(operators, pairwise([0, *ends.tolist()]), strict=True):
+        within = rows[first:end]
+        within = within[contents.subtask[within] < _MOST_PARALLEL]
+        numbers = contents.subtask[within]
+        count = max(min(operator.subtasks, _MOST_PARALLEL), int(numbers.max(initial=-1)) + 1)
+        sums = np.zeros(count, np.int64)
+        np.add.at(sums, numbers, contents.sizes[within])
         yield sums.tolist()
 
 
