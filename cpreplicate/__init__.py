@@ -19,21 +19,27 @@ if TYPE_CHECKING:  # imported on use: `cpreplicate --help` needs none of it
     from cpreplicate.api.replication import SyncOptions as SyncOptions
     from cpreplicate.api.replication import plan as plan
     from cpreplicate.api.replication import sync as sync
+    from cpreplicate.core.retention import Retention as Retention
+    from cpreplicate.runners import ExecutionOptions as ExecutionOptions
 
 _MODULES = {  # of what is imported on use
-    "Cancellation": "cancellation",
-    "Checkpoint": "places",
-    "Place": "places",
-    "SyncOptions": "replication",
-    "plan": "replication",
-    "status": "observation",
-    "sync": "replication",
-    "verify": "observation",
+    "Cancellation": "cpreplicate.api.cancellation",
+    "Checkpoint": "cpreplicate.api.places",
+    "ExecutionOptions": "cpreplicate.runners",
+    "Place": "cpreplicate.api.places",
+    "Retention": "cpreplicate.core.retention",
+    "SyncOptions": "cpreplicate.api.replication",
+    "plan": "cpreplicate.api.replication",
+    "status": "cpreplicate.api.observation",
+    "sync": "cpreplicate.api.replication",
+    "verify": "cpreplicate.api.observation",
 }
 __all__ = (
     "Cancellation",
     "Checkpoint",
+    "ExecutionOptions",
     "Place",
+    "Retention",
     "SyncOptions",
     "__version__",
     "plan",
@@ -47,4 +53,4 @@ def __getattr__(name: str) -> Any:
     """Import what is used of the API."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"cpreplicate.api.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)

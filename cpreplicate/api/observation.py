@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from cpreplicate.api.cancellation import Cancellation
 from cpreplicate.api.places import Place
 from cpreplicate.core.notify import Notify, silent
+from cpreplicate.errors import UsageError
 from cpreplicate.operations import status as _status
 from cpreplicate.operations import verify as _verify
 from cpreplicate.operations.replica_status import FleetStatus
 from cpreplicate.operations.replicas import replicas_below
 from cpreplicate.operations.verify import Sample, Verification
-from cpreplicate.runners import ExecutionOptions
+from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Sides
 
 # what the command line calls, with each option that it has
@@ -33,9 +34,18 @@ def verify(
 
     `content` is the share of its files whose content is read and compared, from 0 to 1.
     """
-    sample, execution = Sample(share=content), execution or ExecutionOptions()
-    with (cancellation or Cancellation()).ending():
-        found = verified(replica.uri, (checkpoint,), sample, on_message, replica.side(), execution)
+    if not 0 <= content <= 1:
+        raise UsageError(f"content is {content!r}: expected a share from 0 to 1")
+    side, execution = replica.side(), execution or ExecutionOptions()
+    cancellation = cancellation or Cancellation()
+    with (
+        WarmRunners(Sides(side, side), execution, 0.0, is_for_one=True) as runners,
+        cancellation.ending(runners.cancel),
+    ):
+        sample = Sample(share=content)
+        names, shared = (checkpoint,), runners.share()
+        found = verified(replica.uri, names, sample, on_message, side, execution, shared)
+        cancellation.raise_if_cancelled()
     (verification,) = found.checkpoints
     return verification
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from cpreplicate.api.cancellation import Cancellation
 from cpreplicate.api.places import Checkpoint, Place, remaps
@@ -12,12 +14,14 @@ from cpreplicate.core.packs import PackMode, PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.core.retention import Retention
+from cpreplicate.errors import UsageError
 from cpreplicate.operations.sync import diff as _diff
 from cpreplicate.operations.sync import sync as _sync
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol.job_record import recorded_name
 from cpreplicate.runners import ExecutionOptions, WarmRunners
-from cpreplicate.runners.progress import Snapshot
+from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.storage import Sides
 from cpreplicate.storage.wrappers.limits import new_limits
 
@@ -48,6 +52,33 @@ class SyncOptions:
     name: str | None = None
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value that the command line would refuse."""
+        for name, is_right, expected in _expectations(self):
+            if not is_right:
+                raise UsageError(f"{name} is {getattr(self, name)!r}: expected {expected}")
+
+
+def _expectations(options: SyncOptions) -> Iterator[tuple[str, bool, str]]:
+    """Yield the name of each option that can be wrong, whether it is right, and what is."""
+    modes, packs = get_args(PathsMode), get_args(PackMode)
+    keep, name, cap = options.keep, options.name, options.max_delete
+    is_count = isinstance(keep, int) and keep >= 1
+    yield "paths", options.paths in modes, f"one of {', '.join(modes)}"
+    yield "pack", options.pack in packs, f"one of {', '.join(packs)}"
+    yield "keep", is_count or isinstance(keep, Retention), "1 or more, or a Retention"
+    yield "source_roots", not isinstance(options.source_roots, str), "a sequence of places"
+    yield "lock_wait", 0 <= options.lock_wait < math.inf, "seconds"
+    yield "max_delete", cap is None or (isinstance(cap, int) and cap >= 0), "a number of files"
+    yield "bandwidth", _is_rate(options.bandwidth, 1), "1 byte a second or more"
+    yield "max_rps", _is_rate(options.max_rps, 0.001), "0.001 operations a second or more"
+    is_name = name is None or (name != "" and recorded_name(name) == name)
+    yield "name", is_name, "1 to 300 characters that can be printed, without blanks around them"
+
+
+def _is_rate(value: float | None, least: float) -> bool:
+    return value is None or least <= value < math.inf
+
 
 def plan(
     source: Checkpoint,
@@ -58,8 +89,11 @@ def plan(
     cancellation: Cancellation | None = None,
 ) -> Report:
     """Return what `sync` would do, and change nothing, as `cpreplicate diff`."""
-    with (cancellation or Cancellation()).ending():
-        return planned(_request(source, target, options or SyncOptions()), on_message)
+    cancellation = cancellation or Cancellation()
+    with cancellation.ending():
+        report = planned(_request(source, target, options or SyncOptions()), on_message)
+        cancellation.raise_if_cancelled()
+        return report
 
 
 def sync(
@@ -73,10 +107,11 @@ def sync(
 ) -> Report:
     """Replicate a checkpoint into the replica of its job below `target`, as `cpreplicate sync`.
 
-    `on_progress` is called every second, from another thread. Raises one of `cpreplicate.errors`;
-    then nothing was deleted.
+    `on_progress` is called every second, from another thread. If it raises, `on_message` gets that,
+    and it is not called again. Raises one of `cpreplicate.errors`; then nothing was deleted.
     """
-    request = _request(source, target, options or SyncOptions(), on_progress)
+    show = None if on_progress is None else _Progress(on_progress, on_message)
+    request = _request(source, target, options or SyncOptions(), show)
     return synced(request, on_message, cancellation)
 
 
@@ -101,10 +136,11 @@ def synced(
 
 
 def _request(
-    source: Checkpoint, target: Place, options: SyncOptions, on_progress: OnProgress | None = None
+    source: Checkpoint, target: Place, options: SyncOptions, show: ShowProgress | None = None
 ) -> SyncRequest:
     limits = new_limits(options.max_rps, options.bandwidth)
     target_side = replace(target.side(limits), unsafe_lease=options.unsafe_lease)
+    execution = options.execution if show is None else replace(options.execution, show=show)
     return SyncRequest(
         source=source.uri,
         target_root=target.uri,
@@ -119,12 +155,25 @@ def _request(
         allow_older=options.allow_older,
         check_content=options.check_content,
         packing=PackOptions(options.pack),
-        execution=_showing(options.execution, on_progress),
+        execution=execution,
         name=options.name,
     )
 
 
-def _showing(execution: ExecutionOptions, on_progress: OnProgress | None) -> ExecutionOptions:
-    if on_progress is None:
-        return execution
-    return replace(execution, show=lambda snapshot, _is_last: on_progress(snapshot))
+class _Progress:
+    """Calls a function of the caller with each progress, until it raises."""
+
+    def __init__(self, on_progress: OnProgress, on_message: Notify) -> None:
+        self._call: OnProgress | None = on_progress
+        self._notify = on_message
+
+    def __call__(self, snapshot: Snapshot, _is_last: bool) -> None:
+        if self._call is None:
+            return
+        try:
+            self._call(snapshot)
+        except Exception as error:  # noqa: BLE001  # of the caller: it says nothing of the sync
+            self._call = None
+            self._notify(
+                f"on_progress raised {type(error).__name__}: {error}. It is not called again"
+            )

@@ -40,12 +40,20 @@ class Comparison(NamedTuple):
 
 
 class Reader:
-    """Reads files of one side by one runner, chosen when the first of them are to be read."""
+    """Reads files of one side by one runner: the `shared` one, or one that is chosen when the first
+    files are to be read.
+    """
 
-    def __init__(self, side: Side, execution: ExecutionOptions, notify: Notify) -> None:
+    def __init__(
+        self,
+        side: Side,
+        execution: ExecutionOptions,
+        notify: Notify,
+        shared: Runner | None = None,
+    ) -> None:
         self._sides, self._execution, self._notify = Sides(side, side), execution, notify
         self._resources = ExitStack()
-        self._runner: Runner | None = None
+        self._runner = shared
 
     def read(self, reads: Sequence[Read]) -> dict[str, Outcome]:
         """Return the outcomes by URI.

@@ -28,7 +28,7 @@ from cpreplicate.protocol.manifest import Manifest, ManifestTable
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.verification_record import Verified, record_verification
-from cpreplicate.runners import ExecutionOptions
+from cpreplicate.runners import ExecutionOptions, Runner
 from cpreplicate.storage import Side, Transient
 
 _NO_METADATA = Digest(0, 0)
@@ -132,9 +132,10 @@ def verify_each(
     notify: Notify,
     side: Side,
     execution: ExecutionOptions = _DEFAULT,
+    shared: Runner | None = None,
 ) -> Verifications:
-    """Verify several checkpoints as `verify` does, with one runner."""
-    with Reader(side, execution, notify) as reader:
+    """Verify several checkpoints as `verify` does, with one runner: the `shared` one, if given."""
+    with Reader(side, execution, notify, shared) as reader:
         found = [_verify(replica_root, name, content, side, reader) for name in checkpoints]
     return Verifications(tuple(found))
 

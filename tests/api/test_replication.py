@@ -92,3 +92,40 @@ def test_points_in_time_are_kept_as_by_the_command_line(places):
     source, target = places
     options = SyncOptions(keep=Retention(last=1, hourly=3), execution=INLINE)
     assert sync(source, target, options).committed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"paths": "absolut"},
+        {"pack": "yes"},
+        {"keep": 0},
+        {"keep": "2"},
+        {"source_roots": "/x"},
+        {"lock_wait": -1},
+        {"max_delete": "20%"},
+        {"bandwidth": 0},
+        {"bandwidth": -1},
+        {"bandwidth": float("nan")},
+        {"max_rps": float("inf")},
+        {"name": "a\nb"},
+    ],
+    ids=str,
+)
+def test_an_option_that_the_command_line_would_refuse_is_a_usage_error(wrong):
+    (name,) = wrong
+    with pytest.raises(errors.UsageError, match=f"{name} is "):
+        SyncOptions(**wrong)
+
+
+def test_a_progress_callback_that_raises_is_reported_once_and_the_sync_goes_on(places):
+    source, target = places
+    messages: list[str] = []
+
+    def fails(_seen: Snapshot) -> None:
+        raise ValueError("of the caller")
+
+    report = sync(source, target, OPTIONS, on_progress=fails, on_message=messages.append)
+    assert report.committed
+    raised = [line for line in messages if "on_progress" in line]
+    assert raised == ["on_progress raised ValueError: of the caller. It is not called again"]
