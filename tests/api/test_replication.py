@@ -4,9 +4,17 @@ import threading
 
 import pytest
 
-from cpreplicate import Cancellation, Checkpoint, SyncOptions, errors, plan, status, sync
-from cpreplicate.core.retention import Retention
-from cpreplicate.runners import ExecutionOptions
+from cpreplicate import (
+    Cancellation,
+    Checkpoint,
+    ExecutionOptions,
+    Retention,
+    SyncOptions,
+    errors,
+    plan,
+    status,
+    sync,
+)
 from cpreplicate.runners.progress import Snapshot
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT
