@@ -55,7 +55,7 @@ class Obstructed(Refused):
 
 
 class TooManyDeletes(Refused):
-    """More would be deleted than `--max-delete` allows; `report` is the plan."""
+    """More would be deleted than `--max-delete` allows; `report` is that of the plan."""
 
     def __init__(self, message: str, report: object) -> None:
         super().__init__(message)

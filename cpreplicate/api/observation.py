@@ -35,7 +35,9 @@ def verify(
     `content` is the share of its files whose content is read and compared, from 0 to 1.
     """
     if not 0 <= content <= 1:
-        raise UsageError(f"content is {content!r}: expected a share from 0 to 1")
+        raise UsageError(
+            f"the option content of the API is {content!r}: expected a share from 0 to 1"
+        )
     side, execution = replica.side(), execution or ExecutionOptions()
     cancellation = cancellation or Cancellation()
     with (

@@ -56,7 +56,8 @@ class SyncOptions:
         """Raise `UsageError` for a value that the command line would refuse."""
         for name, is_right, expected in _expectations(self):
             if not is_right:
-                raise UsageError(f"{name} is {getattr(self, name)!r}: expected {expected}")
+                given = getattr(self, name)
+                raise UsageError(f"the option {name} of the API is {given!r}: expected {expected}")
 
 
 def _expectations(options: SyncOptions) -> Iterator[tuple[str, bool, str]]:

@@ -65,7 +65,7 @@ def rebase(
     """
     from cpreplicate.operations.upkeep import rebase as operation
 
-    _refuse_mistakes({**values, "positions": positions}, forget)
+    _refuse_contradictions({**values, "positions": positions}, forget)
     notify = start_narration(values)
     side = target_side(values)
     root = selected(replica, job, side)
@@ -79,11 +79,16 @@ def rebase(
     return show(operation.rebase(request, notify), output)
 
 
-def _refuse_mistakes(values: dict[str, Any], forget: str | None) -> None:
+def _refuse_contradictions(values: dict[str, Any], forget: str | None) -> None:
+    """Raise `click.UsageError` if nothing is asked for, or anything beside `--forget`.
+
+    `values` are by the names of the fields that options fill.
+    """
     is_change = any(values[name] for name in ("positions", "topics", "servers", "drops_pending"))
     if forget is not None and (is_change or values["checkpoint"] or values["name"]):
         raise click.UsageError(
-            "--forget removes a derived checkpoint: it takes no change beside it"
+            "--forget removes a derived checkpoint: it takes no change, --checkpoint or --name"
+            " beside it"
         )
     if forget is None and not is_change:
         raise click.UsageError(

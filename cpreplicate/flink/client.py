@@ -337,7 +337,10 @@ def _base(url: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the innermost reason: the others repeat the URL."""
+    """Return in one short line why a request failed: the text of the innermost exception.
+
+    Those around it repeat the URL, which the caller states.
+    """
     while error.__cause__ is not None or error.__context__ is not None:
         inner = error.__cause__ or error.__context__
         if not isinstance(inner, Exception):

@@ -207,7 +207,7 @@ def _decoded(table: Any) -> Manifest:
         columns["crc32c"].cast("int64").fill_null(-1).to_numpy(),
         columns["written"].to_numpy(zero_copy_only=False),
     )
-    checkpoint_id, metadata = _described(table)
+    checkpoint_id, metadata = _checkpoint_of(table)
     if not is_packed.any():
         return _checked(Manifest(checkpoint_id, metadata, entries))
     members = _members(columns, entries.take(is_packed), np.flatnonzero(is_packed))
@@ -241,10 +241,10 @@ def _members(columns: Mapping[str, Any], packed: ManifestTable, rows: Numbers) -
     return MemberTable(packed.paths, names, offsets, packed.bytes, packed.crcs)
 
 
-def _described(table: Any) -> tuple[int, Digest]:
-    """Return the ID of the checkpoint and the digest of its `_metadata`.
+def _checkpoint_of(table: Any) -> tuple[int, Digest]:
+    """Return the ID of the checkpoint and the digest of its `_metadata`, as the footer has them.
 
-    Raises `DamagedParquet` if one of them is not there.
+    Raises `DamagedParquet` if one of them is not there, or is no number.
     """
     fields = table.schema.metadata or {}
     try:

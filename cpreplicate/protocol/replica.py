@@ -152,7 +152,11 @@ class Replica:
         return [name for name in names if _metadata_in(listed[name]) is not None]
 
     def listed_metadata(self, name: str) -> FileStatus:
-        """Return the status of the `_metadata` of a checkpoint that `committed_names` returned."""
+        """Return the status of the `_metadata` of a checkpoint, from the last listing.
+
+        `committed_names` or `derived_names` returned it, and `present` was not asked for its
+        directory since. Costs no call.
+        """
         status = _metadata_in(self._listed[name])
         assert status is not None
         return status

@@ -122,7 +122,7 @@ def test_points_in_time_are_kept_as_by_the_command_line(places):
 )
 def test_an_option_that_the_command_line_would_refuse_is_a_usage_error(wrong):
     (name,) = wrong
-    with pytest.raises(errors.UsageError, match=f"{name} is "):
+    with pytest.raises(errors.UsageError, match=f"the option {name} of the API is "):
         SyncOptions(**wrong)
 
 

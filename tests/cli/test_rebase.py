@@ -92,7 +92,7 @@ def test_a_dry_run_and_a_forgotten_checkpoint_say_so(replica):
     ("arguments", "message"),
     [
         ([], "nothing to change"),
-        (["--forget", "chk-1-1", "--drop-pending"], "takes no change beside it"),
+        (["--forget", "chk-1-1", "--drop-pending"], "takes no change, --checkpoint or --name"),
         (["--positions", "clamp"], "needs --kafka"),
         (["--positions", "group:orders"], "needs --kafka"),
         (["--positions", "/nowhere.csv"], "cannot be read"),

@@ -25,7 +25,7 @@ from cpreplicate.operations.sync.plan import (
     reasons_against,
     warnings_of_strangers,
 )
-from cpreplicate.operations.sync.report import Report, SyncCheck, capped, report_of
+from cpreplicate.operations.sync.report import Report, SyncCheck, refuse_too_many_deletes, report_of
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.reuse import with_earlier_replicas
 from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
@@ -129,7 +129,8 @@ def _refusal(
 
 def _refuse_to_copy(report: Report, source_state: SourceState, state: State) -> tuple[str, ...]:
     """Raise what a sync would raise that carries out a plan. Return warnings of what is unknown."""
-    plan = capped(report, state, source_state.request).plan
+    refuse_too_many_deletes(report, state, source_state.request)
+    plan = report.plan
     warnings = look_for_copies(plan, source_state)
     different = of_other_lengths(plan, source_state)
     content.refuse_different(different, plan.replica)

@@ -111,7 +111,10 @@ def _strangers(
 
 
 def warnings_of_strangers(plan: Plan) -> Iterator[str]:
-    """Yield what a dry run cannot foresee: whether a sync is refused because of these files."""
+    """Yield, for a dry run, a warning of the files of other programs where copies would lie.
+
+    Only a sync compares their content.
+    """
     if plan.strangers:
         yield (
             f"{len(plan.strangers)} files of the replica were not written by cpreplicate and lie"

@@ -79,15 +79,15 @@ def phases(read: float, runner: TimedRunner, seconds: float) -> dict[str, float]
     return {**known, "other": max(0.0, seconds - sum(known.values()))}
 
 
-def capped(report: Report, state: State, request: SyncRequest) -> Report:
-    """Return the report. Raise `TooManyDeletes` if more is to be deleted than is allowed.
+def refuse_too_many_deletes(report: Report, state: State, request: SyncRequest) -> None:
+    """Raise `TooManyDeletes`, with the report, if its plan deletes more than `--max-delete` allows.
 
-    A pack counts as its members. What the new checkpoint needs is not deleted: it only moves, or is
-    copied again.
+    They are counted against the files that committed checkpoints reference. A pack counts as its
+    members. What the new checkpoint needs is not deleted: it only moves, or is copied again.
     """
     plan = report.plan
     if request.max_delete is None:
-        return report
+        return
     members: dict[str, set[str]] = {}
     for committed in state.committed:
         for path, member in committed.members.items():
@@ -104,7 +104,6 @@ def capped(report: Report, state: State, request: SyncRequest) -> Report:
             " If that is right, give a higher --max-delete"
         )
         raise TooManyDeletes(refusal, replace(report, refusal=Refused(refusal)))
-    return report
 
 
 def report_of(plan: Plan, source_state: SourceState, started: float) -> Report:

@@ -26,7 +26,7 @@ from cpreplicate.operations.sync.copy import (
     runner_for,
 )
 from cpreplicate.operations.sync.plan import examined, is_done, is_recorded, make_plan
-from cpreplicate.operations.sync.report import Report, capped, phases, report_of
+from cpreplicate.operations.sync.report import Report, phases, refuse_too_many_deletes, report_of
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
 from cpreplicate.protocol import same_place
@@ -63,7 +63,8 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
     with opened(replica, check_again, request.lock_wait, notify, absent) as change:
         # Step 2, copy, begins with the plan
         run = SyncChange.of(change, source_state)
-        capped(report_of(run.plan, source_state, started), run.state, request)
+        planned = report_of(run.plan, source_state, started)
+        refuse_too_many_deletes(planned, run.state, request)
         refuse_incomplete(run.plan, source_state)
         if is_done(run.plan, run.state, run.ledger, source_state):
             return report_of(run.plan, source_state, started)

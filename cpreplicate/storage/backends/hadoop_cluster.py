@@ -131,10 +131,14 @@ class Cluster:
             self._defaults = defaults
         return defaults
 
-    def _default(self, option: str, configured: str, served: str, path: Any) -> int:
+    def _default(self, option: str, client_getter: str, server_getter: str, path: Any) -> int:
+        """Return what the client answers if `option` is configured, else what the NameNode does.
+
+        Unconfigured, the client would answer with the default of Hadoop.
+        """
         if option in self._options:
-            return int(self.call(configured, path))
-        return int(self.jvm.call(self.call("getServerDefaults", path), served))
+            return int(self.call(client_getter, path))
+        return int(self.jvm.call(self.call("getServerDefaults", path), server_getter))
 
     def _mounted_at(self, target: str) -> Cluster:
         filesystem = uris.filesystem(target)

@@ -70,7 +70,10 @@ _seconds: ContextVar[float | None] = ContextVar("seconds", default=None)
 
 @contextlib.contextmanager
 def answering(seconds: float | None) -> Iterator[None]:
-    """Raise `SilentJvm` for a call in the block that takes longer; None: each may take for ever."""
+    """Limit each call in the block: one that takes longer raises `SilentJvm`.
+
+    None: no limit, as outside any block.
+    """
     token = _seconds.set(seconds)
     try:
         yield
@@ -81,7 +84,8 @@ def answering(seconds: float | None) -> Iterator[None]:
 class Jvm:
     """A client of one JVM for all threads of this process; each call under way has a connection.
 
-    Its methods raise `Thrown` for an exception in Java, and `Gone` if the JVM does not answer.
+    Its methods raise `Thrown` for an exception in Java, `Gone` if the connection to the JVM is
+    lost, and `SilentJvm` if a call exceeds the limit of `answering`.
     """
 
     def __init__(
