@@ -73,15 +73,16 @@ def write_record(replica: Replica, name: str, record: Record) -> None:
 def matching_record(replica: Replica, name: str, digest: Digest) -> Record | None:
     """Return the record that lists this digest of a checkpoint's `_metadata`, or None.
 
-    If the record is damaged or lost, a manifest that names the digest replaces it.
+    If the record is damaged or lost, a manifest that names the digest replaces it. So it does if
+    the record has other digests: a run that was held up may have written its own over it.
     """
     record = read_record(replica, name)
-    if record is not None:
+    if record is not None and (digest in record.digests or record.adopted):
         return record if digest in record.digests else None
     manifest = replica.manifest(name)
-    if manifest is not None and manifest.metadata == digest:
-        return Record(UNKNOWN_SEQUENCE, (digest,))
-    return None
+    if manifest is None or manifest.metadata != digest:
+        return None
+    return record._replace(digests=(digest,)) if record else Record(UNKNOWN_SEQUENCE, (digest,))
 
 
 def recorded_names(own: Iterable[str]) -> list[str]:

@@ -23,7 +23,7 @@ from cpreplicate.core.placement import OWN
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.processes import is_alive, own_process
-from cpreplicate.storage import Side
+from cpreplicate.storage import TEMPORARY, Side
 
 NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
@@ -93,6 +93,11 @@ class Lease:
         holder = self._holder()
         return _refusal(self._uri, holder, self._last_heartbeat(holder or {}))
 
+    @property
+    def aside(self) -> str:
+        """The URI by which this run withdraws a `_metadata`, until another run fences it."""
+        return self._aside_uri(self._secret)
+
     def until(self) -> float:
         """Return when this run must consider the lease lost, in seconds since the epoch.
 
@@ -159,6 +164,10 @@ class Lease:
     def _heartbeat_uri(self, token: str) -> str:
         return f"{self._uri}-{token}.heartbeat"
 
+    def _aside_uri(self, token: str) -> str:
+        # a temporary file: every version removes one that was left
+        return uri.join(uri.parent(self._uri), f"{TEMPORARY}withdrawn-{token}")
+
     def _holder(self) -> dict[str, Any] | None:
         return json_files.parse(json_files.read(self._storage, self._uri))
 
@@ -169,9 +178,20 @@ class Lease:
         data = json_files.read(self._storage, self._uri)
         if data is None:
             return self._storage.create_exclusive(self._uri, self._content())
-        if not self._is_stale(json_files.parse(data) or {}):
+        holder = json_files.parse(data) or {}
+        if not self._is_stale(holder):
             return False
+        self._fence(holder)
         return self._storage.take_over(self._uri, data, self._content())
+
+    def _fence(self, holder: dict[str, Any]) -> None:
+        """Let a holder that was only held up withdraw no more.
+
+        It is done before the lease is taken over: who dies between the two leaves no gap.
+        """
+        token = _token_of(holder)
+        if is_alive(holder) and isinstance(token, str) and token.isalnum():
+            self._storage.fence(self._aside_uri(token))
 
     def _is_stale(self, holder: dict[str, Any]) -> bool:
         """Return whether nobody works under the lease any more.

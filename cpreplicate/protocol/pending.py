@@ -20,15 +20,22 @@ def _no_check() -> None:
 
 
 class PendingPut:
-    """A `put` that is written now and appears later.
+    """A file that is written now and appears later: a `put`, or a `publish` if `is_fenced`.
 
     It is written in a thread of its own if the storage closes files slowly, else when the file may
     appear. As a context manager it removes what it wrote, unless the file appeared.
     """
 
-    def __init__(self, storage: Storage, uri: str, content: Content, replace: bool = True) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        uri: str,
+        content: Content,
+        replace: bool = True,
+        is_fenced: bool = False,
+    ) -> None:
         self._storage, self._uri, self._content = storage, uri, content
-        self._replace = replace
+        self._replace, self._is_fenced = replace, is_fenced
         self._check: Callable[[], None] = _no_check
         self._is_cancelled = False
         self._may_appear = threading.Event()
@@ -39,7 +46,7 @@ class PendingPut:
             self._thread.start()
 
     def appear(self, check: Callable[[], None] = _no_check) -> None:
-        """Let the file appear, and wait until it has; raise what `Storage.put` raises.
+        """Let the file appear, and wait until it has; raise what the storage raises.
 
         `check` is called just before that, and may raise.
         """
@@ -68,15 +75,20 @@ class PendingPut:
     def _put(self) -> None:
         try:
             with cancellable(self._raise_if_cancelled):  # else retries outlast an interrupt
-                self._storage.put(
-                    self._uri, self._content, lambda _length: self._wait(), None, self._replace
-                )
+                self._write()
         except _Cancelled:
             pass
         except BaseException as error:  # noqa: BLE001  # raised by `appear`, in the caller's thread
             self._error = error
 
-    def _wait(self) -> None:
+    def _write(self) -> None:
+        storage, uri, content = self._storage, self._uri, self._content
+        if self._is_fenced:
+            storage.publish(uri, content, self._wait, self._replace)
+        else:
+            storage.put(uri, content, self._wait, None, self._replace)
+
+    def _wait(self, _length: int) -> None:
         self._may_appear.wait()
         self._raise_if_cancelled()
         self._check()

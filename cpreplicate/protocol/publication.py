@@ -16,6 +16,7 @@ from cpreplicate.protocol.checkpoint_record import (
     write_record,
 )
 from cpreplicate.protocol.digest import Digest, digest_of
+from cpreplicate.protocol.lease import JUST_CHECKED, Lease
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State, read_checkpoint
@@ -56,7 +57,9 @@ class Publication:
         self._record = PendingPut(storage, record_uri(replica, name), lambda: [record_content])
         metadata_uri = replica.uri_of(f"{name}/{METADATA}")
         self._replaces = bool(current)
-        self._metadata = PendingPut(storage, metadata_uri, content, replace=self._replaces)
+        self._metadata = PendingPut(
+            storage, metadata_uri, content, replace=self._replaces, is_fenced=True
+        )
 
     @property
     def replaces(self) -> bool:
@@ -85,6 +88,7 @@ class Publication:
             # An attempt whose answer was lost may have created it.
             data = self._replica.metadata_bytes(self._name)
             if data is None or data.digest != self.digest:
+                check()  # a lost lease is the better reason
                 raise Refused(
                     f"{self._replica.uri_of(self._name)}/{METADATA} was created by another program"
                     " during the run: a job writes its checkpoints here. Nothing was committed or"
@@ -109,8 +113,12 @@ def announce_rewrite(replica: Replica, name: str, current: Digest, content: Cont
     write_record(replica, name, Record(record.sequence, digests, completed=record.completed))
 
 
-def withdraw(replica: Replica, name: str) -> None:
-    """Remove the `_metadata` of a checkpoint. Raise `Refused` if it is not cpreplicate's own."""
+def withdraw(replica: Replica, name: str, lease: Lease) -> None:
+    """Remove the `_metadata` of a checkpoint. Raise `Refused` if it is not cpreplicate's own.
+
+    Raises `LeaseHeld` if the lease is lost. Where the storage can fence that, what another run
+    published stays even if this one is held up after it has looked at its lease.
+    """
     observed = read_checkpoint(replica, name, has_own=True)
     if observed is None:
         return
@@ -119,7 +127,7 @@ def withdraw(replica: Replica, name: str) -> None:
             f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was"
             " deleted"
         )
-    replica.withdraw(name)
+    replica.withdraw(name, lease.aside, lambda: lease.check(JUST_CHECKED))
 
 
 def forget(replica: Replica, name: str) -> None:

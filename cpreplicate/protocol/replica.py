@@ -351,16 +351,16 @@ class Replica:
         `check` is called when the file is written and about to appear, and may raise. Raises
         `FileExistsError` if there is one already and not `replace`.
         """
-        return self.storage.put(
-            self.uri_of(f"{name}/{METADATA}"), content, lambda _length: check(), None, replace
+        return self.storage.publish(
+            self.uri_of(f"{name}/{METADATA}"), content, lambda _length: check(), replace
         )
 
-    def withdraw(self, name: str) -> None:
-        """Remove the `_metadata` of a checkpoint that is no longer kept.
+    def withdraw(self, name: str, aside: str, check: Callable[[], None]) -> None:
+        """Remove the `_metadata` of a checkpoint that is no longer kept, by `Storage.withdraw`.
 
         The removal is durable, as it must be before any of its files is deleted.
         """
-        self.storage.delete(self.uri_of(f"{name}/{METADATA}"), durable=True)
+        self.storage.withdraw(self.uri_of(f"{name}/{METADATA}"), aside, check)
 
     def manifest(self, name: str) -> Manifest | None:
         """Return the manifest of a checkpoint, or None if it does not exist or is damaged."""

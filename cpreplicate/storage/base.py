@@ -277,6 +277,38 @@ class Storage(ABC):
         Of several contenders one succeeds.
         """
 
+    def publish(
+        self, uri: str, content: Content, check: Callable[[int], None], replace: bool
+    ) -> int:
+        """Write a file as `put` does, but not over what another run publishes after `check`.
+
+        `check` gets the length, just before the file appears; the caller sees there that the lease
+        is its own. If the caller is held up after that, and the file was replaced meanwhile, an
+        error is raised, `FileExistsError` if `check` raises none. Where a put is a rename, a run
+        that takes the lease over removes the temporary file, so the rename fails. Elsewhere the put
+        is conditional.
+        """
+        return self.put(uri, content, check, None, replace)
+
+    def withdraw(
+        self,
+        uri: str,
+        aside: str,  # noqa: ARG002  # most have no rename
+        check: Callable[[], None],
+    ) -> bool:
+        """Remove a file durably, but not what another run publishes after `check`.
+
+        Returns False if it was not there. A filesystem with rename moves it to `aside` first, a
+        name of the caller's own: nothing is removed any more once another run has called
+        `fence(aside)`. Elsewhere the delete is conditional. If that stops it, an error is raised:
+        that of `check`, which is called again, if it raises one.
+        """
+        check()
+        return self.delete(uri, durable=True)
+
+    def fence(self, aside: str) -> None:  # noqa: B027  # a storage without a fence does nothing
+        """Let no `withdraw` with this name remove anything any more, where it renames."""
+
     def ignored_conditions(self, directory: str) -> Sequence[str]:  # noqa: ARG002  # most need none
         """Return the conditions that the service ignores, on which the verbs above rely.
 

@@ -154,8 +154,8 @@ def without(owner: object, name: str, instead: object = None) -> Mutate:
 
 def publish_replaces(patch: pytest.MonkeyPatch) -> None:
     class Replacing(PendingPut):
-        def __init__(self, storage, uri, content, replace=True):  # noqa: ARG002  # left out
-            super().__init__(storage, uri, content)
+        def __init__(self, storage, uri, content, replace=True, is_fenced=False):  # noqa: ARG002  # left out
+            super().__init__(storage, uri, content, is_fenced=is_fenced)
 
     patch.setattr(publication, "PendingPut", Replacing)
 
@@ -453,7 +453,9 @@ SCENARIOS = {
     "the record is looked at before a withdrawal": (
         replaced_before_it_is_withdrawn,
         lambda patch: patch.setattr(
-            publication, "withdraw", lambda replica, name: replica.withdraw(name)
+            publication,
+            "withdraw",
+            lambda replica, name, lease: replica.withdraw(name, lease.aside, lease.check),
         ),
     ),
     "a copy of the replica is no source": (

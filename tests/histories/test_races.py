@@ -26,6 +26,7 @@ from cpreplicate.protocol import lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import TEMPORARY
+from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support import checker, parts
 from tests.support.interleaving import Interleaving, Step, any_of
 from tests.support.reached import raced, sometimes
@@ -35,6 +36,7 @@ from tests.support.staging import Stage, running_on, silent
 STAGES = 100
 LATER = 2 * lease.SECONDS
 COMMITTED = re.compile(r".*/chk-\d+/_metadata")
+WITHDRAWN = re.compile(r"/\.cpreplicate-tmp-withdrawn-[^/]*$")
 
 
 PACKINGS = [PackOptions("on", 1 << 20), *[PackOptions("off", 1 << 20)] * 3]  # one run in four packs
@@ -158,12 +160,12 @@ class Race:
         that counts. The job goes on.
 
         None is held up between its last look at the clock and a delete: there is no storage on
-        which that could be fenced, see docs/architecture.md.
+        which that could be fenced, see docs/architecture.md. A withdrawal is a rename.
         """
         if any(verb == "delete" for verb, _ in waiting.values()):
             return
         for number, (verb, uri) in waiting.items():
-            counts = verb == "rename" and "/.cpreplicate/" not in uri
+            counts = verb == "rename" and ("/.cpreplicate/" not in uri or WITHDRAWN.search(uri))
             if self._draw.random() < (0.2 if counts else 0.002):
                 self._held_up, self._stalls = number, self._stalls - 1
                 self._were_held_up.add(number)
@@ -313,6 +315,84 @@ def test_a_sync_that_another_run_overtakes_at_any_step_leaves_every_checkpoint_w
             break
     assert ended["LeaseHeld"]
     assert ended["Report"]
+
+
+class HeldUp:
+    """A sync that is held up right before a rename, after its last look at its lease.
+
+    Meanwhile its lease expires, the job completes a checkpoint, and another run takes the lease
+    over and ends. `left` are the `_metadata` that it left.
+    """
+
+    def __init__(self, seed: str, at: re.Pattern[str], other: Begin) -> None:
+        draw = Random(seed)
+        self._stage = Stage(draw, keep=draw.choice([1, 2]), merged=draw.random() < 0.5)
+        self._stage.complete().sync().complete().sync().complete()
+        self._runs = [sync(self._stage), other(self._stage)]
+        self._at, self._watched = at, ReplicaUnderWatch(self._stage)
+        self.was_held_up, self.wrong = False, list[str]()
+        self.left: dict[str, bytes] | None = None
+        self.outcomes: dict[int, object] = {}
+
+    def run(self) -> HeldUp:
+        disk = self._stage.disk
+        with running_on(disk):
+            race = Interleaving(disk, self._runs, self._next)
+            race.play()
+        self.wrong += self._watched.look()
+        self.outcomes = race.outcomes
+        return self
+
+    def published(self) -> dict[str, bytes]:
+        """Every `_metadata` that is there now, by its place."""
+        there = files(self._stage.disk.snapshot(), self._stage.replica)
+        return {path: data for path, data in there.items() if COMMITTED.fullmatch(path)}
+
+    def _next(self, waiting: Mapping[int, Step]) -> int:
+        self.wrong += self._watched.look()
+        verb, uri = waiting.get(0, ("", ""))
+        if not self.was_held_up and verb == "rename" and self._at.search(uri):
+            self.was_held_up = True
+            self._stage.disk.clock.pass_(LATER)
+            self._stage.complete()
+        if self.was_held_up and 1 in waiting:
+            return 1
+        if self.was_held_up and self.left is None:
+            self.left = self.published()
+        return min(waiting)
+
+
+def keeping_all(stage: Stage) -> Callable[[], object]:
+    request = stage.request(keep=9)
+    return lambda: sync_operation.sync(request, silent)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("other", [keeping_all, sync, sweep_all, relocate_all, promote_it])
+@pytest.mark.parametrize("at", [WITHDRAWN, COMMITTED], ids=["withdrawal", "commit"])
+def test_a_run_held_up_right_before_a_commit_or_a_withdrawal_changes_no_metadata_of_its_successor(
+    at, other, seed
+):
+    race = HeldUp(f"held up {seed}", at, other).run()
+    assert race.was_held_up
+    assert race.wrong == [], race.outcomes
+    assert race.published() == race.left, race.outcomes
+    is_stopped = "stopped before publishing or deleting" in ended_by(race)
+    sometimes("a withdrawal met the fence", at is WITHDRAWN and is_stopped)
+
+
+def ended_by(race: HeldUp) -> str:
+    """What the run that was held up ended with: its warnings or its error."""
+    outcome = race.outcomes[0]
+    return str(outcome.warnings if isinstance(outcome, Report) else outcome)
+
+
+def test_a_withdrawal_without_the_fence_is_detected():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RenamingStorage, "fence", lambda _self, _aside: None)
+        race = HeldUp("held up 1", WITHDRAWN, keeping_all).run()
+    assert race.was_held_up
+    assert race.published() != race.left
 
 
 def without_checks(patch: pytest.MonkeyPatch) -> None:

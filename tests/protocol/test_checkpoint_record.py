@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from cpreplicate.errors import Refused
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.request import SyncRequest
@@ -12,7 +13,8 @@ from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.verify import NOTHING
-from cpreplicate.protocol.checkpoint_record import read_record
+from cpreplicate.protocol.checkpoint_record import read_record, write_record
+from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -120,3 +122,27 @@ def test_what_an_older_version_reads_of_a_record_is_there(root):
     fields = json.loads(record_file(root).read_text())
     assert fields["format"] == 1
     assert {"sequence", "digests", "adopted"} <= fields.keys()
+
+
+class TestARecordWithOtherDigests:
+    """A run that was held up wrote its own over that of the run which took its lease over."""
+
+    @pytest.fixture
+    def late(self, root):
+        replica = Replica(f"file:{root}/dcB/{JOB}", Side())
+        record = read_record(replica, "chk-1")
+        assert record is not None
+        write_record(replica, "chk-1", record._replace(digests=(Digest(1, 2),)))
+        return root
+
+    def test_is_replaced_by_the_manifest_of_the_metadata_that_is_there(self, late):
+        report = sync.sync(request(late), ignore)
+        assert (report.plan.empty, report.completed) == (True, COMPLETED[1])
+        checkpoint(late, 2, NEXT)
+        assert sync.sync(request(late), ignore).plan.dropped == ("chk-1",)
+
+    def test_and_a_metadata_that_no_manifest_describes_belong_to_another_program(self, late):
+        metadata = late / "dcB" / JOB / "chk-1" / "_metadata"
+        metadata.write_bytes(metadata.read_bytes() + b" ")
+        with pytest.raises(Refused):
+            sync.sync(request(late), ignore)

@@ -23,7 +23,7 @@ from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
-from cpreplicate.protocol import journal, lease
+from cpreplicate.protocol import journal, lease, publication
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient, WriteSettings
 from cpreplicate.storage.wrappers.base import READING
@@ -89,6 +89,7 @@ def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[s
         patch.setattr(acquire, "__defaults__", (*acquire.__defaults__[:-1], NEVER))
         patch.setattr(journal.JournalWriter.__init__, "__defaults__", (NEVER, journal.FILES))
         patch.setattr(clean_up, "JUST_CHECKED", NEVER)
+        patch.setattr(publication, "JUST_CHECKED", NEVER)
         return counted_calls(clusters, request.param)
 
 

@@ -9,19 +9,24 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 
 from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import LeaseHeld, Refused
 from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.verify import Sample, verify
 from cpreplicate.protocol import json_files, lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides
+from cpreplicate.storage.base import Content
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 from tests.support.checker import faults
 from tests.support.commandline import printed
@@ -76,6 +81,43 @@ def store(request: pytest.FixtureRequest) -> Store:
     found = request.getfixturevalue(request.param.replace("-", "_"))
     assert isinstance(found, Store)
     return found
+
+
+class HeldUp(StorageWrapper):
+    """Holds a run up right after its last look at its lease, before it changes one `_metadata`.
+
+    Meanwhile other runs do what `meanwhile` does. No heartbeat is written by a run that is held up.
+    """
+
+    def __init__(self, inner: object, name: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(inner)  # type: ignore[arg-type]
+        self._end, self._meanwhile = f"/{name}/_metadata", meanwhile
+        self.was_held_up = False
+
+    def before(self, verb: str, uri: str) -> None:
+        if verb == "put" and uri.endswith(".heartbeat"):
+            raise OSError("held up")
+
+    def publish(
+        self, uri: str, content: Content, check: Callable[[int], None], replace: bool
+    ) -> int:
+        def checked(length: int) -> None:
+            check(length)
+            self._hold_up(uri)
+
+        return super().publish(uri, content, checked, replace)
+
+    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
+        def checked() -> None:
+            check()
+            self._hold_up(uri)
+
+        return super().withdraw(uri, aside, checked)
+
+    def _hold_up(self, uri: str) -> None:
+        if uri.endswith(self._end) and not self.was_held_up:
+            self.was_held_up = True
+            self._meanwhile()
 
 
 pytestmark = pytest.mark.stores
@@ -247,6 +289,127 @@ def test_a_lease_that_is_held_is_not_taken_over_and_a_stale_one_is_by_one_of_man
         left.check()
     won[0].give_back()
     left.give_back()
+
+
+def relocated(store: Store, target: str, paths: PathsMode) -> object:
+    request = relocate.RelocateRequest(f"{target}/{JOB}", paths, side=store.side())
+    return relocate.relocate(request, silent)
+
+
+def metadata(store: Store, target: str) -> dict[str, bytes]:
+    """Every `_metadata` of the replica, by the name of its checkpoint."""
+    storage, replica = store.side().storage(target), f"{target}/{JOB}"
+    names = [status.name for status in storage.list(replica) if status.name.startswith("chk-")]
+    places = {name: f"{replica}/{name}/_metadata" for name in names}
+    there = {name: place for name, place in places.items() if storage.stat(place) is not None}
+    return {name: storage.read(place) for name, place in there.items()}
+
+
+class Overtaken(NamedTuple):
+    """A run that was held up, and the `_metadata` after the other one and after both."""
+
+    outcome: object
+    left: dict[str, bytes]
+    after: dict[str, bytes]
+
+
+def overtaken(
+    store: Store,
+    target: str,
+    later: Callable[[], None],
+    run: Callable[[], object],
+    name: str,
+    other: Callable[[], object],
+) -> Overtaken:
+    """Hold a run up before it changes the `_metadata` of `name`, until another one has ended."""
+    left: dict[str, bytes] = {}
+
+    def meanwhile() -> None:
+        later()
+        other()
+        left.update(metadata(store, target))
+
+    held = HeldUp(store.side().storage(target), name, meanwhile)
+    with serving(store.scheme, held):
+        try:
+            outcome = run()
+        except (LeaseHeld, Refused) as error:
+            outcome = error
+    assert held.was_held_up
+    return Overtaken(outcome, left, metadata(store, target))
+
+
+# fake-gcs-server ignores the condition of a delete
+@pytest.mark.parametrize("store", ["versitygw", "azurite"], indirect=True)
+def test_a_withdrawal_after_a_long_pause_leaves_what_another_run_published(
+    store: Store, target: str, tmp_path: Path, later: Callable[[], None]
+) -> None:
+    """The other run rewrites both checkpoints, and keeps them."""
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    sync.sync(request_of(store, tmp_path, target), silent)
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    ended = overtaken(
+        store,
+        target,
+        later,
+        lambda: sync.sync(request_of(store, tmp_path, target), silent),
+        "chk-1",
+        lambda: relocated(store, target, "absolute"),
+    )
+    assert set(ended.left) == {"chk-1", "chk-2"}
+    assert ended.after == ended.left
+    assert isinstance(ended.outcome, Report)
+    assert "stopped before publishing or deleting" in str(ended.outcome.warnings)
+    for number in (1, 2):
+        assert_restorable(store, target, number)
+
+
+def test_a_checkpoint_that_another_run_withdrew_is_not_brought_back_after_a_long_pause(
+    store: Store, target: str, tmp_path: Path, later: Callable[[], None]
+) -> None:
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    sync.sync(request_of(store, tmp_path, target), silent)
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    ended = overtaken(
+        store,
+        target,
+        later,
+        lambda: relocated(store, target, "absolute"),
+        "chk-1",
+        lambda: sync.sync(request_of(store, tmp_path, target), silent),
+    )
+    assert set(ended.left) == {"chk-2"}
+    assert ended.after == ended.left
+    assert isinstance(ended.outcome, LeaseHeld), ended.outcome
+    assert_restorable(store, target, 2)
+
+
+@pytest.mark.parametrize("paths", ["absolute", "relative"])
+def test_a_commit_after_a_long_pause_does_not_replace_that_of_another_run(
+    store: Store, target: str, tmp_path: Path, later: Callable[[], None], paths: PathsMode
+) -> None:
+    """Also if the other run writes the same bytes: then both have committed them."""
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    late = replace(request_of(store, tmp_path, target), paths="relative")
+    other = replace(late, paths=paths)
+    ended = overtaken(
+        store,
+        target,
+        later,
+        lambda: sync.sync(late, silent),
+        "chk-1",
+        lambda: sync.sync(other, silent),
+    )
+    assert set(ended.left) == {"chk-1"}
+    assert ended.after == ended.left
+    assert isinstance(ended.outcome, LeaseHeld if paths == "absolute" else Report), ended.outcome
+    assert_restorable(store, target, 1)
+    assert sync.sync(other, silent).plan.empty
+
+
+def assert_restorable(store: Store, target: str, number: int) -> None:
+    found = verify(f"{target}/{JOB}", f"chk-{number}", Sample(1.0), silent, store.side())
+    assert found.restorable, found
 
 
 def test_of_runs_at_the_same_time_each_succeeds_or_finds_the_lease_held(

@@ -51,6 +51,7 @@ class Deaths(NamedTuple):
 _FILE = r"/(shared|taskowned|chk-\d+)/(?!_metadata)[^/.]+$"
 _COPY = rf"{_FILE}|/packed/"
 _METADATA = r"/chk-\d+/_metadata$"
+_WITHDRAWN = r"/\.cpreplicate-tmp-withdrawn-[^/]*$"
 _LEASE = r"/\.cpreplicate/lease$"
 _RECORD = r"/\.cpreplicate/chk-\d+\.json$"
 _MANIFEST = r"/\.cpreplicate/chk-\d+\.parquet$"
@@ -71,7 +72,8 @@ DEATHS = {
     "died before the record": Deaths("before", "rename", _RECORD),
     "died between the record and the commit": Deaths("before", "rename", _METADATA),
     "died before a manifest": Deaths("before", "rename", _MANIFEST),
-    "died before an old checkpoint was withdrawn": Deaths("before", "delete", _METADATA),
+    "died before an old checkpoint was withdrawn": Deaths("before", "rename", _WITHDRAWN),
+    "died before what was withdrawn was deleted": Deaths("before", "delete", _WITHDRAWN),
     "died between the withdrawal and the deletes": Deaths("before", "delete", _FILE),
     "died before a pack was deleted": Deaths("before", "delete", "/packed/"),
     "died before the record of what is gone was removed": Deaths("before", "delete", _RECORD),
@@ -207,6 +209,7 @@ STATES: dict[str, Collection[str]] = {
         "a replica was relocated beside a sync",
         "a sync met the seal of a promotion",
         "a commit found its temporary file removed",
+        "a withdrawal met the fence",
         "a run wrote packs while another that had begun held its own",
         "files of an earlier job came from its replica",
         "the earlier replica was swept meanwhile",

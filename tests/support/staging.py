@@ -292,8 +292,8 @@ class Judge:
                 if not self._is_lease(f"{directory}/{name}")
             }
             for directory, children in state.items()
-            if directory != TARGET_ROOT
-            and directory != self.replica
+            if directory not in (TARGET_ROOT, self.replica)
+            and not self._is_lease(directory)  # the fence of a run that was held up
             and not directory.startswith(f"{self.replica}/")
         }
 

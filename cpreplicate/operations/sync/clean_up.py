@@ -43,7 +43,7 @@ def _delete_old(run: SyncChange, unused_packs: Sequence[str]) -> CleanedUp:
         if targets or plan.dropped:
             needed.refuse_later(run.replica, run.state, {*plan.dropped, plan.checkpoint})
         for name in plan.dropped:
-            publication.withdraw(run.replica, name)
+            publication.withdraw(run.replica, name, run.lease)
         if run.request.async_deletes:
             return CleanedUp(tuple(targets))
         return CleanedUp(warnings=_delete(run, targets))

@@ -131,7 +131,10 @@ def forget(
     if dry_run:
         return Forgotten(replica.root, checkpoint.name, True)
     with opened(
-        replica, lambda _lease: orphans.examine_unsealed(replica), lock_wait, notify
+        replica,
+        lambda _lease: orphans.examine_unsealed(replica, is_alone=True),
+        lock_wait,
+        notify,
     ) as change:
         failed = _forget(change, _derived(replica, change.state, name))
     return Forgotten(replica.root, checkpoint.name, False, tuple(failed))
@@ -148,7 +151,7 @@ def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
     refuse_links(uri.directories(gone), replica)
     with change.recording([*gone, *sorted(left)]):
         needed.refuse_later(replica, state, others)
-        publication.withdraw(replica, name)
+        publication.withdraw(replica, name, change.lease)
         failed = change.delete(gone)
         failed += [] if failed else change.forget([name])
     if not failed:

@@ -222,7 +222,13 @@ def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> Non
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
     publication.announce_rewrite(replica, name, data.digest, content)
-    replica.publish(name, content, lease.check, replace=True)
+    try:
+        replica.publish(name, content, lease.check, replace=True)
+    except FileExistsError as error:
+        raise Refused(
+            f"{replica.uri_of(name)}/{METADATA} was replaced by another program during the run: a"
+            " job writes its checkpoints here. It was left as it is"
+        ) from error
 
 
 def _relocated(work: _Work, changed: bool) -> Relocated:

@@ -94,6 +94,8 @@ class LocalStorage(RenamingStorage):
         except FileNotFoundError:
             return False
         _sync_directory(os.path.dirname(new_path))
+        if replace and os.path.dirname(path) != os.path.dirname(new_path):
+            _sync_directory(os.path.dirname(path))  # a withdrawal
         return True
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:

@@ -1,4 +1,6 @@
-"""Puts of object stores that succeed only on a condition, on which the lease relies.
+"""Puts and deletes of object stores that succeed only on a condition.
+
+The lease relies on them, and what `_metadata` replaces and removes.
 
 Each service has its own: `If-None-Match` and `If-Match` with an ETag on S3 and Azure, generations
 on Google Cloud Storage. An object has a tag, which changes with its content.
@@ -25,10 +27,10 @@ _NAMES = {
 
 
 class Conditions:
-    """The conditional puts of one service, by its fsspec class. Paths are `bucket/key`.
+    """The conditional puts and deletes of one service, by its fsspec class.
 
-    What is not met raises `FileExistsError` or an exception that is translated into it. To replace
-    an object that is gone raises `FileNotFoundError`.
+    Paths are `bucket/key`. What is not met raises `FileExistsError` or an exception that is
+    translated into it. To replace or delete an object that is gone raises `FileNotFoundError`.
     """
 
     def __init__(self, filesystem: Any, protocol: str) -> None:
@@ -51,6 +53,29 @@ class Conditions:
         """Replace the object of this tag."""
         replace = {"s3": self._replace_on_s3, "gs": self._replace_on_gs, "abfs": self._replace_blob}
         replace[self._protocol](path, data, tag)
+
+    def delete(self, path: str, tag: str | None) -> None:
+        """Delete the object of this tag, or whichever there is if that is None."""
+        if tag is None:
+            self._fs.rm_file(path)
+            return
+        delete = {"s3": self._delete_on_s3, "gs": self._delete_on_gs, "abfs": self._delete_blob}
+        delete[self._protocol](path, tag)
+
+    def hold(self, file: Any, tag: str) -> None:
+        """Let a file that is being written replace only the object of this tag.
+
+        Only on S3: the other classes have no such condition for an upload in parts.
+        """
+        if self._protocol != "s3":
+            return
+        call = file._call_s3
+
+        def conditional(method: str, *arguments: Any, **named: Any) -> Any:
+            is_last = method in ("put_object", "complete_multipart_upload")
+            return call(method, *arguments, **named, **({"IfMatch": tag} if is_last else {}))
+
+        file._call_s3 = conditional
 
     def ignored(self, path: str, holds: Callable[[Callable[[], None]], bool]) -> list[str]:
         """Return the conditions that the service ignores, by puts to a path of nobody else's.
@@ -96,3 +121,23 @@ class Conditions:
                 await blob.upload_blob(data, overwrite=True, etag=tag, match_condition=condition)
 
         sync(self._fs.loop, upload)
+
+    def _delete_on_s3(self, path: str, tag: str) -> None:
+        bucket, _, key = path.partition("/")
+        self._fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=tag)
+
+    def _delete_on_gs(self, path: str, tag: str) -> None:
+        bucket, _, key = path.partition("/")
+        self._fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=tag)
+
+    def _delete_blob(self, path: str, tag: str) -> None:
+        from azure.core import MatchConditions
+        from fsspec.asyn import sync
+
+        container, _, name = path.partition("/")
+
+        async def delete() -> None:
+            async with self._fs.service_client.get_blob_client(container, name) as blob:
+                await blob.delete_blob(etag=tag, match_condition=MatchConditions.IfNotModified)
+
+        sync(self._fs.loop, delete)

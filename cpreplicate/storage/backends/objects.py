@@ -24,6 +24,7 @@ from cpreplicate.storage.backends import object_uploads
 from cpreplicate.storage.backends.object_clients import PROTOCOLS, client, own_options
 from cpreplicate.storage.backends.object_conditions import CREATE, Conditions
 from cpreplicate.storage.backends.object_errors import translated_errors
+from cpreplicate.storage.backends.object_fences import raised_if_overtaken, tag_of, withdrawn
 from cpreplicate.storage.backends.quick_puts import QuickPuts
 from cpreplicate.storage.base import (
     CHUNK,
@@ -139,12 +140,40 @@ class ObjectStorage(Storage):
         _, _, key = _path(uri).partition("/")
         return self._quick_puts is not None and self._quick_puts.put(key, data)
 
+    def publish(
+        self, uri: str, content: Content, check: Callable[[int], None], replace: bool
+    ) -> int:
+        """Write an object on condition that it is the one that was there before `check`."""
+        tag = tag_of(self._conditions, uri, _path(uri)) if replace else None
+        if tag is None:
+            return self.put(uri, content, check, None, replace and not self._conditions.can_replace)
+        head, rest = _first(content(), _PART)
+        with raised_if_overtaken(uri, lambda: check(len(head))):
+            if rest is not None:
+                return self._upload(uri, chain([head], rest), check, True, tag)
+            check(len(head))
+            with translated_errors(uri):
+                self._conditions.replace(_path(uri), head, tag)
+        return len(head)
+
+    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
+        if not self._conditions.can_replace:
+            return super().withdraw(uri, aside, check)
+        return withdrawn(self._conditions, uri, _path(uri), check)
+
     def _upload(
-        self, uri: str, chunks: Iterable[bytes], expect: Callable[[int], None] | None, replace: bool
+        self,
+        uri: str,
+        chunks: Iterable[bytes],
+        expect: Callable[[int], None] | None,
+        replace: bool,
+        tag: str | None = None,
     ) -> int:
         mode = "wb" if replace else "xb"
         with translated_errors(uri, is_write=True):
             file = self._fs.open(_path(uri), mode, block_size=_PART)
+        if tag is not None:
+            self._conditions.hold(file, tag)
         try:
             for chunk in chunks:  # outside: an error of the source must not name this file
                 with translated_errors(uri, is_write=True):

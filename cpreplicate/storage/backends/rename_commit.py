@@ -88,6 +88,41 @@ class RenamingStorage(Storage):
             return False
         return self.create_exclusive(uri, data)
 
+    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
+        """Rename the file to `aside`, and delete it there.
+
+        No rename replaces a directory by a file, so the directory that `fence` makes stops it. The
+        delete cannot remove that directory, because it is not empty.
+        """
+        check()
+        try:
+            was_there = self.rename(uri, aside, replace=True)
+        except OSError:
+            check()  # a lost lease is the better reason
+            raise
+        if was_there:
+            self.removed(aside)  # what stays is a temporary file, which a later run removes
+        return was_there
+
+    def fence(self, aside: str) -> None:
+        """Put a directory that is not empty under the name `aside`.
+
+        A file that is there was withdrawn, and is of no use.
+        """
+        while True:
+            try:
+                self.write_new(uris.join(aside, TEMPORARY + uuid.uuid4().hex), lambda: [])
+                return
+            except OSError:
+                if not self.removed(aside):
+                    raise
+
+    def removed(self, uri: str) -> bool:
+        """Return whether there was a file, which is deleted now. No error is raised."""
+        with contextlib.suppress(OSError):
+            return self.delete(uri)
+        return False
+
     def move(self, uri: str, new_uri: str) -> bool:
         return self.rename(uri, new_uri, replace=False)
 

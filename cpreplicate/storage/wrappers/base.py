@@ -78,6 +78,19 @@ class StorageWrapper(Storage):
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         return self.carry_out("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
 
+    def publish(
+        self, uri: str, content: Content, check: Callable[[int], None], replace: bool
+    ) -> int:
+        return self.carry_out(
+            "put", uri, lambda: self.unwrapped.publish(uri, content, check, replace)
+        )
+
+    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
+        return self.carry_out("delete", uri, lambda: self.unwrapped.withdraw(uri, aside, check))
+
+    def fence(self, aside: str) -> None:
+        self.carry_out("put", aside, lambda: self.unwrapped.fence(aside))
+
     def ignored_conditions(self, directory: str) -> Sequence[str]:
         return self.carry_out(
             "put", directory, lambda: self.unwrapped.ignored_conditions(directory)

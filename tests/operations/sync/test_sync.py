@@ -183,7 +183,7 @@ def test_where_an_old_metadata_cannot_be_withdrawn_none_of_its_files_is_deleted(
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
 
-    def fails(_self, name):
+    def fails(_self, name, _aside, _check):
         raise OSError(f"cannot delete {name}")
 
     with monkeypatch.context() as patch:
