@@ -53,7 +53,8 @@ from cpreplicate.protocol.source import (
     read_metadata,
 )
 from cpreplicate.storage import Side
-from cpreplicate.storage.base import TEMPORARY, Content, FileStatus, Listing
+from cpreplicate.storage.base import TEMPORARY, Content
+from cpreplicate.storage.statuses import FileStatus, Listing
 
 # Bytes. For a larger `_metadata`, reading the manifest instead of decoding it saves time.
 _MANIFEST_WORTH = 16 << 20

@@ -6,7 +6,6 @@ See `base.Storage` for the verbs and their guarantees.
 import cpreplicate.storage.builtin  # noqa: F401  # registers the storages
 from cpreplicate.storage.base import (
     TEMPORARY,
-    FileStatus,
     NotAuthenticated,
     SourceMissing,
     Storage,
@@ -15,6 +14,7 @@ from cpreplicate.storage.base import (
 )
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.sides import HDFS_CLIENTS, Side, Sides
+from cpreplicate.storage.statuses import FileStatus
 from cpreplicate.storage.transfer import (
     Checksum,
     DamagedPart,

@@ -18,7 +18,8 @@ from typing import BinaryIO, cast
 
 from cpreplicate.core import uri as places
 from cpreplicate.storage import FileStatus, Side, Storage
-from cpreplicate.storage.base import Attributes, Content
+from cpreplicate.storage.base import Content
+from cpreplicate.storage.statuses import Attributes
 from cpreplicate.storage.wrappers.limits import RateLimiter
 
 SCHEME = "emulated"

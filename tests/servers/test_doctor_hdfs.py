@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cpreplicate.storage import Side
-from cpreplicate.storage.base import Attributes
+from cpreplicate.storage.statuses import Attributes
 from tests.support import parts
 from tests.support.commandline import run
 from tests.support.doctor import Examined, examined

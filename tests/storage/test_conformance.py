@@ -27,7 +27,8 @@ from cpreplicate.storage import (
     read_exactly,
 )
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import TEMPORARY, Attributes
+from cpreplicate.storage.base import TEMPORARY
+from cpreplicate.storage.statuses import Attributes
 from tests.support.faults import Faulty
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving

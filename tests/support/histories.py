@@ -38,7 +38,8 @@ from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.source import find
 from cpreplicate.runners import ExecutionOptions, inline
 from cpreplicate.storage import Side, Sides
-from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage
+from cpreplicate.storage.base import Content, Storage
+from cpreplicate.storage.statuses import Attributes, FileStatus
 from tests.support import checker
 from tests.support.cotenant import (
     FIXED,

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from cpreplicate.core import uri as places
-from cpreplicate.storage.base import Attributes, Content, FileStatus, Storage, refuse_unusable
+from cpreplicate.storage.base import Content, Storage, refuse_unusable
+from cpreplicate.storage.statuses import Attributes, FileStatus
 
 
 class MemoryStorage(Storage):

@@ -19,7 +19,8 @@ from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from cpreplicate.core import uri as places
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import Attributes, Content, FileStatus, refuse_unusable
+from cpreplicate.storage.base import Content, refuse_unusable
+from cpreplicate.storage.statuses import Attributes, FileStatus
 from tests.support import checker
 from tests.support.encoder import File as FileHandle
 from tests.support.encoder import (

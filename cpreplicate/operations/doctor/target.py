@@ -32,7 +32,7 @@ from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import FileStatus, Side, Storage
-from cpreplicate.storage.base import Space
+from cpreplicate.storage.statuses import Space
 
 PROBE = ".cpreplicate-doctor-"
 _FREED = "the space of deleted files is free at once"

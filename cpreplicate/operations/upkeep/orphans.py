@@ -36,7 +36,7 @@ from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
-from cpreplicate.storage.base import Listing
+from cpreplicate.storage.statuses import Listing
 
 TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"

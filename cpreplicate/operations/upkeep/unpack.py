@@ -31,7 +31,8 @@ from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, segments_of
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome, Part, choose_runner
 from cpreplicate.storage import Sides
-from cpreplicate.storage.base import TEMPORARY, FileStatus
+from cpreplicate.storage.base import TEMPORARY
+from cpreplicate.storage.statuses import FileStatus
 
 
 class PackedFiles(NamedTuple):

@@ -22,13 +22,10 @@ from cpreplicate.storage.backends.java_errors import raised_for
 from cpreplicate.storage.backends.jvm_client import Exchange, Jvm
 from cpreplicate.storage.backends.kerberos_errors import hint_about
 from cpreplicate.storage.base import (
-    Attributes,
     Content,
-    FileStatus,
     NoAnswer,
     NotAuthenticated,
     SourceMissing,
-    Space,
     Storage,
     Transient,
     refuse_unusable,
@@ -38,6 +35,7 @@ from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.statuses import Attributes, FileStatus, Space
 
 _FS = "org.apache.hadoop.fs"
 _OPTIONS = {

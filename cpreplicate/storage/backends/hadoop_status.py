@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cpreplicate.core import uri as uris
-from cpreplicate.storage.base import FileStatus
+from cpreplicate.storage.statuses import FileStatus
 
 _DIRECTORY = 1  # FileStatusProto.FileType.FT_DIR
 

@@ -23,22 +23,13 @@ from cpreplicate.storage.backends.hdfs_common import (
 )
 from cpreplicate.storage.backends.native_errors import ErrorsAt, NativeErrors
 from cpreplicate.storage.backends.tokens import named_as_in_tokens
-from cpreplicate.storage.base import (
-    CHUNK,
-    Attributes,
-    Content,
-    FileStatus,
-    Listing,
-    NoAnswer,
-    Streamed,
-    new_listing,
-    refuse_unusable,
-)
+from cpreplicate.storage.base import CHUNK, Content, NoAnswer, Streamed, refuse_unusable
 from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.deadlines import DEFAULT, Deadline
 from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, new_listing
 from cpreplicate.storage.working import waiting
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import DeletePolicy, Space, refuse_unusable
+from cpreplicate.storage.base import refuse_unusable
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.statuses import DeletePolicy, Space
 
 _SNAPSHOTS = ".snapshot"
 # Without a quota, HDFS reports -1 (which hdfs-native reads as unsigned), or this for the root.

@@ -18,9 +18,9 @@ from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends import mounts
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import (
+from cpreplicate.storage.base import Content
+from cpreplicate.storage.statuses import (
     Attributes,
-    Content,
     DeletePolicy,
     FileStatus,
     Listing,

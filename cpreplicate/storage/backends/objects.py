@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
-from cpreplicate.storage.backends import object_uploads
+from cpreplicate.storage.backends import object_policies, object_uploads
 from cpreplicate.storage.backends.object_clients import PROTOCOLS, client, own_options
 from cpreplicate.storage.backends.object_conditions import CREATE, Conditions
 from cpreplicate.storage.backends.object_errors import translated_errors
@@ -29,10 +29,7 @@ from cpreplicate.storage.backends.quick_puts import QuickPuts
 from cpreplicate.storage.base import (
     CHUNK,
     TEMPORARY,
-    Attributes,
     Content,
-    DeletePolicy,
-    FileStatus,
     NoBucket,
     SourceMissing,
     Storage,
@@ -40,6 +37,7 @@ from cpreplicate.storage.base import (
     refuse_unusable,
 )
 from cpreplicate.storage.deadlines import DEFAULT
+from cpreplicate.storage.statuses import Attributes, DeletePolicy, FileStatus
 
 # s3fs and adlfs take what follows for the version of an object, also where versions are off
 _UNUSABLE = {"s3": "?versionId=", "abfs": "?versionid="}
@@ -312,41 +310,7 @@ class ObjectStorage(Storage):
         return parsedate_to_datetime(date).timestamp() if date else None
 
     def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:
-        if self._protocol != "s3":
-            return None
-        bucket = _bucket(uri)
-        settings = [self._versioning(bucket), self._object_lock(bucket)]
-        return [DeletePolicy(text, True) for text in settings if text]
-
-    def _versioning(self, bucket: str) -> str | None:
-        status = self._setting("get_bucket_versioning", bucket).get("Status")
-        if status != "Enabled":
-            return None
-        rules = self._setting("get_bucket_lifecycle_configuration", bucket).get("Rules", ())
-        expires = [rule for rule in rules if "NoncurrentVersionExpiration" in rule]
-        if expires:
-            return (
-                f"bucket {bucket} keeps versions of deleted objects; {len(expires)} lifecycle rules"
-                " expire them"
-            )
-        return (
-            f"bucket {bucket} keeps versions of deleted objects, and no lifecycle rule expires them"
-        )
-
-    def _object_lock(self, bucket: str) -> str | None:
-        lock = self._setting("get_object_lock_configuration", bucket)
-        enabled = lock.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
-        return f"bucket {bucket} has an object lock" if enabled else None
-
-    def _setting(self, call: str, bucket: str) -> Mapping[str, Any]:
-        """Return a setting of a bucket: nothing if it has none, which S3 answers with an error."""
-        try:
-            with translated_errors(f"s3://{bucket}"):
-                return cast(Mapping[str, Any], self._fs.call_s3(call, Bucket=bucket))
-        except PermissionError:
-            raise
-        except OSError:
-            return {}
+        return object_policies.of(self._fs, _bucket(uri)) if self._protocol == "s3" else None
 
 
 class _TranslatingFile:

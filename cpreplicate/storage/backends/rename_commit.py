@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from cpreplicate.core import uri as uris
-from cpreplicate.storage.base import TEMPORARY, Attributes, Content, Storage
+from cpreplicate.storage.base import TEMPORARY, Content, Storage
+from cpreplicate.storage.statuses import Attributes
 
 _REMOVED_AT_ONCE = 8  # temporary files that one write removes behind others
 

@@ -25,19 +25,12 @@ from cpreplicate.storage.backends.hdfs_common import (
     replication_of,
 )
 from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.base import (
-    CHUNK,
-    Attributes,
-    Content,
-    FileStatus,
-    NoAnswer,
-    NotAuthenticated,
-    Transient,
-)
+from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
 from cpreplicate.storage.bounds import answered, limit
 from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.statuses import Attributes, FileStatus
 
 _CONNECT_SECONDS = 10.0
 _PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer counts as none

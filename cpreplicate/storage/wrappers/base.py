@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, TypeVar
 
-from cpreplicate.storage.base import (
-    Attributes,
-    Content,
-    DeletePolicy,
-    FileStatus,
-    Listing,
-    Space,
-    Storage,
-)
+from cpreplicate.storage.base import Content, Storage
+from cpreplicate.storage.statuses import Attributes, DeletePolicy, FileStatus, Listing, Space
 
 T = TypeVar("T")
 # the verbs that change nothing

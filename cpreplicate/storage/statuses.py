@@ -1,0 +1,86 @@
+"""What a storage answers about files, directories and what limits them."""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+
+class Attributes(NamedTuple):
+    """The attributes that `--preserve` copies.
+
+    `permission` is None where the storage has no permission bits. `modified` is in seconds since
+    the epoch.
+    """
+
+    permission: int | None
+    modified: float
+
+
+class FileStatus(NamedTuple):
+    """The status of a file or directory; that of its target for a symbolic link.
+
+    `length` is in bytes, `modified` in seconds since the epoch.
+    """
+
+    uri: str
+    name: str
+    length: int
+    is_directory: bool
+    modified: float
+    permission: int | None = None
+    is_link: bool = False
+
+    @property
+    def attributes(self) -> Attributes:
+        """The attributes that a copy of the file can get."""
+        return Attributes(self.permission, self.modified)
+
+
+class Listing(NamedTuple):
+    """The children of a directory: the plain files in columns, and the `others` as objects.
+
+    Each file costs a tenth of a `FileStatus` so. `others` are directories and symbolic links.
+    """
+
+    uri: str
+    names: list[str]
+    lengths: array[int]
+    modified: array[float]
+    others: list[FileStatus]
+
+    def status(self, row: int) -> FileStatus:
+        """Return a plain file as an object, without its permissions."""
+        name = self.names[row]
+        place = f"{self.uri.rstrip('/')}/{name}"
+        return FileStatus(place, name, self.lengths[row], False, self.modified[row])
+
+    def add(self, name: str, length: int, modified: float) -> None:
+        """Add a plain file."""
+        self.names.append(name)
+        self.lengths.append(length)
+        self.modified.append(modified)
+
+
+def new_listing(uri: str) -> Listing:
+    """Return a listing without children."""
+    return Listing(uri, [], array("q"), array("d"), [])
+
+
+class Space(NamedTuple):
+    """What may still be written below a directory, by one limit: a disk, a quota.
+
+    `limit` names it. `bytes` is what files may still hold, and `files` how many more there may be;
+    None if this does not limit them.
+    """
+
+    limit: str
+    bytes: int | None
+    files: int | None
+
+
+class DeletePolicy(NamedTuple):
+    """A setting that decides what becomes of deleted files; `keeps`: they go on using space."""
+
+    text: str
+    keeps: bool
