@@ -136,6 +136,13 @@ class RunnerStopped(Exception):
     """Raised at the next piece of a file after a cancellation."""
 
 
+class EngineLost(Unreachable):
+    """Raised when what executes tasks on other machines has not answered for too long.
+
+    Tasks that were begun there may still run, cut off.
+    """
+
+
 def failed(task: Task, error: Exception, seconds: float) -> Outcome:
     """Return the outcome of a task that ended by an error of its file or of its storage."""
     return Outcome(
