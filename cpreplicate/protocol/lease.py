@@ -29,7 +29,9 @@ NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
 HEARTBEAT = 20.0  # seconds between two heartbeats
 JUST_CHECKED = 1.0  # seconds for which the check before the commit counts after it
-_OWN_SECONDS = SECONDS - 30.0  # after the last heartbeat, the holder publishes and deletes no more
+TOLERATED_SKEW = 30.0  # seconds by which the clocks of two hosts may differ
+# after the last heartbeat, the holder publishes and deletes no more
+_OWN_SECONDS = SECONDS - TOLERATED_SKEW
 _FAR = 10 * SECONDS  # a lease that expires later was written by a clock that is wrong
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
+from cpreplicate.runners.spark import clocks
 from cpreplicate.runners.spark.transport import IndexedOutcome, decode_outcomes, encode_outcomes
 from cpreplicate.runners.tasks import Outcome, Task, Watcher
 from cpreplicate.storage import Transient
@@ -113,6 +114,10 @@ class Reporter(Watcher):
         if data is None:
             return None
         return {indexed.position: indexed.outcome for indexed in decode_outcomes(data, batch)}
+
+    def check_clock(self, sent: float) -> None:
+        """See `clocks.check`. To be called after `begin`."""
+        clocks.check(self._client, sent)
 
     def moved(self, count: int) -> None:
         with self._lock:

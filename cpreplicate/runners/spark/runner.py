@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -25,6 +26,7 @@ from cpreplicate.runners.copy_rows import Copies, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, failures, session
+from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.engine import Engine, EngineWatch, watching
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
 from cpreplicate.runners.spark.transport import (
@@ -253,7 +255,11 @@ class SparkRunner:
             conf.get(name)
             for name in ("spark.driver.host", "spark.driver.bindAddress", session.PORT)
         )
-        answers = {**self._reports.answers, "reserve": pace(self._sides.target.limits).reserve}
+        answers = {
+            **self._reports.answers,
+            **DriverClock().answers,
+            "reserve": pace(self._sides.target.limits).reserve,
+        }
         address = enter(serve(answers, str(host), bind, int(port or 0)))
         enter(showing(self._progress, self._execution.show))
         engine = Engine(context, lambda: self._reports.heard)
@@ -298,7 +304,7 @@ class _Task:
         last: int,
     ) -> None:
         self._sides, self._streams, self._address, self._needs = sides, streams, address, needs
-        self._last = last
+        self._last, self._sent = last, time.time()
 
     def __call__(self, keyed: tuple[str, bytes]) -> tuple[str, bytes]:
         executors.check(self._needs)
@@ -307,6 +313,7 @@ class _Task:
         key, batch = keyed[0], decode(keyed[1])
         with Reporter(self._address, key, attempt) as reporter:
             known = reporter.begin(batch)
+            reporter.check_clock(self._sent)
             reporter.indexes = [index for index in range(len(batch)) if index not in (known or {})]
             left = [batch[index] for index in reporter.indexes]
             outcomes = perform(left, self._sides, self._streams, watcher=reporter)
