@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 LOST_SECONDS = 60.0  # without an executor that answers, once there was one
 # Until the first executor: a full cluster, an image or an archive to be fetched delays it.
 FIRST_SECONDS = 600.0
-_TO_END = 5.0  # seconds that the end of a run takes, of those that it may wait
+_TO_END = 10.0  # seconds that the end of a run takes, of those that it may wait
 _PAUSE = 1.0  # seconds between two looks
 _CONNECT_SECONDS = 3.0
 _MOST_ASKED = 64  # executors that are connected to in one look
@@ -101,8 +101,8 @@ class EngineWatch:
     def _reason(self) -> str:
         if self._has_answered:
             return (
-                f"no executor of Spark has answered for {self._seconds():.0f} s, which is as long"
-                " as --engine-timeout allows. Check the master, its workers and the network. Run"
+                "no executor of Spark has answered for as long as --engine-timeout allows"
+                f" ({self._seconds():.0f} s). Check the master, its workers and the network. Run"
                 " again: what was copied is kept"
             )
         return (
@@ -164,7 +164,7 @@ class Engine:
     def _is_reached(self) -> bool:
         if not self._masters or time.monotonic() - self._heard() < _CONNECT_SECONDS:
             return True
-        return accepts_any(self._masters) or accepts_any(self._some_addresses())
+        return accepts_any([*self._masters, *self._some_addresses()])
 
     def _some_addresses(self) -> list[str]:
         """Return the addresses of executors that Spark considers alive."""

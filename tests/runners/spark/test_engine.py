@@ -50,7 +50,8 @@ def test_silence_of_a_minute_ends_a_run_within_that_minute():
         assert cluster.is_lost_after(LOST_SECONDS / 2)
         with pytest.raises(EngineLost) as raised:
             cluster.watch.check()
-    assert str(raised.value).startswith(f"{MASTER}: no executor of Spark has answered for 60 s")
+    assert str(raised.value).startswith(f"{MASTER}: no executor of Spark has answered for as long")
+    assert "--engine-timeout allows (60 s)" in str(raised.value)
     assert raised.value.exit_code == 7
 
 
@@ -67,8 +68,8 @@ def test_one_answer_ends_a_silence():
 def test_the_given_time_counts_with_and_without_a_first_executor():
     with at_work(timeout=300.0) as cluster:
         cluster.answers = False
-        assert not cluster.is_lost_after(290)
-        assert cluster.is_lost_after(10)
+        assert not cluster.is_lost_after(280)
+        assert cluster.is_lost_after(20)
     cluster = Cluster(timeout=20.0)
     cluster.answers = False
     with cluster.watch.job():
@@ -81,8 +82,8 @@ def test_the_first_executor_has_longer():
     cluster = Cluster()
     cluster.answers = False
     with cluster.watch.job():
-        assert not cluster.is_lost_after(FIRST_SECONDS - 10)
-        assert cluster.is_lost_after(10)
+        assert not cluster.is_lost_after(FIRST_SECONDS - 20)
+        assert cluster.is_lost_after(20)
 
 
 def test_nothing_is_lost_while_no_job_runs():
