@@ -16,12 +16,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from pyspark import SparkContext
 
 from cpreplicate.runners.tasks import EngineLost
 
 _log = logging.getLogger(__name__)
+# of addresses as `host:port`: the family, and what connect(2) takes
+Places: TypeAlias = dict[str, tuple[int, Any]]
 
 LOST_SECONDS = 60.0  # without an executor that answers, once there was one
 # Until the first executor: a full cluster, an image or an archive to be fetched delays it.
@@ -102,8 +105,8 @@ class EngineWatch:
         if self._has_answered:
             return (
                 "no executor of Spark has answered for as long as --engine-timeout allows"
-                f" ({self._seconds():.0f} s). Check the master, its workers and the network. Run"
-                " again: what was copied is kept"
+                f" ({self._seconds():.0f} s). Check the master, its workers and the network. What"
+                " was copied is kept"
             )
         return (
             f"no executor of Spark has come within {self._seconds():.0f} s. Free slots of the"
@@ -128,7 +131,7 @@ def watching(engine: Engine, timeout: float | None) -> Iterator[EngineWatch]:
         yield watch
     finally:
         ended.set()
-        thread.join()
+        thread.join(_CONNECT_SECONDS)  # it may wait for longer: a name server may not answer
 
 
 class Engine:
@@ -143,6 +146,7 @@ class Engine:
         self.master = str(context.master)
         self.comes_and_goes = context.getConf().get(_DYNAMIC) == "true"
         self._masters = masters(self.master)
+        self._places: Places = {}
 
     def answers(self) -> bool:
         """Return whether an executor answers.
@@ -164,7 +168,7 @@ class Engine:
     def _is_reached(self) -> bool:
         if not self._masters or time.monotonic() - self._heard() < _CONNECT_SECONDS:
             return True
-        return accepts_any([*self._masters, *self._some_addresses()])
+        return accepts_any([*self._masters, *self._some_addresses()], self._places)
 
     def _some_addresses(self) -> list[str]:
         """Return the addresses of executors that Spark considers alive."""
@@ -199,15 +203,17 @@ def _no_master(seconds: float) -> str:
     )
 
 
-def accepts_any(addresses: Sequence[str]) -> bool:
+def accepts_any(addresses: Sequence[str], places: Places | None = None) -> bool:
     """Return whether something accepts a connection at one of the addresses, each `host:port`.
 
-    All are tried at the same time, for a few seconds.
+    All are tried at the same time, for a few seconds. `places` are those that were resolved before,
+    and become more: a server of names that is lost with the others would not answer for longer.
     """
+    places = {} if places is None else places
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as sockets:
         for address in addresses:
             with contextlib.suppress(OSError, ValueError):
-                connecting = sockets.enter_context(_connecting(address))
+                connecting = sockets.enter_context(_connecting(address, places))
                 selector.register(connecting, selectors.EVENT_WRITE)
         end = time.monotonic() + _CONNECT_SECONDS
         while selector.get_map() and (left := end - time.monotonic()) > 0:
@@ -219,13 +225,14 @@ def accepts_any(addresses: Sequence[str]) -> bool:
     return False
 
 
-def _connecting(address: str) -> socket.socket:
+def _connecting(address: str, places: Places) -> socket.socket:
     """Return a socket that connects, without waiting for that."""
-    host, _, port = address.rpartition(":")
-    family, kind, protocol, _, place = socket.getaddrinfo(
-        host.strip("[]"), int(port), type=socket.SOCK_STREAM
-    )[0]
-    connecting = socket.socket(family, kind, protocol)
+    if address not in places:
+        host, _, port = address.rpartition(":")
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        places[address] = found[0][0], found[0][4]
+    family, place = places[address]
+    connecting = socket.socket(family, socket.SOCK_STREAM)
     connecting.setblocking(False)
     connecting.connect_ex(place)
     return connecting

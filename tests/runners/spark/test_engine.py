@@ -118,6 +118,14 @@ def test_one_address_that_accepts_is_enough():
     assert not accepts_any([])
 
 
+def test_an_address_that_was_resolved_once_needs_no_server_of_names_again():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address, places = f"localhost:{server.getsockname()[1]}", {}
+        assert accepts_any([address], places)
+        [place] = places.values()
+        assert accepts_any(["no-such-host.invalid:1"], {"no-such-host.invalid:1": place})
+
+
 def test_a_master_that_answers_is_not_waited_for_and_other_masters_have_no_address():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
