@@ -286,6 +286,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     ),
     exit_codes={
         **exit_codes.READ,
+        **exit_codes.RUNNER,
         4: "the replica cannot be restored",
         6: "promote would refuse the replica: a job writes into it, or it is not cpreplicate's",
         **exit_codes.STOPPED,

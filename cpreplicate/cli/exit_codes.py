@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _UNREACHABLE = {7: "a storage could not be reached within --retry-for"}
+RUNNER: Mapping[int, str] = {  # of a command that may use Spark
+    7: "a storage could not be reached within --retry-for, or Spark within --engine-timeout"
+}
 READ: Mapping[int, str] = {
     0: "done",
     2: "usage",
@@ -18,7 +21,7 @@ REPLICATE: Mapping[int, str] = {
     3: "some copies failed: not committed, nothing deleted",
     5: "metadata not understood",
     6: "refused for safety",
-    **_UNREACHABLE,
+    **RUNNER,
     10: "the source is not there, or referenced files are missing or too short",
     11: "lease held by another run",
     12: "source moved on; run again to take the newest checkpoint",

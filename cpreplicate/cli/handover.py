@@ -40,6 +40,7 @@ _NOT_WITH_ALL = (
     ),
     exit_codes={
         **exit_codes.REPLICA,
+        **exit_codes.RUNNER,
         3: "--all: not every replica was promoted; the result has the exit code of each",
         4: "the replica cannot be restored; it was left unchanged",
         **exit_codes.STOPPED,

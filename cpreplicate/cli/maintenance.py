@@ -21,7 +21,7 @@ from cpreplicate.cli.selection import selected
         "cpreplicate sweep --dry-run hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate sweep --trash hdfs://dcB/flink/replicas/55d1...",
     ),
-    exit_codes={**exit_codes.REPLICA, **exit_codes.STOPPED},
+    exit_codes={**exit_codes.REPLICA, **exit_codes.RUNNER, **exit_codes.STOPPED},
     options=(
         options.DRY_RUN,
         upkeep_options.SELECTED_JOB,
@@ -75,6 +75,7 @@ def sweep(
     ),
     exit_codes={
         **exit_codes.REPLICA,
+        **exit_codes.RUNNER,
         3: "--unpack: some packed files could not be written; no _metadata was changed",
         **exit_codes.STOPPED,
     },

@@ -284,6 +284,12 @@ READING_RUNNER = (  # of a command that takes no lease
         " storages, 8 for large files.",
         kinds.COUNT,
     ),
+    spark(
+        "engine-timeout",
+        "End with exit 7 once no executor of Spark has answered for TIME. Default: 60s, and 10m"
+        " until the first executor has come. See docs/standalone.md.",
+        kinds.PAUSE,
+    ),
 )
 RUNNER = (*READING_RUNNER, LOCK_WAIT)
 CHANGE = (*RUNNER, UNSAFE_LEASE)

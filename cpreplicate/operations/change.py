@@ -23,7 +23,7 @@ from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Copy, Delete, Outcome, Runner
+from cpreplicate.runners import Copy, Delete, EngineLost, Outcome, Runner
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
 
@@ -157,7 +157,9 @@ class Change:
         """Delete files of the replica, or move each to the path that it is mapped to.
 
         Returns what failed, and why. The lease is checked before each `files_per_check` files.
-        Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease.
+        Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease, and
+        `EngineLost` once executors do not answer. As these may still delete, the lease then stays
+        until it expires.
         """
         moves = targets if isinstance(targets, Mapping) else {}
         failed: list[str] = []
@@ -167,7 +169,11 @@ class Change:
         while waiting:
             self.lease.check()
             part, rest = waiting[:files_per_check], waiting[files_per_check:]
-            outcomes = self._deleted(part, moves)
+            try:
+                outcomes = self._deleted(part, moves)
+            except EngineLost:
+                self.lease.leave()
+                raise
             late = [target for target in part if outcomes[target].late]
             if late == part:
                 error = outcomes[part[0]].error

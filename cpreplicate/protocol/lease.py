@@ -29,7 +29,9 @@ NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
 HEARTBEAT = 20.0  # seconds between two heartbeats
 JUST_CHECKED = 1.0  # seconds for which the check before the commit counts after it
-_OWN_SECONDS = SECONDS - 30.0  # after the last heartbeat, the holder publishes and deletes no more
+TOLERATED_SKEW = 30.0  # seconds by which the clocks of two hosts may differ
+# after the last heartbeat, the holder publishes and deletes no more
+_OWN_SECONDS = SECONDS - TOLERATED_SKEW
 _FAR = 10 * SECONDS  # a lease that expires later was written by a clock that is wrong
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds
@@ -61,7 +63,7 @@ class Lease:
         self._heartbeat = heartbeat
         self._started = self._renewed = json_files.now()
         self._checked = -math.inf  # when the lease was read last, and was this run's
-        self._has_beaten = self._is_delegated = False
+        self._has_beaten = self._is_delegated = self._is_left = False
         self._stop = threading.Event()
         self._renewer = threading.Thread(
             target=self._renew_until_stopped, name="lease", daemon=True
@@ -113,6 +115,14 @@ class Lease:
         self._is_delegated = True
         self._write_heartbeat()
 
+    def leave(self) -> None:
+        """Let the lease expire instead of giving it back, and renew it no more.
+
+        Executors that cannot be reached may still delete on its behalf until then.
+        """
+        self._is_left = True
+        self._stop.set()
+
     def check(self, seconds: float = 0.0) -> None:
         """Raise `LeaseHeld` if another run took the lease over, or soon may.
 
@@ -129,10 +139,15 @@ class Lease:
             self._checked = now
 
     def give_back(self) -> None:
-        """Stop renewing the lease and remove it, unless it is, or soon may be, another run's."""
+        """Stop renewing the lease and remove it, unless it is, or soon may be, another run's.
+
+        It stays after `leave`.
+        """
         self._stop.set()
         if self._renewer.is_alive():
             self._renewer.join()
+        if self._is_left:
+            return
         if self._has_beaten:
             self._storage.delete(self._heartbeat_uri(self._secret))
         if json_files.now() < self.until() and self._is_own():

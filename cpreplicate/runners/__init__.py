@@ -6,7 +6,16 @@ from cpreplicate.runners.copy_rows import Copies, Planned
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
-from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, RunnerStopped, Task
+from cpreplicate.runners.tasks import (
+    Copy,
+    Delete,
+    EngineLost,
+    Outcome,
+    Part,
+    Read,
+    RunnerStopped,
+    Task,
+)
 from cpreplicate.runners.timed import TimedRunner
 from cpreplicate.runners.warm import WarmRunners
 
@@ -14,6 +23,7 @@ __all__ = [
     "Copies",
     "Copy",
     "Delete",
+    "EngineLost",
     "ExecutionOptions",
     "Outcome",
     "Part",

@@ -17,8 +17,8 @@ class ExecutionOptions:
 
     `runner` is `auto`, `spark` or `inline`. `conf` are properties of Spark; a later one wins.
     `parallelism` is the number of slots to fill with batches, or of files that `inline` copies at
-    once. `streams` is the number of files that a task copies at once. `show` is called every
-    second with the progress.
+    once. `streams` is the number of files that a task copies at once. `engine_timeout` are the
+    seconds for which no executor may answer. `show` is called every second with the progress.
     """
 
     runner: str = "auto"
@@ -28,6 +28,7 @@ class ExecutionOptions:
     batch_bytes: int | None = None
     batch_files: int | None = None
     streams: int | None = None
+    engine_timeout: float | None = None
     show: ShowProgress | None = field(default=None, compare=False)
 
     def property(self, name: str) -> str | None:

@@ -57,8 +57,8 @@ class Read(NamedTuple):
 class Delete(NamedTuple):
     """A delete of `target`, or a move `to` another URI. It is no failure if the file is gone.
 
-    Not begun after `until`, seconds since the epoch: then another run may hold the lease. The
-    clocks of executors are taken to differ from the driver's by seconds at most.
+    Not begun after `until`, seconds since the epoch: then another run may hold the lease. An
+    executor whose clock differs from the driver's by more than a lease tolerates executes nothing.
     """
 
     target: str
@@ -134,6 +134,13 @@ class Watcher:
 
 class RunnerStopped(Exception):
     """Raised at the next piece of a file after a cancellation."""
+
+
+class EngineLost(Unreachable):
+    """Raised when what executes tasks on other machines has not answered for too long.
+
+    Tasks that were begun there may still run, cut off.
+    """
 
 
 def failed(task: Task, error: Exception, seconds: float) -> Outcome:

@@ -1,20 +1,25 @@
 """What is deleted lies in the replica, by its real place; how many, and until when, is bounded."""
 
+import errno
 import time
 
 import pytest
 
 from cpreplicate.core import uri
+from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
 from cpreplicate.operations import change
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import examine
-from cpreplicate.runners import Delete, ExecutionOptions
+from cpreplicate.runners import Delete, EngineLost, ExecutionOptions
 from cpreplicate.runners.batch import attempt
+from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.wrapper import RunnerWrapper
 from cpreplicate.storage import Side, Sides
 from tests.support.encoder import File, Incremental, OperatorEntry, Segment, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
@@ -152,3 +157,44 @@ def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
     assert runs == [2]
     there = Replica(replica.root, Side()).present(uri.directories(FILES))  # listed anew
     assert len(set(FILES) - set(there)) == 2
+
+
+def test_a_run_whose_executors_do_not_answer_while_they_delete_leaves_its_lease_to_expire(
+    tmp_path, monkeypatch
+):
+    """They may still delete until then."""
+    replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Side())
+
+    def run(_actions):
+        raise EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077")
+
+    def delete():
+        with change.opened(replica, lambda _lease: examine(replica)) as opened:
+            monkeypatch.setattr(opened.runner, "run", run)
+            opened.delete(sorted(FILES))
+
+    with pytest.raises(EngineLost):
+        delete()
+    holder = json_files.parse(json_files.read(replica.storage, f"{replica.root}/{OWN}/lease"))
+    assert holder is not None
+    assert holder["expires"] > time.time()
+
+
+class LostAtDeletes(RunnerWrapper):
+    """Executors that answer no more once they are to delete."""
+
+    def run(self, actions, level=0, done=None):
+        if any(isinstance(action, Delete) for action in actions):
+            raise EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077")
+        return super().run(actions, level, done)
+
+
+def test_deletes_whose_executors_do_not_answer_are_a_warning_of_a_sync(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    request = SyncRequest(f"file:{tmp_path}/dcA/{JOB}/chk-2", f"file:{tmp_path}/dcB")
+    report = sync.sync(request, lambda _line: None, LostAtDeletes(InlineRunner(Sides())))
+    assert report.committed
+    [warning] = report.warnings
+    assert "spark://h:7077: no executor answers. chk-2 was committed before that" in warning
+    assert all((replica / path).exists() for path in FILES)

@@ -69,7 +69,7 @@ def test_executors_without_the_packages_of_the_driver(doctor, cluster, tmp_path)
 
 def test_a_master_that_does_not_answer(doctor):
     found = doctor("--master", "spark://127.0.0.1:1")
-    assert found.code == 1
+    assert found.code == 7
     assert found.names("failed") == ["spark"]
     assert "no Spark master answers at 127.0.0.1:1" in found.text("spark")
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cpreplicate import errors, storage
+from cpreplicate import errors, runners, storage
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "cpreplicate"
@@ -23,12 +23,14 @@ PASSED_ON = {
     ("protocol/seal.py", "reason_against"): "Refused",
     ("protocol/lease.py", "_refusal"): "LeaseHeld",
     ("operations/jobs/flink_jobs.py", "_refusal"): "Refused",
+    ("runners/spark/engine.py", "_reason"): "EngineLost",
+    ("runners/spark/engine.py", "_no_master"): "EngineLost",
     ("storage/wrappers/retry.py", "_unreachable"): "Unreachable",
     ("storage/deadlines.py", "no_answer"): "Unreachable",
 }
 _CLASSES = {
     name: each.exit_code
-    for module in (errors, storage)
+    for module in (errors, storage, runners)
     for name, each in vars(module).items()
     if isinstance(each, type) and issubclass(each, Exception) and hasattr(each, "exit_code")
 }

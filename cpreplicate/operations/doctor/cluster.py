@@ -13,6 +13,7 @@ from cpreplicate.operations.doctor.findings import Result, failure, skipped, tex
 from cpreplicate.operations.doctor.sockets import unanswered
 from cpreplicate.operations.sync.copy import choice_for
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.runners import EngineLost
 from cpreplicate.runners.choose import RunnerChoice
 from cpreplicate.storage import Sides, java
 from cpreplicate.version import __version__
@@ -76,11 +77,14 @@ def check_spark(subject: Case) -> Result:
         return failure(
             f"no Spark master answers at {', '.join(masters)}",
             "Start it, correct --master, or open the port for this machine",
-            _NO_START,
+            EngineLost.exit_code,
         )
     try:
         subject.visits = _visits(request)
-    except CpreplicateError as error:  # its message has no remedy, but what Spark printed
+    except (
+        CpreplicateError,
+        EngineLost,
+    ) as error:  # its message has no remedy, but what Spark printed
         return failure(str(error).rstrip("."), _REMEDY, error.exit_code)
     return Result(_versions(subject.visits))
 

@@ -14,6 +14,7 @@ from cpreplicate.operations.sync.copy import SyncChange
 from cpreplicate.protocol import needed, publication
 from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.runners import EngineLost
 
 
 class CleanedUp(NamedTuple):
@@ -47,7 +48,7 @@ def _delete_old(run: SyncChange, unused_packs: Sequence[str]) -> CleanedUp:
         if run.request.async_deletes:
             return CleanedUp(tuple(targets))
         return CleanedUp(warnings=_delete(run, targets))
-    except LeaseHeld as error:
+    except (LeaseHeld, EngineLost) as error:
         left = f"{committed}. Files that were to be deleted are left to `sweep`"
         return CleanedUp(warnings=(f"{error}. {left}",))
     except Refused as error:

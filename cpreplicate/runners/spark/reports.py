@@ -6,11 +6,14 @@ A later attempt at a batch leaves out what is finished.
 from __future__ import annotations
 
 import functools
+import math
 import threading
+import time
 from collections.abc import Sequence
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
+from cpreplicate.runners.spark import clocks
 from cpreplicate.runners.spark.transport import IndexedOutcome, decode_outcomes, encode_outcomes
 from cpreplicate.runners.tasks import Outcome, Task, Watcher
 from cpreplicate.storage import Transient
@@ -28,6 +31,7 @@ class ProgressReports:
         self._batches: dict[str, Sequence[Task]] = {}
         self._finished: dict[str, dict[int, Outcome]] = {}
         self._done: dict[str, Done | None] = {}
+        self.heard = -math.inf  # when a task called last, as of `time.monotonic`
 
     @property
     def answers(self) -> Answers:
@@ -52,6 +56,7 @@ class ProgressReports:
 
     def _begin(self, key: str, attempt: int) -> bytes:
         """Record that an attempt begins, and return what earlier ones finished."""
+        self.heard = time.monotonic()
         with self._lock:
             done = dict(self._finished.get(key, {}))
             if key in self._batches:
@@ -62,6 +67,7 @@ class ProgressReports:
 
     def _report(self, key: str, moved: int, data: bytes) -> None:
         """Record the bytes that a task moved, and the outcomes that it reports."""
+        self.heard = time.monotonic()
         with self._lock:
             batch = self._batches.get(key)
             if batch is None:
@@ -108,6 +114,10 @@ class Reporter(Watcher):
         if data is None:
             return None
         return {indexed.position: indexed.outcome for indexed in decode_outcomes(data, batch)}
+
+    def check_clock(self, sent: float) -> None:
+        """See `clocks.check`. To be called after `begin`."""
+        clocks.check(self._client, sent)
 
     def moved(self, count: int) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -25,6 +26,8 @@ from cpreplicate.runners.copy_rows import Copies, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, failures, session
+from cpreplicate.runners.spark.clocks import DriverClock
+from cpreplicate.runners.spark.engine import Engine, EngineWatch, watching
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
 from cpreplicate.runners.spark.transport import (
     IndexedOutcome,
@@ -84,7 +87,8 @@ class SparkRunner:
         """Execute all actions; may be called from several threads.
 
         `level` is how important they are, 0 the most, if the runner has levels. If Spark gives up,
-        an action that is not known to be done is reported as failed. It may have been done.
+        an action that is not known to be done is reported as failed. It may have been done. Raises
+        `EngineLost` if no executor answers for too long.
         """
         started = self._session()
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
@@ -111,9 +115,7 @@ class SparkRunner:
         started = self._session()
         try:
             checked = _Checked(function, self._needs(places))
-            return self._collected(
-                started.context, checked, items, 0, started.slots * _TASKS_A_SLOT
-            )
+            return self._collected(started, checked, items, 0, started.slots * _TASKS_A_SLOT)
         except session.LOST as error:
             if self._is_cancelled:
                 raise RunnerStopped from error
@@ -132,8 +134,12 @@ class SparkRunner:
                 _cancel(self._started.context, group)
 
     def has_ended(self) -> bool:
-        """Return whether the session was started and has ended, as when its application failed."""
-        return self._started is not None and not _is_running(self._started.context)
+        """Return whether the session was started and is of no use any more.
+
+        It has ended, as when its application failed, or its executors do not answer.
+        """
+        started = self._started
+        return started is not None and (started.watch.is_lost or not _is_running(started.context))
 
     def limited(self, sides: Sides) -> Sides:
         """Return sides for executors, which ask the driver's rate limiter."""
@@ -173,7 +179,7 @@ class SparkRunner:
         )
         encoded = [(key, encode(batch)) for key, batch in keyed.items()]
         try:
-            results = dict(self._collected(started.context, task, encoded, level))
+            results = dict(self._collected(started, task, encoded, level))
             outcomes = [
                 indexed.outcome
                 for key, batch in keyed.items()
@@ -192,7 +198,7 @@ class SparkRunner:
 
     def _collected(
         self,
-        context: SparkContext,
+        started: _Started,
         function: Callable[[In], Out],
         items: Sequence[In],
         level: int,
@@ -202,6 +208,7 @@ class SparkRunner:
 
         This thread waits while another one calls the JVM: a signal must not interrupt a py4j call.
         """
+        context, watch = started.context, started.watch
         group = f"cpreplicate-{uuid.uuid4().hex}"
 
         def job() -> list[Out]:
@@ -214,12 +221,13 @@ class SparkRunner:
             return list(context.parallelize(items, tasks).map(function).collect())
 
         self._groups.add(group)
-        with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
+        with watch.job(), ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
             collecting = pool.submit(job)
             try:
                 while wait([collecting], _CANCEL_SECONDS).not_done:
                     if self._is_cancelled:  # perhaps before Spark knew of the job
                         _cancel(context, group)
+                    watch.check()
                 return collecting.result()
             except BaseException:
                 _cancel(context, group)
@@ -247,10 +255,16 @@ class SparkRunner:
             conf.get(name)
             for name in ("spark.driver.host", "spark.driver.bindAddress", session.PORT)
         )
-        answers = {**self._reports.answers, "reserve": pace(self._sides.target.limits).reserve}
+        answers = {
+            **self._reports.answers,
+            **DriverClock().answers,
+            "reserve": pace(self._sides.target.limits).reserve,
+        }
         address = enter(serve(answers, str(host), bind, int(port or 0)))
         enter(showing(self._progress, self._execution.show))
-        return _Started(context, address, session.slots(context, self._execution))
+        engine = Engine(context, lambda: self._reports.heard)
+        watch = enter(watching(engine, self._execution.engine_timeout))
+        return _Started(context, address, session.slots(context, self._execution), watch)
 
 
 def _cancel(context: SparkContext, group: str) -> None:
@@ -262,6 +276,7 @@ class _Started(NamedTuple):
     context: SparkContext
     address: RpcAddress
     slots: int
+    watch: EngineWatch
 
 
 class _Checked:
@@ -289,7 +304,7 @@ class _Task:
         last: int,
     ) -> None:
         self._sides, self._streams, self._address, self._needs = sides, streams, address, needs
-        self._last = last
+        self._last, self._sent = last, time.time()
 
     def __call__(self, keyed: tuple[str, bytes]) -> tuple[str, bytes]:
         executors.check(self._needs)
@@ -298,6 +313,7 @@ class _Task:
         key, batch = keyed[0], decode(keyed[1])
         with Reporter(self._address, key, attempt) as reporter:
             known = reporter.begin(batch)
+            reporter.check_clock(self._sent)
             reporter.indexes = [index for index in range(len(batch)) if index not in (known or {})]
             left = [batch[index] for index in reporter.indexes]
             outcomes = perform(left, self._sides, self._streams, watcher=reporter)

@@ -27,6 +27,7 @@ from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
+from cpreplicate.runners.spark.engine import LOCAL, wait_for_master
 
 TRIES = 4
 # what py4j raises when Spark gave a job up, or when its JVM is gone
@@ -38,7 +39,6 @@ PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free port b
 # The JVM starts, distributes batches and ends. Its best compiler and collectors would take longer
 # to start than they save.
 _STARTS_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-_LOCAL = re.compile(r"local(\[.*\])?")
 _QUIET = """rootLogger.level = off
 """
 _ALWAYS_PRINTED = re.compile(
@@ -93,14 +93,14 @@ def slots(context: SparkContext, execution: ExecutionOptions) -> int:
 
     It is the number that was given, or that of the executors once no further ones register.
     """
-    if execution.parallelism is None and not _LOCAL.fullmatch(str(context.master)):
+    if execution.parallelism is None and not LOCAL.fullmatch(str(context.master)):
         _wait_for_executors(context)
     return execution.parallelism or int(context.defaultParallelism)
 
 
 def tries(context: SparkContext) -> int:
     """Return how often Spark tries a task: in local mode once, unless the master names a number."""
-    if not _LOCAL.fullmatch(str(context.master)):
+    if not LOCAL.fullmatch(str(context.master)):
         return int(context.getConf().get("spark.task.maxFailures") or TRIES)
     retries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", str(context.master))
     return int(retries[1]) if retries else 1
@@ -114,6 +114,7 @@ def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[S
             " in its JVM needs. Add an entry at the container's start, as the images of Spark do,"
             " or use --runner inline. Nothing was copied"
         )
+    wait_for_master(_master(execution), execution.engine_timeout)
     conf, began = _conf(execution, directory, pools), time.monotonic()
     if execution.spark_master() is not None or not is_submitted():
         # otherwise the workers run whatever `python3` is
@@ -140,7 +141,7 @@ def _python(execution: ExecutionOptions) -> str:
     """Return the Python of executors: this one, unless another was given for other machines."""
     given = execution.property("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     return (
-        given if given is not None and not _LOCAL.fullmatch(_master(execution)) else sys.executable
+        given if given is not None and not LOCAL.fullmatch(_master(execution)) else sys.executable
     )
 
 

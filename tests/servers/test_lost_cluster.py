@@ -1,0 +1,62 @@
+"""A cluster of Spark that is gone ends a run in time: with exit 7, and without its lease."""
+
+import pytest
+
+from tests.support import checker
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.killing import started, wait_until
+from tests.support.standalone import QUICKLY, StandaloneCluster
+
+pytestmark = pytest.mark.xdist_group("spark-cluster")
+
+FILES = {f"shared/{number:04}": 20_000 + number for number in range(300)}
+VERY_SLOWLY = ("--bandwidth", "100KB/s")  # a minute
+SOON = ("--engine-timeout", "4s")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    with StandaloneCluster(tmp_path / "standalone") as cluster:
+        for name, value in {**cluster.environment, **QUICKLY}.items():
+            monkeypatch.setenv(name, value)
+        yield cluster
+
+
+def test_a_master_that_is_lost_with_its_workers_ends_a_run_which_gives_its_lease_back(
+    cluster, tmp_path
+):
+    checkpoint, shared = write_checkpoint(tmp_path / "dcA", 1, FILES), copied(tmp_path)
+    places = (checkpoint, tmp_path / "dcB")
+    words = ("--runner", "spark", "--master", cluster.master, *VERY_SLOWLY, *SOON)
+    with started("sync", *places, *words) as sync:
+        wait_until(lambda: sync.code is not None or len(whole(shared)) > 5)
+        assert sync.code is None, sync.messages()
+        cluster.close()
+        assert sync.ended() == 7, sync.messages()
+        messages = sync.messages()
+    assert f"{cluster.master}: no executor of Spark has answered for as long as" in messages
+    assert "Traceback" not in messages
+    assert not (tmp_path / "dcB" / JOB / ".cpreplicate" / "lease").exists()
+    assert not list((tmp_path / "dcB" / JOB).glob("chk-*/_metadata"))
+    with started("sync", *places, "--runner", "inline") as again:
+        assert again.ended() == 0, again.messages()
+    assert checker.faults(tmp_path / "dcB" / JOB) == []
+
+
+def test_a_master_that_never_answered_is_named_and_leaves_no_lease(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    words = ("--runner", "spark", "--master", "spark://127.0.0.1:1", *SOON)
+    with started("sync", checkpoint, tmp_path / "dcB", *words) as sync:
+        assert sync.ended() == 7, sync.messages()
+        messages = sync.messages()
+    assert "spark://127.0.0.1:1: no Spark master has answered for 4 s" in messages
+    assert not (tmp_path / "dcB" / JOB / ".cpreplicate" / "lease").exists()
+
+
+def copied(tmp_path):
+    return tmp_path / "dcB" / JOB / "shared"
+
+
+def whole(shared):
+    """The files that are whole at the target."""
+    return [each for each in shared.iterdir() if each.name[0] != "."] if shared.is_dir() else []
