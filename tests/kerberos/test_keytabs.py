@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.storage import Side
 from tests.kerberos.conftest import replica_of
 from tests.support import parts
 from tests.support.kerberos import Realm, Secure
@@ -131,26 +131,49 @@ def command_lines() -> Iterator[bytes]:
             continue
 
 
+# Looks at a directory for each line that it reads: a process of its own, as the JVM that others use
+# was started with another krb5.conf.
+LOOKS = """
+import json, sys
+from cpreplicate.storage import Side
+conf, client, principal, keytab, uri = json.loads(sys.argv[1])
+options = (("", tuple(conf.items())),)
+storage = Side(options, client, principal=principal, keytab=keytab).storage(uri)
+for _ in sys.stdin:
+    print(storage.stat(uri + "/alice") is not None, flush=True)
+"""
+
+
 @pytest.mark.parametrize("client", parts.cases(CLIENTS, ["native"]))
-def test_a_run_outlives_the_ticket_of_its_keytab(
-    secure: Secure, client: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_outlives_the_ticket_of_its_keytab(secure: Secure, client: str) -> None:
     realm = secure.realms.a
     if not realm.keytab("short").exists():
         realm.add("short", life="10 seconds")
-    for name, value in {**secure.realms.environment, **secure.without_ticket}.items():
-        monkeypatch.setenv(name, value)
-    side = Side(
-        (("", tuple(secure.a.conf.items())),),
-        hdfs_client=client,
-        principal=realm.principal("short"),
-        keytab=str(realm.keytab("short")),
-    )
-    storage = side.storage(secure.a.uri)
-    assert storage.stat(f"{secure.a.uri}/alice") is not None
-    time.sleep(12)  # the ticket is over
-    secure.a.restart_namenode()  # so that the connection is made again
-    assert storage.stat(f"{secure.a.uri}/alice") is not None
+    user = realm.principal("short"), str(realm.keytab("short"))
+    words = json.dumps([secure.a.conf, client, *user, secure.a.uri])
+    with subprocess.Popen(
+        [sys.executable, "-c", LOOKS, words],
+        env={**os.environ, **secure.realms.environment, **secure.without_ticket},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert asked(process) == "True"
+            time.sleep(12)  # the ticket is over
+            secure.a.restart_namenode()  # so that the connection is made again
+            assert asked(process) == "True"
+        finally:
+            process.kill()
+
+
+def asked(process: subprocess.Popen[str]) -> str:
+    """Let the process look once more, and return what it prints."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
 
 
 @pytest.mark.parametrize("client", parts.cases(CLIENTS, ["native"]))

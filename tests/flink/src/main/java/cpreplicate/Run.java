@@ -27,7 +27,8 @@ import org.apache.flink.util.ExceptionUtils;
 
 /** One job on its own MiniCluster: restore, prove that the state is exact, take checkpoints, stop. */
 final class Run {
-    private static final long PATIENCE_SECONDS = 60;
+    // Only a hang takes so long: less than the tests wait, so that the message is of what hangs.
+    private static final long PATIENCE_SECONDS = 1000;
 
     private final Options options;
     private final BlockingQueue<String> commands;
