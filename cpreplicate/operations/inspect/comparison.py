@@ -155,7 +155,7 @@ class _Changes:
 
     def _bytes(self, checkpoint: Checkpoint) -> dict[int, int]:
         held, operators = checkpoint.contents, checkpoint.file.metadata.operators
-        totals = sums(held.operator, held.size)
+        totals = sums(held.operator, held.sizes_once(held.operator))
         return {self._numbers[operators[index].id]: total for index, total in totals.items()}
 
     def _rows(self, files: Files, some: Numbers, checkpoint: Checkpoint) -> _Rows:

@@ -10,7 +10,15 @@ from cpreplicate.operations.inspect.comparison import Amount
 from cpreplicate.storage import Side
 from tests.support.commandline import printed
 from tests.support.corpus import DataCentre
-from tests.support.encoder import File, Incremental, OperatorEntry, RelativeFile, Subtask, Tree
+from tests.support.encoder import (
+    File,
+    Incremental,
+    OperatorEntry,
+    PlainChannel,
+    RelativeFile,
+    Subtask,
+    Tree,
+)
 from tests.support.encoder import encode as encoded
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, synced
@@ -88,6 +96,31 @@ def test_what_compactions_wrote_follows_from_the_shared_files_of_each_subtask(
 ):
     places = write(tmp_path, 1, before), write(tmp_path, 2, after)
     assert compare(places[0], places[1], Side(), ()).rewritten_bytes == rewritten
+
+
+def test_growth_of_channel_state_is_that_of_the_operator_and_not_of_the_file_that_it_shares(
+    tmp_path,
+):
+    def written(number, sizes):
+        file = RelativeFile("channels", sum(sizes))
+        operators = tuple(
+            OperatorEntry(
+                bytes([index] * 16),
+                1,
+                128,
+                (Subtask(0, inputs=(PlainChannel((0, 0, 0), (), size, file),)),),
+                name=f"op-{index}",
+            )
+            for index, size in enumerate(sizes)
+        )
+        directory = tmp_path / JOB / f"chk-{number}"
+        directory.mkdir(parents=True)
+        (directory / "_metadata").write_bytes(bytes(encoded(Tree(6, operators, number)).data))
+        return f"file:{directory}"
+
+    found = compare(written(1, (1000, 5)), written(2, (100, 6)), Side(), ())
+    growth = {each.name: (each.bytes_before, each.bytes_after) for each in found.operators}
+    assert growth == {"op-0": (1000, 100), "op-1": (5, 6), None: (0, 0)}  # None has the file
 
 
 def test_operators_of_either_checkpoint_are_compared(tmp_path):

@@ -62,7 +62,7 @@ def operator_states(contents: Contents) -> list[OperatorState]:
     sums = np.zeros((len(operators), len(STATE_KINDS)), np.int64)
     has_operator = contents.operator >= 0
     places = (contents.operator[has_operator], contents.state_kind[has_operator])
-    np.add.at(sums, places, contents.sizes[has_operator])
+    np.add.at(sums, places, contents.operator_sizes[has_operator])
     states = [
         OperatorState(title, operator, of_kinds, subtasks)
         for title, operator, of_kinds, subtasks in zip(
@@ -92,7 +92,7 @@ def _subtasks(contents: Contents) -> Iterator[list[int]]:
     ):
         numbers = contents.subtask[rows[first:end]]
         sums = np.zeros(max(operator.subtasks, int(numbers.max(initial=-1)) + 1), np.int64)
-        np.add.at(sums, numbers, contents.sizes[rows[first:end]])
+        np.add.at(sums, numbers, contents.subtask_sizes[rows[first:end]])
         yield sums.tolist()
 
 
