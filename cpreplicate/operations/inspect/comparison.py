@@ -57,8 +57,8 @@ class OperatorGrowth:
 class Comparison:
     """What changed from the checkpoint `before` to the checkpoint `after`.
 
-    Files are the same if they have the same path below the directory of their job. `grown_bytes`
-    are those by which files grew that both have: segments were merged into them.
+    Files are the same if they have the same path in a replica, or would have it. `grown_bytes` are
+    those by which files grew that both have: segments were merged into them.
     `rewritten_bytes` are about what compactions wrote: of the shared keyed state of each subtask
     the smaller one of the bytes that were added and removed.
     """

@@ -7,6 +7,9 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations.inspect import compare
 from cpreplicate.operations.inspect.comparison import Amount
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.commandline import printed
 from tests.support.corpus import DataCentre
@@ -52,6 +55,35 @@ def test_a_replica_has_no_other_files_than_its_source_packed_or_not(tmp_path):
     assert (found.added, found.removed, found.kept) == (Amount(), Amount(), amount(NEXT))
     found = compare(f"file:{replica}/chk-1", f"file:{replica}/chk-2", Side(), ())
     assert (found.added, found.removed) == (amount(ADDED), amount(REMOVED))
+
+
+@pytest.mark.parametrize("packing", [PackOptions(), PackOptions("on", 1 << 17)])
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        "2.3.0-changelog/ckpt/a6001b24e32e27c056d1ef5a7a83f360/chk-8",
+        "2.3.0-chain-claim/ckpt/4b9069f06219da00471b99899784074b/chk-9",
+        "2.3.0-sp-canonical/sp/savepoint-5535aa-0079e5e0a1c8",
+    ],
+)
+def test_a_replica_has_no_other_files_also_if_some_are_of_other_places(
+    tmp_path, checkpoint, packing
+):
+    folder, _, path = checkpoint.partition("/")
+    datacentre = DataCentre(folder, tmp_path)
+    source = f"file:{datacentre.path}/{path}"
+    request = SyncRequest(
+        source,
+        f"file:{tmp_path}/dcB",
+        remaps=(datacentre.remap,),
+        execution=ExecutionOptions(runner="inline"),
+        packing=packing,
+    )
+    sync.sync(request, lambda _line: None)
+    (replica,) = (tmp_path / "dcB").iterdir()
+    found = compare(source, f"file:{replica}", Side(), [datacentre.remap])
+    assert found.kept.files == found.before.files == found.after.files
+    assert (found.added, found.removed) == (Amount(), Amount())
 
 
 def write(root, number, subtasks):
