@@ -111,7 +111,7 @@ class Handles:
     def recorded_texts(self, rows: Column) -> Any:
         """Return the recorded paths of some rows that name a file, as a `pyarrow.LargeStringArray`.
 
-        Raises `UnicodeEncodeError` for a lone surrogate, which no URI has.
+        Raises `UnicodeEncodeError` for a lone surrogate, which no URI has: resolve the paths first.
         """
         recorded = self.recorded(rows)
         try:

@@ -93,6 +93,27 @@ def test_text_is_a_table_whose_columns_are_as_wide_as_what_is_in_them(odd):
     ]
 
 
+@pytest.mark.parametrize("form", ["text", "json", "ndjson"])
+@pytest.mark.parametrize("path", ["file:/a/lone\ud800x", "file:/a\ud800/x", "file:/a/../../x"])
+def test_a_path_that_no_file_could_have_is_refused_as_without_refs_before_a_row_is_printed(
+    tmp_path, path, form
+):
+    streams = [*[File(f"file:/a/{index}", 5) for index in range(3)], File(path, 5)]
+    entries = tuple(
+        Subtask(index, keyed=KeyGroups(12, 0, (0,), stream)) for index, stream in enumerate(streams)
+    )
+    operator = OperatorEntry(bytes(16), len(entries), 128, entries)
+    (tmp_path / "_metadata").write_bytes(bytes(encoded(Tree(6, (operator,), 1)).data))
+    summary = printed("inspect", tmp_path, "--output", form)
+    rows = printed("inspect", "--refs", tmp_path, "--output", form)
+    assert rows.returncode == summary.returncode == 6
+    assert rows.stderr == summary.stderr
+    errors = [json.loads(line)["error"] for line in rows.stdout.splitlines()]
+    assert [f"cpreplicate: error: {error}\n" for error in errors] == (
+        [] if form == "text" else [rows.stderr]
+    )
+
+
 @pytest.mark.parametrize("name", ["refs.parquet", "refs.arrow"])
 def test_a_file_has_the_rows_with_the_documented_columns(tmp_path, odd, name):
     done = printed("inspect", "--refs", "--to", name, odd, cwd=tmp_path)
