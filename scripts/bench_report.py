@@ -67,13 +67,16 @@ def contents_of(count: int) -> Contents:
     inspection = Inspection(
         f"{root[:-7]}/chk-42", 42, 6, operators, count, count, count, 0, {}, {}, {}
     )
+    sizes = np.array([random.randrange(1, 1 << 26) for _ in range(count)], np.int64)
     return Contents(
         inspection,
         operator=numbers * _OPERATORS // count,
         subtask=numbers * _OPERATORS * _SUBTASKS // count % _SUBTASKS,
         state_kind=np.zeros(count, np.int64),
         held_as=["file"] * count,
-        sizes=np.array([random.randrange(1, 1 << 26) for _ in range(count)], np.int64),
+        sizes=sizes,
+        operator_sizes=sizes,
+        subtask_sizes=sizes,
         positions=np.full(count, -1, np.int64),
         paths=[f"{root}/{name}" for name in names],
     )

@@ -10,7 +10,7 @@ import click
 from cpreplicate.cli import exit_codes, options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.option import files, location, optional_location
-from cpreplicate.cli.report_file import page_writer
+from cpreplicate.cli.report_file import page_writer, refuse_unwritable
 from cpreplicate.cli.requests import source_side, start_narration
 from cpreplicate.cli.results import show_read
 
@@ -71,6 +71,7 @@ def inspect(
     )
     if to is not None and not refs:
         raise click.UsageError("--to needs --refs")
+    refuse_unwritable("--to", to)
     side, remaps = source_side(values), values["remaps"]
     if later is not None:
         if values["report_file"] is not None:

@@ -1,4 +1,4 @@
-"""`--report`: the result of a command as a page, in a file."""
+"""`--report` and `--to`: the result of a command in a file, as a page or as a table."""
 
 from __future__ import annotations
 
@@ -14,17 +14,26 @@ WritePage: TypeAlias = Callable[[], None]
 """Writes a page. Raises `OSError`."""
 
 
-def refuse_unwritable(path: str | None) -> None:
-    """Raise `click.UsageError` if no page can be written to `path`: before any work is done."""
+def refuse_unwritable(option: str, path: str | None) -> None:
+    """Raise `click.UsageError` if `path` cannot be written, or is in a replica.
+
+    It is called before any work is done. A replica has only files that cpreplicate recorded there,
+    its manifests among them.
+    """
     if path is None:
         return
-    from cpreplicate.output.report.file import try_to_write
+    from cpreplicate.operations.result_file import replica_around, try_to_write
 
     try:
+        if replica := replica_around(path):
+            raise click.UsageError(
+                f"{option} {path} would be in the replica {replica}, where only cpreplicate's own"
+                " files are. Nothing was done. Give a file elsewhere"
+            )
         try_to_write(path)
     except OSError as error:
         raise click.UsageError(
-            f"--report {path} cannot be written: {error.strerror or error}. Nothing was done."
+            f"{option} {path} cannot be written: {error.strerror or error}. Nothing was done."
             " Create its directory, or give another file"
         ) from error
 

@@ -67,7 +67,7 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     run.begin()
     context = click.get_current_context()
     begin_job(_job_of(context.params))
-    refuse_unwritable(values.get("report_file"))
+    refuse_unwritable("--report", values.get("report_file"))
     _begin_log(values)
     report_retries_to(narrate)
     _warn_of_units(values.get("bandwidth"))

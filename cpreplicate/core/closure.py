@@ -145,9 +145,12 @@ def file_rows(metadata: Metadata, needed: Closure) -> tuple[Numbers, Numbers]:
     return rows, rows_of(sources.texts(), needed.files.sources.texts())
 
 
-def uris_of(handles: Handles, rows: Numbers, uris: Uris) -> Texts:
-    """Return the URI that the file of each of some handles is read from."""
-    return _sources_of(handles, rows, uris)[0].texts()
+def sources_of(handles: Handles, rows: Numbers, uris: Uris) -> Parts:
+    """Return the URI that the file of each of some handles is read from.
+
+    Raises `Refused` for a path that no filesystem could hold.
+    """
+    return _sources_of(handles, rows, uris)[0]
 
 
 def _sources_of(handles: Handles, rows: Numbers, uris: Uris) -> tuple[Parts, set[str]]:

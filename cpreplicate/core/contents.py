@@ -54,8 +54,11 @@ class Contents:
     """The state handles of a checkpoint in columns: one row for each that holds state.
 
     `operator` and `subtask` are as in `Handles`, `kind` and `place` indices into `KINDS` and
-    `PLACES`. `file` is the number of the file, -1 for inline state. Packed files have numbers of
-    their own, from `plain` on: packs are none.
+    `PLACES`. `size` are the bytes of state, of a channel those that it records itself. `file` is
+    the number of the file, -1 for inline state. Packed files have numbers of their own, from
+    `plain` on: packs are none. `shared` are the rows whose state several rows have, and `state`
+    the number of the state of each of these: a file, or a segment of one. Channels share none,
+    though they share files.
     """
 
     operator: Numbers
@@ -65,6 +68,25 @@ class Contents:
     size: Numbers
     file: Numbers
     plain: int
+    shared: Numbers
+    state: Numbers
+
+    def sizes_once(self, *owners: Numbers) -> Numbers:
+        """Return the bytes of state of each row, 0 if a row of the same owners has counted it.
+
+        An owner is a column, such as `operator`. A sum over all rows of an owner then has each
+        file once. Without owners, so has the sum over all rows.
+        """
+        if not len(self.shared):
+            return self.size
+        sizes, of_shared = self.size.copy(), self.size[self.shared]
+        keys = [self.state, *(owner[self.shared] for owner in owners)]
+        order = np.lexsort([-of_shared, *keys])  # the largest one of each state counts
+        is_again = np.ones(len(order) - 1, np.bool_)
+        for key in keys:
+            is_again &= key[order[1:]] == key[order[:-1]]
+        sizes[self.shared[order[1:][is_again]]] = 0
+        return sizes
 
 
 def contents(
@@ -86,15 +108,32 @@ def contents(
         _put_logical(file, place, handles.start, logical, directories, plain)
     is_state = handles.kind != handle.DIRECTORY
     kind = np.where(handles.part == handle.DELTA, CHANGELOG, _KIND_OF_STATE[handles.state])
+    shared, state = _shared(file[is_state], handles.position[is_state], kind[is_state])
     return Contents(
         operator=handles.operator[is_state],
         subtask=handles.subtask[is_state],
         kind=kind[is_state],
         place=place[is_state],
-        size=handles.size[is_state],
+        size=handles.state_sizes()[is_state],
         file=file[is_state],
         plain=plain,
+        shared=shared,
+        state=state,
     )
+
+
+def _shared(file: Numbers, position: Numbers, kind: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the rows whose state several rows have, and the number of the state of each.
+
+    It is a file, or the segment of a file at a position.
+    """
+    rows = np.flatnonzero((file >= 0) & (kind != CHANNEL))
+    rows = rows[np.bincount(file[rows])[file[rows]] > 1]
+    order = rows[np.lexsort([position[rows], file[rows]])]
+    is_next = (np.diff(file[order], prepend=-1) != 0) | (np.diff(position[order], prepend=-2) != 0)
+    numbers = np.cumsum(is_next) - 1
+    is_shared = np.bincount(numbers)[numbers] > 1
+    return order[is_shared], numbers[is_shared]
 
 
 def _put_logical(

@@ -25,8 +25,10 @@ class Contents:
 
     `operator` is an index into the operators of the summary, `subtask` the number of one: each is
     -1 for none. `state_kind` is an index into `core.contents.KINDS`. `held_as` names the kind of
-    handle, such as `file` or `inline`. `sizes` are in bytes. `positions` are -1 but for segments.
-    `paths` are as recorded, None for a handle that names no file.
+    handle, such as `file` or `inline`. `sizes` are the bytes of state of each handle.
+    `operator_sizes` and `subtask_sizes` have 0 where a handle of the same operator, or of the same
+    subtask, has the file already, so that they can be summed up. `positions` are -1 but for
+    segments. `paths` are as recorded, None for a handle that names no file.
     """
 
     inspection: Inspection
@@ -35,6 +37,8 @@ class Contents:
     state_kind: Ints
     held_as: Sequence[str]
     sizes: Ints
+    operator_sizes: Ints
+    subtask_sizes: Ints
     positions: Ints
     paths: Sequence[str | None]
 
@@ -58,6 +62,8 @@ def _contents(inspection: Inspection, metadata: Metadata, held: Handles) -> Cont
         state_kind=held.kind.astype(np.int64),
         held_as=[KINDS[kind] for kind in handles.kind[rows].tolist()],
         sizes=held.size.astype(np.int64),
+        operator_sizes=held.sizes_once(held.operator).astype(np.int64),
+        subtask_sizes=held.sizes_once(held.operator, held.subtask).astype(np.int64),
         positions=handles.position[rows].astype(np.int64),
         paths=[paths[row] for row in rows.tolist()],
     )

@@ -68,6 +68,15 @@ def test_a_page_that_cannot_be_written_ends_a_command_before_its_work(directory,
     assert sorted(directory.rglob("*")) == before
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_page_in_a_replica_ends_a_command_before_its_work(directory, command):
+    before = sorted(directory.rglob("*"))
+    done = printed(*words_of(command), "--report", f"dcB/{JOB}/page.html")
+    assert done.returncode == 2
+    assert f"--report dcB/{JOB}/page.html would be in the replica" in done.stderr
+    assert sorted(directory.rglob("*")) == before
+
+
 def test_refs_and_positions_have_the_page_of_inspect(directory):
     for option in ("--refs", "--positions"):
         assert run("inspect", f"dcA/{JOB}", option, "--report", "page.html").code == 0

@@ -38,6 +38,8 @@ class Sink:
         self.version = version
         self.data = bytearray()
         self.handles: list[Handle] = []
+        self.state_sizes: list[int] = []  # of each handle, of a channel what it records
+        self.channel_size = 0
         self.operator: int | None = None
         self.subtask: int | None = None
         self.state = self.part = ""
@@ -65,6 +67,7 @@ class Sink:
         self, start: int, kind: str, path: str | None, size: int, position: int | None = None
     ) -> None:
         length = len(self.data) - start
+        self.state_sizes.append(self.channel_size if "channel" in self.state else size)
         self.handles.append(
             Handle(
                 self.operator,
@@ -353,6 +356,7 @@ class PlainChannel:
         out.i32(*self.place)
         out.offsets(self.offsets)
         out.i64(self.size)
+        out.channel_size = self.size
         out.stream(self.stream, "")
 
 
@@ -369,6 +373,7 @@ class MergedChannel:
         out.u8(tag + 2)
         out.i32(self.subtask)
         out.i64(self.size)
+        out.channel_size = self.size
         out.stream(self.stream, "")
         out.i32(len(self.offsets))
         out.data += self.offsets

@@ -235,6 +235,7 @@ class Written:
 
     data: bytes
     rows: list[Handle]
+    state_sizes: list[int]
     operators: list[tuple[str, str | None, str | None, int, int, bool]]
     version: int
     checkpoint_id: int
@@ -251,6 +252,7 @@ def written(tree: Tree) -> Written:
     return Written(
         bytes(sink.data),
         sink.handles,
+        sink.state_sizes,
         operators,
         tree.version,
         tree.checkpoint_id,

@@ -86,13 +86,16 @@ def contents_of(operators: Mapping[str, Sequence[int]], kind: str = "keyed") -> 
     inspection = Inspection(
         "hdfs://a/job/chk-7", 7, 6, summaries, count, count, whole, 0, {}, {}, {}
     )
+    bytes_of = np.array([row[2] for row in rows], np.int64)
     return Contents(
         inspection,
         operator=np.array([row[0] for row in rows], np.int64),
         subtask=np.array([row[1] for row in rows], np.int64),
         state_kind=np.full(count, STATE_KINDS.index(kind), np.int64),
         held_as=["file"] * count,
-        sizes=np.array([row[2] for row in rows], np.int64),
+        sizes=bytes_of,
+        operator_sizes=bytes_of,
+        subtask_sizes=bytes_of,
         positions=np.full(count, -1, np.int64),
         paths=[f"hdfs://a/job/shared/{number:04}" for number in range(count)],
     )

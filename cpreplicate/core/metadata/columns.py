@@ -1,4 +1,4 @@
-"""State handles in columns: each costs about 60 bytes and its path.
+"""State handles in columns: each costs about 60 bytes and its path, one of a channel 8 more.
 
 While decoding, handles are noted as *runs*: one handle, or many of equal length one after the
 other. A flush reads the fields of all noted handles out of the buffer at once with numpy.
@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.metadata.handle import (
+    CHANNEL_IN,
+    CHANNEL_OUT,
     DELTA,
     DIRECTORY,
     EMPTY,
@@ -37,6 +39,7 @@ _MOST = np.iinfo(np.int64).max
 # path's end.
 _SIZE_OFFSET = {FILE: 1, SEGMENT: 9}
 _PATH_OFFSET = {FILE: 11, RELATIVE: 3, SEGMENT: 23, DIRECTORY: 2}
+BEFORE_HANDLE = -1  # the size of channel state is in the eight bytes before the handle
 _DTYPES = {
     "operator": np.int32,
     "subtask": np.int32,
@@ -59,15 +62,19 @@ class Handles:
     `operator` and `subtask` (-1 for none), `state`, `part` and `kind` (indices into `STATES`,
     `PARTS`, `KINDS`), `size`, `position` (-1 for none), `start` and `length` (the handle's bytes in
     the file).
+
+    `size` of a handle of channel state is that of its whole file, which many channels share.
+    `state_sizes` has what each channel records for itself.
     """
 
-    def __init__(self, columns: dict[str, Column], paths: bytearray) -> None:
+    def __init__(self, columns: dict[str, Column], paths: bytearray, channel_sizes: Column) -> None:
         self.operator, self.subtask = columns["operator"], columns["subtask"]
         self.state, self.part, self.kind = columns["state"], columns["part"], columns["kind"]
         self.size, self.position = columns["size"], columns["position"]
         self.start, self.length = columns["start"], columns["length"]
         self._path_start, self._path_length = columns["path_start"], columns["path_length"]
         self._paths = paths
+        self._channel_sizes = channel_sizes
 
     def __len__(self) -> int:
         return len(self.start)
@@ -104,7 +111,7 @@ class Handles:
     def recorded_texts(self, rows: Column) -> Any:
         """Return the recorded paths of some rows that name a file, as a `pyarrow.LargeStringArray`.
 
-        Raises `UnicodeEncodeError` for a lone surrogate, which no URI has.
+        Raises `UnicodeEncodeError` for a lone surrogate, which no URI has: resolve the paths first.
         """
         recorded = self.recorded(rows)
         try:
@@ -112,6 +119,14 @@ class Handles:
         except pa.ArrowInvalid:  # only in modified UTF-8: NUL, or characters above U+FFFF
             paths = [mutf8.decode(path) for path in recorded.to_pylist()]
             return pa.array(paths, pa.large_string())
+
+    def state_sizes(self) -> Column:
+        """Return the bytes of state of each handle: what a channel records, else `size`."""
+        if not len(self._channel_sizes):
+            return self.size
+        sizes = self.size.copy()
+        sizes[_is_channel(self.state)] = self._channel_sizes
+        return sizes
 
     def extents(self, rows: Column) -> tuple[Column, Column]:
         """Return extent and size in bytes of some rows that name a file.
@@ -182,7 +197,7 @@ class Handles:
 class Builder:
     """Collects handles while decoding."""
 
-    _FIELDS = 10
+    _FIELDS = 11
 
     def __init__(self) -> None:
         self.noted = 0  # rows since the last flush
@@ -190,6 +205,7 @@ class Builder:
         self._runs = array("q")
         self._chunks: dict[str, list[Column]] = {name: [] for name in _DTYPES}
         self._paths = bytearray()
+        self._channel_sizes: list[Column] = []
 
     def note(
         self,
@@ -203,16 +219,30 @@ class Builder:
         subtask: int,
         role: int,
         size: int,
+        channel_size: int,
     ) -> None:
         """Note `count` handles of `length` bytes each.
 
         The first begins at `start` in the buffer, each other `stride` bytes behind the one before.
-        `role` is state * 256 + part. `size` counts only for kinds that have no field for it.
+        `role` is state * 256 + part. `size` counts only for kinds that have no field for it, and
+        `channel_size` only for channel state: what its channel records, or `BEFORE_HANDLE`.
         """
         if not self.noted:
             self.first = start
         self._runs.extend(
-            (start, count, stride, kind, path_length, length, operator, subtask, role, size)
+            (
+                start,
+                count,
+                stride,
+                kind,
+                path_length,
+                length,
+                operator,
+                subtask,
+                role,
+                size,
+                channel_size,
+            )
         )
         self.noted += count
 
@@ -250,6 +280,10 @@ class Builder:
             "path_length": repeated(runs[:, 4], "path_length"),
         }
         self._read_fields(buffer, base, starts, rows)
+        is_channel = _is_channel(rows["state"])
+        if is_channel.any():
+            recorded = np.repeat(runs[:, 10], counts)[is_channel]
+            self._channel_sizes.append(_channel_sizes(buffer, starts[is_channel], recorded))
         for name, values in rows.items():
             self._chunks[name].append(values)
 
@@ -258,7 +292,8 @@ class Builder:
         columns = {}
         for name, dtype in _DTYPES.items():
             columns[name] = np.concatenate([np.empty(0, dtype), *self._chunks.pop(name)])
-        return Handles(columns, self._paths)
+        channel_sizes = np.concatenate([np.empty(0, np.int64), *self._channel_sizes])
+        return Handles(columns, self._paths, channel_sizes)
 
     def _read_fields(
         self, buffer: bytes, base: int, starts: Column, rows: dict[str, Column]
@@ -286,6 +321,19 @@ class Builder:
         self._paths += paths.tobytes()
         path_starts: Column = first + np.arange(len(paths)) * paths.shape[1]
         return path_starts
+
+
+def _is_channel(states: Column) -> Column:
+    is_channel: Column = (states == CHANNEL_IN) | (states == CHANNEL_OUT)
+    return is_channel
+
+
+def _channel_sizes(buffer: bytes, starts: Column, recorded: Column) -> Column:
+    """Return what channels record of their size; where it was not noted it is in the buffer."""
+    is_left = recorded == BEFORE_HANDLE
+    if is_left.any():
+        recorded[is_left] = _i64(_gather(buffer, starts[is_left] - 8, 8), 0)
+    return recorded
 
 
 def _alike(shape: Column) -> list[Column]:

@@ -10,7 +10,7 @@ from array import array
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.core.metadata import handle, mutf8
-from cpreplicate.core.metadata.columns import Builder
+from cpreplicate.core.metadata.columns import BEFORE_HANDLE, Builder
 from cpreplicate.core.metadata.handle import Operator
 from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.runs import Shape, shape_of, uniform
@@ -71,6 +71,7 @@ class _Decoder:
         self._version = 0
         self._operator = self._subtask = -1
         self._inline_bytes = 0
+        self._channel_size = 0  # of the channel whose handle comes next
         self._changelog = self._file_merging = False
         self._operator_states = array("q")
         self._last_entries: dict[int, Shape | None] = {}
@@ -362,7 +363,7 @@ class _Decoder:
             window.skip(12)
             counted = window.position - entry
             window.skip(8 * window.count("offsets", 8))
-            window.natural("a size of channel state")
+            self._channel_size = window.natural("a size of channel state")
             shape = self._stream(state, handle.WHOLE)
             if window.base == base:
                 size = shape.start - entry - 8
@@ -371,7 +372,7 @@ class _Decoder:
 
     def _merged_channel(self, state: int) -> None:
         self._in.skip(4)
-        self._in.natural("a size of channel state")
+        self._channel_size = self._in.natural("a size of channel state")
         self._stream(state, handle.WHOLE)
         self._in.skip(self._in.count("bytes of channel offsets", 1))
 
@@ -458,6 +459,7 @@ class _Decoder:
             self._subtask,
             state << 8 | part,
             size,
+            self._channel_size,
         )
         if self._handles.noted >= self._flush or start - self._handles.first >= _FLUSH_BYTES:
             self._handles.flush(self._in.buffer, self._in.base)
@@ -484,6 +486,7 @@ class _Decoder:
         most = min(left, _FLUSH_BYTES // entry.stride)
         count = uniform(window.buffer, window.position, entry, most)
         if count:
+            self._channel_size = BEFORE_HANDLE
             self._note(
                 window.position + entry.handle_start,
                 count,

@@ -57,8 +57,8 @@ class OperatorGrowth:
 class Comparison:
     """What changed from the checkpoint `before` to the checkpoint `after`.
 
-    Files are the same if they have the same path below the directory of their job. `grown_bytes`
-    are those by which files grew that both have: segments were merged into them.
+    Files are the same if they have the same path in a replica, or would have it. `grown_bytes` are
+    those by which files grew that both have: segments were merged into them.
     `rewritten_bytes` are about what compactions wrote: of the shared keyed state of each subtask
     the smaller one of the bytes that were added and removed.
     """
@@ -155,7 +155,7 @@ class _Changes:
 
     def _bytes(self, checkpoint: Checkpoint) -> dict[int, int]:
         held, operators = checkpoint.contents, checkpoint.file.metadata.operators
-        totals = sums(held.operator, held.size)
+        totals = sums(held.operator, held.sizes_once(held.operator))
         return {self._numbers[operators[index].id]: total for index, total in totals.items()}
 
     def _rows(self, files: Files, some: Numbers, checkpoint: Checkpoint) -> _Rows:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from cpreplicate.operations.inspect.references import SCHEMA, References
+from cpreplicate.operations.result_file import replacing
 
 _VERSION = {b"cpreplicate.schema": b"1"}
 
@@ -28,20 +26,14 @@ def write(references: References, file: str) -> ReferencesFile:
     It is Parquet if its name ends with `.parquet`, else the file format of Arrow IPC. Raises
     `OSError`.
     """
-    place = Path(file)
-    schema = SCHEMA.with_metadata(_VERSION)
-    rows = 0
-    with ExitStack() as stack:
-        number, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-        os.close(number)
-        temporary = Path(name)
-        stack.callback(temporary.unlink, missing_ok=True)
-        with _writer(str(temporary), place.suffix, schema) as writer:
-            for batch in references.batches():
-                writer.write_batch(batch.replace_schema_metadata(_VERSION))
-                rows += batch.num_rows
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(place)
+    schema, rows = SCHEMA.with_metadata(_VERSION), 0
+    with (
+        replacing(file) as temporary,
+        _writer(str(temporary), Path(file).suffix, schema) as writer,
+    ):
+        for batch in references.batches():
+            writer.write_batch(batch.replace_schema_metadata(_VERSION))
+            rows += batch.num_rows
     return ReferencesFile(file, rows)
 
 
@@ -51,10 +43,3 @@ def _writer(path: str, suffix: str, schema: Any) -> Any:
 
         return ParquetWriter(path, schema, compression="zstd")
     return pa.ipc.new_file(path, schema)
-
-
-def _umask() -> int:
-    """Return the permissions that new files do not get; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -1,13 +1,15 @@
-"""The files of a checkpoint by their path below the directory of the job, to be compared."""
+"""The files of a checkpoint by the path that each has in a replica, to be compared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cpreplicate.core.contents import KEYED, SHARED
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, concatenated, rows_of, texts
+from cpreplicate.core.placement import Placement, are_replica_paths
 from cpreplicate.operations.inspect.checkpoint import Checkpoint
 from cpreplicate.protocol.manifest import Manifest
 
@@ -16,7 +18,7 @@ NONE = -1
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """Files in columns. `paths` are below the directory of the job, or URIs for others.
+    """Files in columns. `paths` are those that a replica has, or would have.
 
     Packed files have their logical path. `may_grow`: segments of several checkpoints are in the
     file, so its length is the extent that is needed. `operators` and `subtasks` are those whose
@@ -46,13 +48,13 @@ def files_of(checkpoint: Checkpoint) -> Files:
     is_compacted = np.zeros(count, np.bool_)
     is_state = (held.kind == KEYED) & (held.place == SHARED) & (held.file >= 0)
     is_compacted[held.file[is_state]] = True
-    root, sources = f"{checkpoint.source.root}/", files.sources.texts()
-    paths = [path.removeprefix(root) for path in sources.to_pylist()]
+    sources = files.sources.texts()
+    paths = _replica_paths(sources.to_pylist(), checkpoint)
     is_no_pack = rows_of(sources, texts(checkpoint.packed.packs)) < 0
     is_file = np.concatenate([is_no_pack, np.ones(len(members), np.bool_)])
     lengths = [member.length for member in members.values()]
     return Files(
-        chosen(concatenated([texts(paths), texts(members)]), is_file),
+        chosen(concatenated([paths, texts(members)]), is_file),
         np.concatenate([files.costs, np.array(lengths, np.int64)])[is_file],
         np.concatenate([files.is_segment, np.zeros(len(members), np.bool_)])[is_file],
         operators[is_file],
@@ -75,6 +77,21 @@ def files_of_manifest(manifest: Manifest) -> Files:
         nowhere,
         np.zeros(count, np.bool_),
     )
+
+
+def _replica_paths(sources: Sequence[str], checkpoint: Checkpoint) -> Texts:
+    """Return the paths that files have in a replica, or would have after a sync.
+
+    Files of a job stay where they are below its directory, those of other places do not.
+    """
+    source = checkpoint.source
+    name = f"chk-{checkpoint.file.metadata.checkpoint_id}"
+    layout = Placement(source.checkpoint, source.job_root, name)
+    root = f"{source.root}/"
+    paths = [path.removeprefix(root) for path in sources]
+    for row in np.flatnonzero(~are_replica_paths(texts(paths))).tolist():
+        paths[row] = layout.place(sources[row])
+    return texts(paths)
 
 
 def _only(files: Numbers, values: Numbers, count: int) -> Numbers:

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core import uri
-from cpreplicate.core.closure import Uris, uris_of
+from cpreplicate.core.closure import Uris, sources_of
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.handle import DIRECTORY, KINDS, STATES
-from cpreplicate.core.path_columns import Numbers, Texts
+from cpreplicate.core.path_columns import Numbers, Parts, Texts
 from cpreplicate.core.tables import slices
 from cpreplicate.protocol.source import find, read_metadata
 from cpreplicate.storage import Side
@@ -35,10 +35,13 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class References:
-    """Every state handle of a checkpoint, in the order of its `_metadata`."""
+    """Every state handle of a checkpoint, in the order of its `_metadata`.
+
+    `sources` are the URIs of those that name a file.
+    """
 
     metadata: Metadata
-    remaps: Sequence[uri.Remap]
+    sources: Parts
 
     @property
     def count(self) -> int:
@@ -47,13 +50,16 @@ class References:
 
     def batches(self) -> Iterator[Any]:
         """Yield the handles as record batches of `SCHEMA`, few rows at a time."""
-        handles, uris = self.metadata.handles, Uris(self.metadata.base_uri, self.remaps)
+        handles = self.metadata.handles
         rows = np.flatnonzero(handles.kind != DIRECTORY)
-        is_named = np.isin(rows, handles.named())
+        is_named, first = np.isin(rows, handles.named()), 0
         for some in slices(len(rows)):
+            end = first + int(is_named[some].sum())
+            uris = self.sources.take(slice(first, end)).texts()
             yield self._batch(rows[some], is_named[some], uris)
+            first = end
 
-    def _batch(self, rows: Numbers, is_named: Numbers, uris: Uris) -> Any:
+    def _batch(self, rows: Numbers, is_named: Numbers, uris: Texts) -> Any:
         handles, named = self.metadata.handles, rows[is_named]
         columns = [
             _coded(handles.operator[rows], [each.id for each in self.metadata.operators]),
@@ -61,7 +67,7 @@ class References:
             _coded(handles.state[rows], STATES),
             _coded(handles.kind[rows], KINDS),
             _spread(handles.recorded_texts(named), is_named),
-            _spread(uris_of(handles, named, uris), is_named),
+            _spread(uris, is_named),
             pa.array(handles.size[rows]),
             _nullable(handles.position[rows]),
         ]
@@ -69,9 +75,14 @@ class References:
 
 
 def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> References:
-    """Return the state handles of the checkpoint at `path`. Raises `NotThere`, `MetadataError`."""
+    """Return the state handles of the checkpoint at `path`. Raises `NotThere`, `MetadataError`.
+
+    Raises `Refused` for a path that no filesystem could hold, before a row is made.
+    """
     metadata = read_metadata(find(path, side).checkpoint, side).metadata
-    return References(metadata, remaps)
+    handles, uris = metadata.handles, Uris(metadata.base_uri, remaps)
+    named = handles.named()
+    return References(metadata, sources_of(handles, named[handles.kind[named] != DIRECTORY], uris))
 
 
 def _coded(codes: Numbers, names: Sequence[str]) -> Any:

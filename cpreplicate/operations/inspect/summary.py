@@ -18,7 +18,7 @@ from cpreplicate.core.contents import (
     Contents,
     sums,
 )
-from cpreplicate.core.metadata import Metadata
+from cpreplicate.core.metadata import Metadata, handle
 from cpreplicate.core.path_columns import Numbers
 from cpreplicate.operations.inspect import dating, earlier
 from cpreplicate.operations.inspect.checkpoint import Checkpoint, read
@@ -60,9 +60,9 @@ class Skew:
 class OperatorSummary:
     """One operator of a checkpoint.
 
-    `bytes` counts each handle's size, also of inline state; `kinds` and `places` are parts of it
-    (see `core.contents`). `files` counts distinct files. `skew` is None if no subtask has state:
-    the state of a coordinator is of none.
+    `bytes` is the state of its handles, also inline, with each file once; `kinds` and `places` are
+    parts of it (see `core.contents`). `files` counts distinct files. `skew` is None if no subtask
+    has state: the state of a coordinator is of none.
     """
 
     id: str
@@ -96,8 +96,9 @@ class Inspection:
     """What a checkpoint holds.
 
     `files` counts packed files, not packs. `bytes` is about their total size. `kinds` and `places`
-    are the bytes of all handles, with changelog increments in memory. `foreign` counts files of
-    other jobs or roots, and `depends_on` names them. `packed` is None if there are no packs.
+    are the state of all handles, each file once, with changelog increments in memory. `foreign`
+    counts files of other jobs or roots, and `depends_on` names them. `packed` is None if there are
+    no packs.
     `completed` is when the checkpoint was completed, in seconds since the epoch, None if that is
     not known. That of a replica was completed at its source. `positions` and `dating` are None if
     they were not looked for. `increment` is None without an earlier checkpoint beside this one.
@@ -149,7 +150,8 @@ def summary_of(
     metadata, packed = file.metadata, checkpoint.packed
     depends_on = tuple(dependencies(checkpoint))
     outside = {each.directory: each.files for each in depends_on if not each.is_in_replica}
-    in_memory = metadata.inline_bytes - sum(held.size[held.place == INLINE].tolist())
+    handles, state = metadata.handles, held.sizes_once()
+    in_memory = metadata.inline_bytes - sum(handles.size[handles.kind == handle.INLINE].tolist())
     return Inspection(
         checkpoint=checkpoint.source.checkpoint,
         checkpoint_id=metadata.checkpoint_id,
@@ -159,8 +161,8 @@ def summary_of(
         files=len(needed.files) - len(packed.packs) + len(packed.members),
         bytes=_bytes(needed, checkpoint),
         inline_bytes=metadata.inline_bytes,
-        kinds=_named(KINDS, sums(held.kind, held.size), CHANGELOG, in_memory),
-        places=_named(PLACES, sums(held.place, held.size), INLINE, in_memory),
+        kinds=_named(KINDS, sums(held.kind, state), CHANGELOG, in_memory),
+        places=_named(PLACES, sums(held.place, state), INLINE, in_memory),
         foreign=outside,
         depends_on=depends_on,
         packed=_pack_summary(checkpoint, side),
@@ -209,9 +211,10 @@ def _named(
 def _operators(metadata: Metadata, held: Contents) -> tuple[OperatorSummary, ...]:
     """Return a summary of each operator."""
     operators = metadata.operators
-    totals = sums(held.operator, held.size)
-    kinds = _by_operator(held.operator, held.kind, held.size, len(KINDS))
-    places = _by_operator(held.operator, held.place, held.size, len(PLACES))
+    state = held.sizes_once(held.operator)
+    totals = sums(held.operator, state)
+    kinds = _by_operator(held.operator, held.kind, state, len(KINDS))
+    places = _by_operator(held.operator, held.place, state, len(PLACES))
     is_named, is_subtask = held.file >= 0, held.subtask >= 0
     width = int(held.file.max(initial=0)) + 1
     pairs = np.unique(held.operator[is_named].astype(np.int64) * width + held.file[is_named])
@@ -219,7 +222,7 @@ def _operators(metadata: Metadata, held: Contents) -> tuple[OperatorSummary, ...
     tasks = _by_operator(
         held.operator[is_subtask],
         held.subtask[is_subtask],
-        held.size[is_subtask],
+        held.sizes_once(held.operator, held.subtask)[is_subtask],
         int(held.subtask.max(initial=-1)) + 1,
     )
     return tuple(

@@ -24,6 +24,7 @@ def rows(data):
 def test_what_was_written_is_read(written: Written):
     metadata = decode(bytes(written.data), BASE)
     assert list(metadata.handles) == written.rows
+    assert metadata.handles.state_sizes().tolist() == written.state_sizes
     assert [
         (o.id, o.name, o.uid, o.parallelism, o.max_parallelism, o.finished)
         for o in metadata.operators
@@ -93,6 +94,8 @@ def test_a_stream_through_a_small_window_reads_as_the_whole(version, monkeypatch
         data = bytes(generate(seed, version, size=8).data)
         through = decoder.decode(io.BytesIO(data), BASE, window=4096, flush=50)
         assert list(through.handles) == rows(data)
+        sizes = decode(data, BASE).handles.state_sizes()
+        assert through.handles.state_sizes().tolist() == sizes.tolist()
 
 
 def test_long_lists_of_files_read_the_same_in_runs_and_one_by_one(monkeypatch):

@@ -73,6 +73,7 @@ def test_exactly_the_handles_that_were_encoded_are_found(tree):
     metadata = decode(expected.data, BASE)
     assert list(metadata.handles) == expected.rows
     assert list(metadata.handles.paths()) == [row.path for row in expected.rows]
+    assert metadata.handles.state_sizes().tolist() == expected.state_sizes
     assert (metadata.inline_bytes, metadata.changelog) == (
         expected.inline_bytes,
         expected.changelog,
@@ -92,6 +93,7 @@ def test_any_tree_reads_the_same_through_a_tiny_window_and_is_respelled_to_the_s
         patch.setattr(window, "MARGIN", 2048)
         metadata = decoder.decode(io.BytesIO(expected.data), BASE, window=1)
     assert list(metadata.handles) == expected.rows
+    assert metadata.handles.state_sizes().tolist() == expected.state_sizes
     assert b"".join(rewrite(io.BytesIO(expected.data), metadata, same_spelling)) == expected.data
 
 

@@ -7,10 +7,21 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations.inspect import compare
 from cpreplicate.operations.inspect.comparison import Amount
+from cpreplicate.operations.sync import sync
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.commandline import printed
 from tests.support.corpus import DataCentre
-from tests.support.encoder import File, Incremental, OperatorEntry, RelativeFile, Subtask, Tree
+from tests.support.encoder import (
+    File,
+    Incremental,
+    OperatorEntry,
+    PlainChannel,
+    RelativeFile,
+    Subtask,
+    Tree,
+)
 from tests.support.encoder import encode as encoded
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT, synced
@@ -44,6 +55,35 @@ def test_a_replica_has_no_other_files_than_its_source_packed_or_not(tmp_path):
     assert (found.added, found.removed, found.kept) == (Amount(), Amount(), amount(NEXT))
     found = compare(f"file:{replica}/chk-1", f"file:{replica}/chk-2", Side(), ())
     assert (found.added, found.removed) == (amount(ADDED), amount(REMOVED))
+
+
+@pytest.mark.parametrize("packing", [PackOptions(), PackOptions("on", 1 << 17)])
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        "2.3.0-changelog/ckpt/a6001b24e32e27c056d1ef5a7a83f360/chk-8",
+        "2.3.0-chain-claim/ckpt/4b9069f06219da00471b99899784074b/chk-9",
+        "2.3.0-sp-canonical/sp/savepoint-5535aa-0079e5e0a1c8",
+    ],
+)
+def test_a_replica_has_no_other_files_also_if_some_are_of_other_places(
+    tmp_path, checkpoint, packing
+):
+    folder, _, path = checkpoint.partition("/")
+    datacentre = DataCentre(folder, tmp_path)
+    source = f"file:{datacentre.path}/{path}"
+    request = SyncRequest(
+        source,
+        f"file:{tmp_path}/dcB",
+        remaps=(datacentre.remap,),
+        execution=ExecutionOptions(runner="inline"),
+        packing=packing,
+    )
+    sync.sync(request, lambda _line: None)
+    (replica,) = (tmp_path / "dcB").iterdir()
+    found = compare(source, f"file:{replica}", Side(), [datacentre.remap])
+    assert found.kept.files == found.before.files == found.after.files
+    assert (found.added, found.removed) == (Amount(), Amount())
 
 
 def write(root, number, subtasks):
@@ -88,6 +128,31 @@ def test_what_compactions_wrote_follows_from_the_shared_files_of_each_subtask(
 ):
     places = write(tmp_path, 1, before), write(tmp_path, 2, after)
     assert compare(places[0], places[1], Side(), ()).rewritten_bytes == rewritten
+
+
+def test_growth_of_channel_state_is_that_of_the_operator_and_not_of_the_file_that_it_shares(
+    tmp_path,
+):
+    def written(number, sizes):
+        file = RelativeFile("channels", sum(sizes))
+        operators = tuple(
+            OperatorEntry(
+                bytes([index] * 16),
+                1,
+                128,
+                (Subtask(0, inputs=(PlainChannel((0, 0, 0), (), size, file),)),),
+                name=f"op-{index}",
+            )
+            for index, size in enumerate(sizes)
+        )
+        directory = tmp_path / JOB / f"chk-{number}"
+        directory.mkdir(parents=True)
+        (directory / "_metadata").write_bytes(bytes(encoded(Tree(6, operators, number)).data))
+        return f"file:{directory}"
+
+    found = compare(written(1, (1000, 5)), written(2, (100, 6)), Side(), ())
+    growth = {each.name: (each.bytes_before, each.bytes_after) for each in found.operators}
+    assert growth == {"op-0": (1000, 100), "op-1": (5, 6), None: (0, 0)}  # None has the file
 
 
 def test_operators_of_either_checkpoint_are_compared(tmp_path):

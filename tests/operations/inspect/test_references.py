@@ -20,6 +20,7 @@ from tests.support.encoder import Empty, File, Inline, KeyGroups, OperatorEntry,
 from tests.support.encoder import encode as encoded
 from tests.support.generate import synthetic
 from tests.support.jobs import JOB
+from tests.support.replicas import FILES, synced
 
 CHECKPOINTS = sorted(ROOT.rglob("_metadata"))
 REMAPS = (Remap("file:/srv/flink", "file:/mirror"),)
@@ -93,6 +94,27 @@ def test_text_is_a_table_whose_columns_are_as_wide_as_what_is_in_them(odd):
     ]
 
 
+@pytest.mark.parametrize("form", ["text", "json", "ndjson"])
+@pytest.mark.parametrize("path", ["file:/a/lone\ud800x", "file:/a\ud800/x", "file:/a/../../x"])
+def test_a_path_that_no_file_could_have_is_refused_as_without_refs_before_a_row_is_printed(
+    tmp_path, path, form
+):
+    streams = [*[File(f"file:/a/{index}", 5) for index in range(3)], File(path, 5)]
+    entries = tuple(
+        Subtask(index, keyed=KeyGroups(12, 0, (0,), stream)) for index, stream in enumerate(streams)
+    )
+    operator = OperatorEntry(bytes(16), len(entries), 128, entries)
+    (tmp_path / "_metadata").write_bytes(bytes(encoded(Tree(6, (operator,), 1)).data))
+    summary = printed("inspect", tmp_path, "--output", form)
+    rows = printed("inspect", "--refs", tmp_path, "--output", form)
+    assert rows.returncode == summary.returncode == 6
+    assert rows.stderr == summary.stderr
+    errors = [json.loads(line)["error"] for line in rows.stdout.splitlines()]
+    assert [f"cpreplicate: error: {error}\n" for error in errors] == (
+        [] if form == "text" else [rows.stderr]
+    )
+
+
 @pytest.mark.parametrize("name", ["refs.parquet", "refs.arrow"])
 def test_a_file_has_the_rows_with_the_documented_columns(tmp_path, odd, name):
     done = printed("inspect", "--refs", "--to", name, odd, cwd=tmp_path)
@@ -137,6 +159,23 @@ def test_a_file_appears_when_it_is_complete_and_replaces_the_one_before(tmp_path
     mask = os.umask(0)
     os.umask(mask)
     assert stat.S_IMODE(place.stat().st_mode) == 0o666 & ~mask
-    done = printed("inspect", "--refs", "--to", tmp_path / "absent" / "a.arrow", odd)
-    assert done.returncode == 1
-    assert "absent" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["absent/a.arrow", "directory.arrow", f"{'n' * 300}.parquet"])
+def test_a_file_that_cannot_be_written_ends_the_command_before_its_work(tmp_path, odd, name):
+    (tmp_path / "directory.arrow").mkdir()
+    for checkpoint in (odd, f"{odd}-not"):
+        done = printed("inspect", "--refs", "--to", tmp_path / name, checkpoint)
+        assert done.returncode == 2
+        assert f"--to {tmp_path / name} cannot be written" in done.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == [JOB, "directory.arrow"]
+
+
+def test_a_manifest_of_a_replica_is_not_overwritten(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    manifest = replica / ".cpreplicate" / "chk-1.parquet"
+    before = manifest.read_bytes()
+    done = printed("inspect", "--refs", "--to", manifest, replica)
+    assert done.returncode == 2
+    assert f"--to {manifest} would be in the replica {replica}" in done.stderr
+    assert manifest.read_bytes() == before

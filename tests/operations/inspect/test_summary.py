@@ -27,10 +27,13 @@ from tests.support.commandline import printed
 from tests.support.corpus import DataCentre
 from tests.support.encoder import (
     Changelog,
+    ChangelogFiles,
+    File,
     Inline,
     InMemoryChanges,
     KeyGroups,
     OperatorEntry,
+    PlainChannel,
     RelativeFile,
     Subtask,
     Tree,
@@ -138,6 +141,79 @@ def test_the_largest_subtask_is_compared_with_the_median_and_marked_if_it_exceed
     assert ("! op: subtask" in shown) == is_marked
     fields = json.loads(CliRunner().invoke(cli, ["inspect", place, "--output", "json"]).stdout)
     assert fields["operators"][0]["is_skewed"] == is_marked
+
+
+def channels_of(sizes: Sequence[int]) -> OperatorEntry:
+    """An operator whose subtasks have channel state of these sizes, all in one file."""
+    whole = RelativeFile("channels", sum(sizes) + 4)
+    subtasks = tuple(
+        Subtask(index, inputs=(PlainChannel((index, 0, 0), (4,), size, whole),))
+        for index, size in enumerate(sizes)
+    )
+    return OperatorEntry(bytes(16), len(sizes), 128, subtasks, name="op")
+
+
+def test_channels_have_the_bytes_that_they_record_and_not_those_of_the_file_that_they_share(
+    tmp_path,
+):
+    place = write(tmp_path, 1, [channels_of([1000, 10, 10, 10])])
+    found = inspect(place, Side(), ())
+    (operator,) = found.operators
+    assert (operator.bytes, operator.files, operator.kinds["channel"]) == (1030, 1, 1030)
+    assert operator.skew == Skew(0, 1000, 10)
+    assert (found.kinds["channel"], found.places["exclusive"], found.bytes) == (1030, 1030, 1034)
+
+
+def test_a_changelog_file_counts_once_for_each_operator_and_subtask_and_once_in_all(tmp_path):
+    file = File(f"file:{tmp_path}/dstl/a", 100)
+    changes = ChangelogFiles(13, (0, 1), ((0, file), (50, file)))
+    subtasks = tuple(Subtask(index, keyed=changes) for index in range(2))
+    names = ("first", "second")
+    operators = [OperatorEntry(each.encode().ljust(16), 2, 128, subtasks) for each in names]
+    found = inspect(write(tmp_path, 1, operators), Side(), ())
+    assert [each.bytes for each in found.operators] == [100, 100]
+    assert [each.places["foreign"] for each in found.operators] == [100, 100]
+    assert [each.skew for each in found.operators] == [Skew(0, 100, 100)] * 2
+    assert (found.bytes, found.kinds["changelog"], found.places["foreign"]) == (100, 100, 100)
+
+
+@pytest.mark.parametrize("folder", ["1.20.5-unaligned", "2.3.0-changelog", "2.3.0-filemerge"])
+def test_kinds_and_places_divide_the_state_that_flink_wrote(tmp_path, folder):
+    datacentre = DataCentre(folder, tmp_path)
+    for number in datacentre.numbers(datacentre.jobs()[0]):
+        place = f"file:{datacentre.job_root(datacentre.jobs()[0])}/chk-{number}"
+        found = inspect(place, Side(), [datacentre.remap])
+        whole = sum(found.kinds.values())
+        assert whole == sum(found.places.values()) == sum(each.bytes for each in found.operators)
+        assert found.places["inline"] == found.inline_bytes
+        of_files = whole - found.inline_bytes
+        # a file of channel state begins with four bytes that are of no channel
+        assert of_files == found.bytes - (4 if found.kinds["channel"] else 0)
+
+
+@pytest.mark.parametrize("folder", ["1.20.5-unaligned", "2.3.0-changelog"])
+def test_a_packed_replica_has_the_state_of_its_source_by_operator_and_kind(tmp_path, folder):
+    datacentre = DataCentre(folder, tmp_path)
+    (job,) = datacentre.jobs()
+    place = f"file:{datacentre.job_root(job)}/chk-{datacentre.numbers(job)[-1]}"
+    request = SyncRequest(
+        place,
+        f"file:{tmp_path}/dcB",
+        remaps=(datacentre.remap,),
+        execution=ExecutionOptions(runner="inline"),
+        packing=PackOptions("on", 1 << 20),
+    )
+    sync.sync(request, lambda _line: None)
+    of_source = inspect(place, Side(), [datacentre.remap])
+    of_replica = inspect(f"file:{tmp_path}/dcB/{job}", Side(), ())
+    assert of_replica.packed.files == of_source.files
+    whole = (of_replica.kinds, of_source.kinds)
+    operators = zip(of_replica.operators, of_source.operators, strict=True)
+    for ours, theirs in [whole, *((one.kinds, other.kinds) for one, other in operators)]:
+        # a segment has the length of its file: a file of a changelog has a byte more than Flink's
+        # handles record
+        more = sum(of_source.foreign.values()) if theirs["changelog"] else 0
+        assert ours == {**theirs, "changelog": theirs["changelog"] + more}
 
 
 def test_a_subtask_that_has_state_while_most_have_none_is_marked_with_its_bytes(tmp_path):

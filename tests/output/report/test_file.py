@@ -7,7 +7,7 @@ import pytest
 
 from cpreplicate.operations.overview import Overview
 from cpreplicate.operations.points import Points
-from cpreplicate.output.report.file import try_to_write, write_page
+from cpreplicate.output.report.file import write_page
 
 RESULT = Points(())
 
@@ -39,18 +39,3 @@ def test_the_former_file_stays_if_the_page_cannot_be_made(tmp_path):
         write_page(str(tmp_path / "directory.html"), RESULT, Overview())
     assert path.read_text() == "former"
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_try_changes_nothing(tmp_path):
-    path = tmp_path / "page.html"
-    try_to_write(str(path))
-    assert list(tmp_path.iterdir()) == []
-    path.write_text("former")
-    try_to_write(str(path))
-    assert path.read_text() == "former"
-
-
-@pytest.mark.parametrize("place", ["no/such/page.html", "."])
-def test_a_try_fails_where_no_page_can_be_written(tmp_path, place):
-    with pytest.raises(OSError):  # noqa: PT011  # which one depends on the place
-        try_to_write(str(tmp_path / place))

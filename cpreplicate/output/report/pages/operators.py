@@ -64,7 +64,7 @@ def operator_states(contents: Contents) -> list[OperatorState]:
     sums = np.zeros((len(operators), len(STATE_KINDS)), np.int64)
     has_operator = contents.operator >= 0
     places = (contents.operator[has_operator], contents.state_kind[has_operator])
-    np.add.at(sums, places, contents.sizes[has_operator])
+    np.add.at(sums, places, contents.operator_sizes[has_operator])
     states = [
         OperatorState(title, operator, of_kinds, subtasks)
         for title, operator, of_kinds, subtasks in zip(
@@ -95,7 +95,7 @@ def _subtasks(contents: Contents) -> Iterator[list[int]]:
         numbers = contents.subtask[within]
         count = max(min(operator.subtasks, _MOST_PARALLEL), int(numbers.max(initial=-1)) + 1)
         sums = np.zeros(count, np.int64)
-        np.add.at(sums, numbers, contents.sizes[within])
+        np.add.at(sums, numbers, contents.subtask_sizes[within])
         yield sums.tolist()
 
 
