@@ -56,9 +56,21 @@ def placed(text: str) -> str:
             f"{text}: no [{PLACES}.{name}] is in the configuration. {hint} Write ./{text} for a"
             " local path"
         )
-    if ".." in path.split("/"):
+    found = _below(places[name], path)
+    if found is None:
         raise click.BadParameter(f"{text} leads out of {name}:, with `..`. Name a path below it")
-    return uri.join(places[name], path) if path else places[name]
+    return found
+
+
+def _below(place: str, path: str) -> str | None:
+    """Return the URI of a path below a place, None for a path that leads out of it.
+
+    Flink takes a backslash for a slash.
+    """
+    if ".." in path.replace("\\", "/").split("/"):
+        return None
+    found = uri.absolute(uri.join(place, path), "/")
+    return found if found == place or uri.below(found, place) is not None else None
 
 
 def _known() -> Mapping[str, str]:

@@ -117,12 +117,30 @@ def test_a_place_stands_for_its_url(directory):
         ("dcB2:replicas", "no [places.dcB2] is in the configuration. Did you mean dcB:replicas?"),
         ("frankfurt:replicas", "There are dcA, dcB."),
         ("dcA:../replicas", "leads out of dcA:"),
+        ("dcA:a/../b", "leads out of dcA:"),
+        (r"dcA:..\replicas", "leads out of dcA:"),
+        (r"dcA:replicas\..\..\outside", "leads out of dcA:"),
     ],
 )
 def test_what_no_place_has_is_a_mistake(directory, text, message):
     done = printed("verify", text, *with_places(directory), cwd=directory)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.split())
+
+
+def test_a_sync_writes_only_below_the_place_that_it_is_given(directory):
+    words = (*with_places(directory), "--runner", "inline")
+    done = printed("sync", f"dcA:{JOB}", r"dcB:replicas\..\..\outside", *words, cwd=directory)
+    assert (done.returncode, (directory / "outside").exists()) == (2, False)
+    done = printed("sync", f"dcA:{JOB}", r"dcB:replicas\of\dcA", *words, cwd=directory)
+    assert done.returncode == 0, done.stderr
+    assert (directory / "dcB" / "replicas" / "of" / "dcA" / JOB).is_dir()
+
+
+def test_the_root_of_a_filesystem_may_be_a_place(directory):
+    (directory / "c.toml").write_text('[places.all]\nurl = "/"\n')
+    done = printed("inspect", f"all:{directory}/dcA/{JOB}", "--config", "c.toml", cwd=directory)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_scheme_and_a_local_path_are_no_place(directory):
