@@ -51,11 +51,7 @@ def load_config(context: click.Context, _parameter: click.Parameter, value: str 
         value = default_path()
     if value:
         assert isinstance(context.command, click.Group)
-        try:
-            _use(context, load(value, context.command.commands))
-        except click.UsageError as error:
-            error.ctx = error.ctx or context
-            context.meta[_MISTAKE] = error
+        context.default_map = _use(context, value, context.command.commands)
 
 
 def load_config_of_command(
@@ -63,15 +59,15 @@ def load_config_of_command(
 ) -> None:
     """Use a file that is given behind a command, instead of the one before it.
 
-    Raises `click.UsageError` for a mistake in the file that this command uses.
+    Raises `click.UsageError` for a mistake in the file that this command uses. A command without
+    options in such a file uses none.
     """
-    root = context.find_root()
-    if value is None and _MISTAKE in context.meta and options_of(context.command):
-        raise context.meta[_MISTAKE]
-    if value is not None and isinstance(root.command, click.Group):
-        tables = load(value, root.command.commands)
-        _use(context, tables)
-        context.default_map = tables.parameters.get(context.info_name or "")
+    root = context.find_root().command
+    if value is not None and isinstance(root, click.Group):
+        context.default_map = _use(context, value, root.commands).get(context.info_name or "")
+    mistake = context.meta.get(_MISTAKE)
+    if mistake is not None and options_of(context.command):
+        raise mistake
 
 
 def with_options(commands: Mapping[str, click.Command]) -> dict[str, click.Command]:
@@ -79,9 +75,22 @@ def with_options(commands: Mapping[str, click.Command]) -> dict[str, click.Comma
     return {name: command for name, command in commands.items() if options_of(command)}
 
 
-def _use(context: click.Context, tables: Tables) -> None:
-    context.default_map = tables.parameters
-    context.meta[STORAGES], context.meta[FILE] = tables.storages, tables.path
+def _use(
+    context: click.Context, path: str, commands: Mapping[str, click.Command]
+) -> dict[str, dict[str, Any]]:
+    """Let the commands use a file, and return their parameters in it.
+
+    A mistake in it is kept for the commands that use it.
+    """
+    context.meta[FILE], context.meta[_MISTAKE] = path, None
+    try:
+        tables = load(path, commands)
+    except click.UsageError as error:
+        error.ctx = error.ctx or context
+        context.meta[_MISTAKE] = error
+        return {}
+    context.meta[STORAGES] = tables.storages
+    return tables.parameters
 
 
 class Tables(NamedTuple):

@@ -53,6 +53,12 @@ def absolute(text: str, working_directory: str) -> str:
     return resolve(text, "file:" + working_directory)
 
 
+def is_relative(text: str) -> bool:
+    """Return whether `absolute` would add its working directory to a text."""
+    text = text.strip(_JAVA_WHITESPACE)
+    return not text.startswith("/") and _SCHEME.match(text) is None
+
+
 def join(base: str, relative: str) -> str:
     """Return the URI of the normalised path `relative` below `base`."""
     return f"{base}/{relative}" if not base.endswith("/") else base + relative

@@ -157,6 +157,24 @@ def test_a_scheme_and_a_local_path_are_no_place(directory):
         ("[places.dcA]\n", "c.toml:1: [places.dcA] must have a `url`"),
         ('[places.dcA]\nurl = "gopher://a/b"\n', "c.toml:2: `url` in [places.dcA] has no known"),
         (
+            '[places.dcA]\nurl = "dcA"\n',
+            "c.toml:2: `url` in [places.dcA] must be a URI or an absolute path, such as file:/",
+        ),
+        ('[places.dcA]\nurl = " ."\n', "c.toml:2: `url` in [places.dcA] must be a URI or an"),
+        ('[places.dcA]\nurl = "hdfs//a/b"\n', "c.toml:2: `url` in [places.dcA]: hdfs//a/b has no"),
+        ('[places.dcA]\nurl = ""\n', "c.toml:2: `url` in [places.dcA]: an empty path was given"),
+        *(
+            (text, f"c.toml:2: {where} is a relative path behind a scheme")
+            for text, where in (
+                ('[places.dcA]\nurl = "dcB:x"\n', "`url` in [places.dcA]: 'dcB:x'"),
+                ('[places.dcA]\nurl = "hdfs:a"\n', "`url` in [places.dcA]: 'hdfs:a'"),
+                ('[sync]\nsource-root = "foo:bar"\n', "'source-root' in [sync]: 'foo:bar'"),
+                ('[sync]\nsource = "foo:bar"\n', "'source' in [sync]: 'foo:bar'"),
+                ('[options]\nremap = "file:/a=s3:b/c"\n', "'remap' in [options]: 's3:b/c'"),
+            )
+        ),
+        ('[sync]\nsource = "file:/../a"\n', "c.toml:2: 'source' in [sync]: 'file:/../a' climbs"),
+        (
             '[places.dcA]\nurl = "/a"\nconf-dir = "/b"\n',
             "c.toml:3: unknown key 'conf-dir' in [places.dcA]; how its storage is reached",
         ),
@@ -171,6 +189,32 @@ def test_a_mistake_is_reported_with_its_line(directory, text, message):
         done = printed(*words, cwd=directory)
         assert done.returncode == 2
         assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5_000], ids=["nested", "a number"])
+def test_what_no_parser_of_toml_can_hold_is_a_mistake(directory, value):
+    (directory / "c.toml").write_text(f"[sync]\npaths = {value}\n")
+    done = printed("config", "check", "c.toml", cwd=directory)
+    assert done.returncode == 2
+    assert "cpreplicate: error: c.toml:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("help",), ("version",), ("completion", "bash"), ("config", "schema")]
+)
+def test_what_uses_no_file_works_beside_one_with_a_mistake(directory, words):
+    for text in ('[places.dcA]\nurl = "dcB:x"\n', '[sync]\nsource = "foo:bar"\n', "kepp\n"):
+        (directory / "c.toml").write_text(text)
+        assert printed("--config", "c.toml", *words, cwd=directory).returncode == 0
+        if words[0] != "config":
+            assert printed(*words, "--config", "c.toml", cwd=directory).returncode == 0
+
+
+def test_a_file_is_checked_beside_a_default_one_with_a_mistake(defaults, directory):
+    own, _ = defaults
+    own.write_text('[sync]\nsource = "foo:bar"\n')
+    with_places(directory)
+    assert printed("config", "check", "c.toml", cwd=directory).returncode == 0
 
 
 def test_config_check_reports_what_a_file_sets(directory):
