@@ -1,7 +1,9 @@
 """The file of options: where it is looked for, named places, `config check`, and its schema."""
 
 import json
+import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -21,6 +23,7 @@ else:
     import tomli as tomllib
 
 pytestmark = pytest.mark.usefixtures("still_source")
+PIPE = object()
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "config.schema.json"
 
 
@@ -233,6 +236,75 @@ def test_config_check_looks_at_the_file_that_commands_use(defaults, directory):
     done = printed("config", "check", cwd=directory)
     assert (done.returncode, done.stdout.startswith(f"{own}: no mistake")) == (0, True)
     assert printed("config", "check", "absent.toml", cwd=directory).returncode == 10
+
+
+def test_config_check_without_a_file_checks_that_of_config(defaults, directory):
+    own, _ = defaults
+    own.write_text("kepp\n")
+    with_places(directory)
+    (directory / "d.toml").write_text("[sync]\nkepp = 3\n")
+    for words in (
+        ("--config", "c.toml", "config", "check"),
+        ("config", "check", "--config", "c.toml"),
+        ("--config", "d.toml", "config", "check", "--config", "c.toml"),
+    ):
+        done = printed(*words, cwd=directory)
+        assert (done.returncode, done.stdout.startswith("c.toml: no mistake")) == (0, True)
+    for words in (
+        ("--config", "d.toml", "config", "check"),
+        ("config", "check", "--config", "d.toml"),
+    ):
+        done = printed(*words, cwd=directory)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "d.toml:2: unknown key 'kepp' in [sync]" in done.stderr
+    for words in (
+        ("--config", "absent.toml", "config", "check"),
+        ("config", "check", "--config", "absent.toml"),
+    ):
+        assert printed(*words, cwd=directory).returncode == 10
+
+
+def test_config_check_of_an_empty_variable_checks_no_file(defaults, directory, monkeypatch):
+    own, _ = defaults
+    own.write_text("kepp\n")
+    assert printed("config", "check", cwd=directory).returncode == 2
+    monkeypatch.setenv("CPREPLICATE_CONFIG", "")
+    done = printed("config", "check", cwd=directory)
+    assert done.returncode == 10
+    assert "CPREPLICATE_CONFIG is empty" in done.stderr
+
+
+@contextmanager
+def a_pipe(text):
+    """A file that can be read once, as `<(…)` of a shell."""
+    read, write = os.pipe()
+    os.write(write, text.encode())
+    os.close(write)
+    try:
+        yield f"/dev/fd/{read}"
+    finally:
+        os.close(read)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "check", PIPE),
+        ("--config", PIPE, "config", "check"),
+        ("config", "check", "--config", PIPE),
+        ("--config", PIPE, "list", "dcB"),
+        ("list", "dcB", "--config", PIPE),
+    ],
+)
+def test_a_pipe_is_read_once(directory, words):
+    with a_pipe("[sync]\nkepp = 3\n") as pipe:
+        done = printed(*(pipe if word is PIPE else word for word in words), cwd=directory)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{pipe}:2: unknown key 'kepp' in [sync]" in done.stderr
+    with a_pipe("[job]\n") as pipe:
+        done = printed(*(pipe if word is PIPE else word for word in words), cwd=directory)
+    assert done.returncode == 2
+    assert "`cpreplicate fleet --dry-run` checks it" in done.stderr
 
 
 def test_a_file_of_jobs_is_one_of_fleet(directory):
