@@ -163,9 +163,9 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _remaps(texts: Sequence[str]) -> tuple[uri.Remap, ...]:
-    pairs = (text.partition("=") for text in texts)
-    named = [f"{placed(old)}{equals}{placed(new)}" for old, equals, new in pairs]
-    return uri.parse_remaps(named, str(Path.cwd()))
+    pairs = map(uri.remap_pair, texts)
+    # the url of a place may have an `=`
+    return uri.parse_remaps(((placed(old), placed(new)) for old, new in pairs), str(Path.cwd()))
 
 
 def _conf_values(words: Sequence[str]) -> Sequence[str]:

@@ -140,6 +140,18 @@ def test_a_sync_writes_only_below_the_place_that_it_is_given(directory):
     assert (directory / "dcB" / "replicas" / "of" / "dcA" / JOB).is_dir()
 
 
+def test_a_remap_between_places_whose_urls_have_an_equals_sign_is_used(directory):
+    write_checkpoint(directory / "env=old", 1, FILES)
+    (directory / "env=old").rename(directory / "env=new")
+    (directory / "c.toml").write_text(
+        "".join(f'[places.{each}]\nurl = "{directory}/env={each}"\n' for each in ("old", "new"))
+    )
+    words = ("diff", f"new:{JOB}", "dcB", "--config", "c.toml")
+    assert printed(*words, cwd=directory).returncode == 10
+    done = printed(*words, "--remap", f"old:{JOB}=new:{JOB}", cwd=directory)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_root_of_a_filesystem_may_be_a_place(directory):
     (directory / "c.toml").write_text('[places.all]\nurl = "/"\n')
     done = printed("inspect", f"all:{directory}/dcA/{JOB}", "--config", "c.toml", cwd=directory)
