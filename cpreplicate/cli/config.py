@@ -79,6 +79,7 @@ class UsedFile:
     """
 
     path: str
+    file: TomlFile | None
     tables: Tables | None = None
     mistake: click.UsageError | None = None
 
@@ -89,6 +90,15 @@ class UsedFile:
         assert self.tables is not None
         return self.tables
 
+    def value(self, command: str, key: str) -> object:
+        """Return what is written for an option of a command, None if nothing.
+
+        It is there also if the file has a mistake elsewhere.
+        """
+        tables = {} if self.file is None else self.file.tables
+        found = (tables.get(name) for name in (command, OPTIONS))
+        return next((each[key] for each in found if isinstance(each, dict) and key in each), None)
+
 
 def used_file(context: click.Context) -> UsedFile | None:
     """Return the file that the commands use, None if they use none."""
@@ -98,10 +108,12 @@ def used_file(context: click.Context) -> UsedFile | None:
 
 def read_file(path: str, commands: Mapping[str, click.Command]) -> UsedFile:
     """Read a file of options, and let this command use its places."""
+    file = None
     try:
-        return UsedFile(path, load(path, commands))
+        file = TomlFile(path)
+        return UsedFile(path, file, _load(file, commands))
     except click.UsageError as error:
-        return UsedFile(path, mistake=error)
+        return UsedFile(path, file, mistake=error)
 
 
 def with_options(commands: Mapping[str, click.Command]) -> dict[str, click.Command]:
@@ -135,7 +147,10 @@ def load(path: str, commands: Mapping[str, click.Command]) -> Tables:
     Keys are spelled as on the command line or with `_`. Raises `click.UsageError` with the line of
     a mistake.
     """
-    file = TomlFile(path)
+    return _load(TomlFile(path), commands)
+
+
+def _load(file: TomlFile, commands: Mapping[str, click.Command]) -> Tables:
     _refuse_jobs(file)
     context = click.get_current_context()
     use_places(context, {})  # those of a file before, which this one replaces
