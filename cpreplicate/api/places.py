@@ -68,4 +68,4 @@ class Checkpoint(Place):
 
 def remaps(pairs: Mapping[str, str]) -> tuple[uri.Remap, ...]:
     """Return what recorded paths begin with, and from where they are read, as `--remap`."""
-    return uri.parse_remaps((f"{old}={new}" for old, new in pairs.items()), str(Path.cwd()))
+    return uri.parse_remaps(pairs.items(), str(Path.cwd()))

@@ -1,4 +1,8 @@
-"""Sizes, and the value of `--bandwidth`: a rate, or a timetable of rates as rclone has it."""
+"""Sizes, times and rates, and the value of `--bandwidth`: a rate, or a timetable as rclone has it.
+
+Each amount has bounds: with those of a size, its number of bytes fits into 64 bits, and nothing is
+divided by zero.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +25,60 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?(?:/s)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?(b)?(?:/s)?", re.IGNORECASE)
+_LARGEST = 2**63 - 1  # bytes
+_MOST = 2**31 - 1  # of anything that is counted: Java has no more
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST = 100 * 365 * 86400  # seconds: more than any wait of the system takes
+_SLOWEST, _FASTEST = 0.001, 1e9  # operations a second
 _UNLIMITED = "off"
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _ENTRY = re.compile(rf"(?:({'|'.join(_DAYS)})-)?([01]?\d|2[0-3]):([0-5]\d),(\S+)", re.IGNORECASE)
-_PLAIN_NUMBER = re.compile(r"[\d.]+")
-_EXPECTED = "expected a rate such as 500MB/s, or a timetable such as '08:00,100MB/s 20:00,off'"
+_EXPECTED = (
+    "expected a rate such as 500MB/s, at least 1B/s, or a timetable such as '08:00,100MB/s"
+    " 20:00,off'"
+)
 
 
 def size(text: str) -> int:
-    """Return the bytes of a size such as `500MB`, `64Mi` or `500MB/s`.
+    """Return the bytes of a size such as `500MB`, `64Mi` or `500MB/s`, at least one.
 
     Raises `click.BadParameter`.
     """
     match = _SIZE.fullmatch(text.strip())
-    if not match or float(match[1]) <= 0:
-        raise click.BadParameter(f"{text}: expected a size such as 500MB or 128MiB")
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    found = float(match[1]) * _UNITS[(match[2] or "").lower()] if match is not None else 0.0
+    if not 1 <= found <= _LARGEST:
+        raise click.BadParameter(
+            f"{text}: expected a size such as 500MB or 128MiB, from 1B to 9000000TB"
+        )
+    return int(found)
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a time such as `90`, `90s`, `5m`. Raises `click.BadParameter`."""
+    match = _TIME.fullmatch(text.strip())
+    found = float(match[1]) * _SECONDS[match[2]] if match is not None else -1.0
+    if not 0 <= found <= _LONGEST:
+        raise click.BadParameter(f"{text}: expected a time such as 30s or 5m, of at most 36500d")
+    return found
+
+
+def call_rate(number: float) -> float:
+    """Return a number of operations a second. Raises `click.BadParameter`."""
+    if not _SLOWEST <= number <= _FASTEST:  # which no comparison with NaN is
+        raise click.BadParameter(
+            f"{number:g}: expected a number of operations a second, from {_SLOWEST:g} to"
+            f" {_FASTEST:g}"
+        )
+    return number
+
+
+def count(number: int) -> int:
+    """Return a number of things. Raises `click.BadParameter`."""
+    if number > _MOST:
+        raise click.BadParameter(f"expected a whole number of at most {_MOST}")
+    return number
 
 
 class ByteRate(NamedTuple):
@@ -87,4 +128,5 @@ def _rate(word: str, text: str) -> float | None:
 
 
 def _lacks_unit(words: Iterable[str]) -> bool:
-    return any(_PLAIN_NUMBER.fullmatch(word) for word in words)
+    matches = filter(None, map(_SIZE.fullmatch, words))
+    return any(match[2] is None and match[3] is None for match in matches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +23,12 @@ from cpreplicate.storage.option_names import unknown_option, unknown_options
 from cpreplicate.storage.sides import SCHEMES, Options
 
 STORAGES = "cpreplicate.storages"  # the key of click's `meta` under which these tables are kept
-FILE = "cpreplicate.config"  # and that of the path of their file
-_MISTAKE = "cpreplicate.mistake"  # and that of the error of a file with a mistake
+_USED = "cpreplicate.config"  # and that of the file that is used
 VARIABLE = "CPREPLICATE_CONFIG"
 MACHINE = Path("/etc/cpreplicate/config.toml")  # what all users of a machine have
 STORAGE = "storage"
 OPTIONS = "options"
+_OF_JOBS = {"job", "root"}  # tables of another kind of file
 _CONF_DIR = "conf-dir"
 _PROPERTY = re.compile(r"([^\s=:]+)\s*[=:\s]\s*(.*)")
 
@@ -45,17 +46,13 @@ def load_config(context: click.Context, _parameter: click.Parameter, value: str 
 
     Flags and environment variables override them. Without a file, that of `default_path` is used,
     unless the environment variable names none. A mistake in it is raised by the commands that have
-    options in such a file, and not by `help`, `version`, `completion` and `config`.
+    options in such a file, and not by `help`, `version`, `completion` and `config schema`.
     """
     if value is None and VARIABLE not in os.environ:
         value = default_path()
     if value:
         assert isinstance(context.command, click.Group)
-        try:
-            _use(context, load(value, context.command.commands))
-        except click.UsageError as error:
-            error.ctx = error.ctx or context
-            context.meta[_MISTAKE] = error
+        context.default_map = _use(context, value, context.command.commands)
 
 
 def load_config_of_command(
@@ -63,15 +60,60 @@ def load_config_of_command(
 ) -> None:
     """Use a file that is given behind a command, instead of the one before it.
 
-    Raises `click.UsageError` for a mistake in the file that this command uses.
+    Raises `click.UsageError` for a mistake in the file that this command uses. A command without
+    options in such a file uses none.
     """
-    root = context.find_root()
-    if value is None and _MISTAKE in context.meta and options_of(context.command):
-        raise context.meta[_MISTAKE]
-    if value is not None and isinstance(root.command, click.Group):
-        tables = load(value, root.command.commands)
-        _use(context, tables)
-        context.default_map = tables.parameters.get(context.info_name or "")
+    root = context.find_root().command
+    if value is not None and isinstance(root, click.Group):
+        context.default_map = _use(context, value, root.commands).get(context.info_name or "")
+    used = used_file(context)
+    if used is not None and options_of(context.command):
+        used.correct()
+
+
+@dataclass(frozen=True)
+class UsedFile:
+    """A file of options that was read: its tables, or the mistake in it.
+
+    It is read once: it may be a pipe.
+    """
+
+    path: str
+    file: TomlFile | None
+    tables: Tables | None = None
+    mistake: click.UsageError | None = None
+
+    def correct(self) -> Tables:
+        """Return the tables. Raises `click.UsageError` for a mistake."""
+        if self.mistake is not None:
+            raise self.mistake
+        assert self.tables is not None
+        return self.tables
+
+    def value(self, command: str, key: str) -> object:
+        """Return what is written for an option of a command, None if nothing.
+
+        It is there also if the file has a mistake elsewhere.
+        """
+        tables = {} if self.file is None else self.file.tables
+        found = (tables.get(name) for name in (command, OPTIONS))
+        return next((each[key] for each in found if isinstance(each, dict) and key in each), None)
+
+
+def used_file(context: click.Context) -> UsedFile | None:
+    """Return the file that the commands use, None if they use none."""
+    found: UsedFile | None = context.meta.get(_USED)
+    return found
+
+
+def read_file(path: str, commands: Mapping[str, click.Command]) -> UsedFile:
+    """Read a file of options, and let this command use its places."""
+    file = None
+    try:
+        file = TomlFile(path)
+        return UsedFile(path, file, _load(file, commands))
+    except click.UsageError as error:
+        return UsedFile(path, file, mistake=error)
 
 
 def with_options(commands: Mapping[str, click.Command]) -> dict[str, click.Command]:
@@ -79,15 +121,20 @@ def with_options(commands: Mapping[str, click.Command]) -> dict[str, click.Comma
     return {name: command for name, command in commands.items() if options_of(command)}
 
 
-def _use(context: click.Context, tables: Tables) -> None:
-    context.default_map = tables.parameters
-    context.meta[STORAGES], context.meta[FILE] = tables.storages, tables.path
+def _use(
+    context: click.Context, path: str, commands: Mapping[str, click.Command]
+) -> dict[str, dict[str, Any]]:
+    """Let the commands use a file, and return their parameters in it, none if it has a mistake."""
+    context.meta[_USED] = used = read_file(path, commands)
+    if used.tables is None:
+        return {}
+    context.meta[STORAGES] = used.tables.storages
+    return used.tables.parameters
 
 
 class Tables(NamedTuple):
     """A TOML file: parameters by command, and options by filesystem."""
 
-    path: str
     parameters: dict[str, dict[str, Any]]
     storages: dict[str, Options]
     places: dict[str, str]
@@ -100,7 +147,11 @@ def load(path: str, commands: Mapping[str, click.Command]) -> Tables:
     Keys are spelled as on the command line or with `_`. Raises `click.UsageError` with the line of
     a mistake.
     """
-    file = TomlFile(path)
+    return _load(TomlFile(path), commands)
+
+
+def _load(file: TomlFile, commands: Mapping[str, click.Command]) -> Tables:
+    _refuse_jobs(file)
     context = click.get_current_context()
     use_places(context, {})  # those of a file before, which this one replaces
     places = places_of(file, absolute)
@@ -117,7 +168,15 @@ def load(path: str, commands: Mapping[str, click.Command]) -> Tables:
         name: {**_values(file, OPTIONS, options[name]), **_values(file, name, parameters[name])}
         for name in commands
     }
-    return Tables(path, tables, storages_of(file), places)
+    return Tables(tables, storages_of(file), places)
+
+
+def _refuse_jobs(file: TomlFile) -> None:
+    if not _OF_JOBS.isdisjoint(file.tables):
+        raise click.UsageError(
+            f"{file.path} has jobs: it is a file of `fleet`, and `cpreplicate fleet --dry-run`"
+            " checks it"
+        )
 
 
 def _refuse_other_table(

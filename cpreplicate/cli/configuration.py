@@ -9,13 +9,10 @@ import click
 
 from cpreplicate.cli import groups
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.config import MACHINE, VARIABLE, default_path, load
+from cpreplicate.cli.config import MACHINE, VARIABLE, read_file, used_file
 from cpreplicate.cli.config_schema import schema
 from cpreplicate.cli.option import files
-from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import NotThere
-
-_OF_JOBS = ("job", "root")
 
 
 @cli.group("config", cls=groups.Commands, short_help="Check the file of options.")
@@ -31,24 +28,24 @@ def config() -> None:
 @click.argument("file", required=False, shell_complete=files)
 def check(file: str | None) -> None:
     """Check a file of options, by default the one that commands use."""
-    path = file or os.environ.get(VARIABLE) or default_path()
-    if path is None:
-        raise NotThere(
-            "commands use no file of options: there is neither ~/.config/cpreplicate/config.toml"
-            f" nor {MACHINE}"
-        )
-    if not os.path.lexists(path):
-        raise NotThere(f"there is no file {path}")
-    if any(name in TomlFile(path).tables for name in _OF_JOBS):
-        raise click.UsageError(
-            f"{path} has jobs: it is a file of `fleet`, and `cpreplicate fleet --dry-run` checks it"
-        )
-    tables = load(path, cli.commands)
+    context = click.get_current_context()
+    used = used_file(context) if file is None else read_file(file, cli.commands)
+    if used is None:
+        raise NotThere(f"commands use no file of options: {_why_none()}")
+    if not os.path.lexists(used.path):
+        raise NotThere(f"there is no file {used.path}")
+    tables = used.correct()
     commands = sum(map(bool, tables.parameters.values()))
     click.echo(
-        f"{path}: no mistake. It sets options of {commands} commands, {len(tables.storages)}"
+        f"{used.path}: no mistake. It sets options of {commands} commands, {len(tables.storages)}"
         f" storages and {len(tables.places)} places"
     )
+
+
+def _why_none() -> str:
+    if VARIABLE in os.environ:
+        return f"the environment variable {VARIABLE} is empty"
+    return f"there is neither ~/.config/cpreplicate/config.toml nor {MACHINE}"
 
 
 @config.command(

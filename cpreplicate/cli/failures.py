@@ -6,11 +6,11 @@ import errno
 import sys
 import traceback
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import click
 
+from cpreplicate.cli.form import form_asked
 from cpreplicate.errors import CpreplicateError, exit_code_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ _PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.EINVAL, errno.ENOSPC, errno.ERO
 _NOT_THERE = 10
 _RESUME = "Run the command again to resume"
 _MISUSED = 2
-_OPTION = "--output"
-_FORMS: tuple[Form, ...] = ("text", "json", "ndjson")
 # how click 8.2 and later ends a command without arguments
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
@@ -58,7 +56,7 @@ def misused(error: click.ClickException) -> int:
         return _MISUSED
     if isinstance(error, click.UsageError) and error.ctx is not None:
         write_lines(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n")
-        expect(_form_asked(error.ctx))
+        expect(form_asked(error.ctx))
     return _ended(error.format_message(), error.exit_code)
 
 
@@ -110,21 +108,3 @@ def _ended(message: str, code: int) -> int:
 
         write_result(document({"error": message, "exit_code": code}))
     return code
-
-
-def _form_asked(context: click.Context) -> Form:
-    """Return the form that the arguments of a command ask for, which could not all be parsed."""
-    if "output" in context.params:
-        return _form(context.params["output"])
-    words = sys.argv[1:]
-    given = [after for word, after in pairwise(words) if word == _OPTION]
-    given += [word.partition("=")[2] for word in words if word.startswith(f"{_OPTION}=")]
-    for option in context.command.params:
-        if option.name == "output":  # else the environment and the TOML file have it
-            value, _ = option.consume_value(context, {"output": given[-1]} if given else {})
-            return _form(value)
-    return "text"
-
-
-def _form(value: object) -> Form:
-    return next((form for form in _FORMS if form == value), "text")

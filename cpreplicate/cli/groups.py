@@ -9,6 +9,7 @@ import click
 
 from cpreplicate.cli import failures
 from cpreplicate.cli.config import load_config_of_command
+from cpreplicate.cli.form import form_asked
 from cpreplicate.cli.option import GROUPS, Option, OptionParameter, files
 
 _LAST_GROUP = GROUPS[-1]
@@ -50,7 +51,10 @@ class GroupedCommand(click.Command):
         self.exit_codes = exit_codes or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. An option of all commands behind one is a mistake of its own."""
+        """Parse the arguments. An option of all commands behind one is a mistake of its own.
+
+        A failure is reported in the form that the arguments ask for.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -60,6 +64,9 @@ class GroupedCommand(click.Command):
                     f" {ctx.find_root().info_name} {error.option_name} … {ctx.info_name} …",
                     ctx,
                 ) from error
+            raise
+        except Exception:  # of a converter, such as that of a URI: it does not have the context
+            failures.expect(form_asked(ctx))
             raise
 
     def invoke(self, ctx: click.Context) -> Any:

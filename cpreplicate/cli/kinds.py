@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.amounts import byte_rate, size
+from cpreplicate.cli.amounts import byte_rate, call_rate, count, seconds, size
 from cpreplicate.cli.places import placed
 from cpreplicate.core import uri
 from cpreplicate.core.shard import Shard
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 class Kind:
     """What the values of an option are.
 
-    `convert` returns the value of a text. `convert_all` takes all the texts of an option that may
-    be given several times; by default each is converted. `toml_types` are what a TOML file may
-    hold, and `expected` names them in messages. `metavar` stands for a value in the help. A shell
-    completes a value to one of `words`, or to a file if `is_path`.
+    `convert` returns the value of a text, or of what `click_type` makes of it. `convert_all` takes
+    all the texts of an option that may be given several times; by default each is converted.
+    `toml_types` are what a TOML file may hold, and `expected` names them in messages. `metavar`
+    stands for a value in the help. A shell completes a value to one of `words`, or to a file if
+    `is_path`.
     """
 
     name: str
     metavar: str | None = None
-    convert: Callable[[str], Any] | None = None
+    convert: Callable[[Any], Any] | None = None
     convert_all: Callable[[Sequence[str]], Any] | None = None
     click_type: click.ParamType[Any] | None = None
     toml_types: Collection[type] = (str,)
@@ -61,26 +62,17 @@ class Kind:
         return texts if self.convert is None else tuple(map(self.convert, texts))
 
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _PROPERTY_NAME = re.compile(r"[^\s:=]+")
+_DIGITS = 18  # of a number of files
 _SHORTEST_PAUSE = 0.01  # seconds
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?(Z|[+-]\d\d:\d\d)?")
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
-_SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _HDFS3 = (
     "--hdfs-client hdfs3: hdfs3 cannot be imported on Python 3.10 or later (it imports"
     " collections.MutableMapping) and needs libhdfs3, which no package registry carries. Use"
     " --hdfs-client native (hdfs-native, the default), see docs/storage.md"
 )
-
-
-def seconds(text: str) -> float:
-    """Return the seconds of a time such as `90`, `90s`, `5m`. Raises `click.BadParameter`."""
-    match = _TIME.fullmatch(text.strip())
-    if not match:
-        raise click.BadParameter(f"{text}: expected a time such as 30s or 5m")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def instant(text: str) -> float:
@@ -152,7 +144,7 @@ def absolute(value: str) -> str:
 def _cap(text: str) -> Cap:
     from cpreplicate.core.plan import Cap
 
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= _DIGITS:
         return Cap(int(text))
     if not text.endswith("%"):
         raise click.BadParameter(f"{text}: expected a number of files or a share such as 20%")
@@ -171,9 +163,9 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _remaps(texts: Sequence[str]) -> tuple[uri.Remap, ...]:
-    pairs = (text.partition("=") for text in texts)
-    named = [f"{placed(old)}{equals}{placed(new)}" for old, equals, new in pairs]
-    return uri.parse_remaps(named, str(Path.cwd()))
+    pairs = map(uri.remap_pair, texts)
+    # the url of a place may have an `=`
+    return uri.parse_remaps(((placed(old), placed(new)) for old, new in pairs), str(Path.cwd()))
 
 
 def _conf_values(words: Sequence[str]) -> Sequence[str]:
@@ -275,9 +267,13 @@ def _number(name: str, metavar: str, parse: Callable[[str], Any]) -> Kind:
     return Kind(name, metavar, parse, toml_types=types, expected="a string or a number")
 
 
-def _whole_number(click_type: click.ParamType[Any], metavar: str | None = None) -> Kind:
-    expected = "a whole number"
-    return Kind("integer", metavar, click_type=click_type, toml_types=(int,), expected=expected)
+def _whole_number(
+    click_type: click.ParamType[Any],
+    metavar: str | None = None,
+    convert: Callable[[Any], int] | None = None,
+) -> Kind:
+    types, expected = (int,), "a whole number"
+    return Kind("integer", metavar, convert, None, click_type, types, expected)
 
 
 FLAG = Kind("flag", toml_types=(bool,), expected="true or false")
@@ -301,12 +297,13 @@ HTML_FILE = Kind("file", "FILE.html", _html_file, is_path=True)
 TABLE_FILE = Kind("file", "FILE", _table_file, is_path=True)
 LOCATION = Kind("location", "URI", absolute, is_path=True)
 INTEGER = _whole_number(click.INT)
-COUNT = _whole_number(click.IntRange(1), "N")
-COUNT_OR_NONE = _whole_number(click.IntRange(0), "N")
+COUNT = _whole_number(click.IntRange(1), "N", count)
+COUNT_OR_NONE = _whole_number(click.IntRange(0), "N", count)
 RATE = Kind(
     "number",
     "N",
-    click_type=click.FloatRange(min=0, min_open=True),
+    call_rate,
+    click_type=click.FLOAT,
     toml_types=(int, float),
     expected="a number",
 )

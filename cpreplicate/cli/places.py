@@ -11,7 +11,7 @@ import click
 
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
-from cpreplicate.errors import UsageError
+from cpreplicate.errors import CpreplicateError
 from cpreplicate.storage.sides import SCHEMES
 
 PLACES = "places"  # the table of the file
@@ -56,9 +56,21 @@ def placed(text: str) -> str:
             f"{text}: no [{PLACES}.{name}] is in the configuration. {hint} Write ./{text} for a"
             " local path"
         )
-    if ".." in path.split("/"):
+    found = _below(places[name], path)
+    if found is None:
         raise click.BadParameter(f"{text} leads out of {name}:, with `..`. Name a path below it")
-    return uri.join(places[name], path) if path else places[name]
+    return found
+
+
+def _below(place: str, path: str) -> str | None:
+    """Return the URI of a path below a place, None for a path that leads out of it.
+
+    Flink takes a backslash for a slash.
+    """
+    if ".." in path.replace("\\", "/").split("/"):
+        return None
+    found = uri.absolute(uri.join(place, path), "/")
+    return found if found == place or uri.below(found, place) is not None else None
 
 
 def _known() -> Mapping[str, str]:
@@ -100,9 +112,17 @@ def _refuse_name(file: TomlFile, name: str) -> None:
 def _checked(file: TomlFile, name: str, url: str, absolute: Callable[[str], str]) -> str:
     try:
         found = absolute(url)
-    except (click.BadParameter, UsageError) as error:
+    except (click.BadParameter, CpreplicateError) as error:
         message = error.message if isinstance(error, click.BadParameter) else str(error)
         raise file.error(f"`{_URL}` in [{PLACES}.{name}]: {message}", PLACES, name, _URL) from error
+    if uri.is_relative(url):  # it would be another place in each working directory
+        raise file.error(
+            f"`{_URL}` in [{PLACES}.{name}] must be a URI or an absolute path, such as {found}, not"
+            f" {url!r}",
+            PLACES,
+            name,
+            _URL,
+        )
     if found.partition(":")[0] not in SCHEMES:
         raise file.error(
             f"`{_URL}` in [{PLACES}.{name}] has no known scheme: {', '.join(SCHEMES)}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cpreplicate.cli.config import FILE, STORAGES, spark_properties
+from cpreplicate.cli.config import STORAGES, spark_properties, used_file
 from cpreplicate.cli.kinds import is_directory
 from cpreplicate.cli.report_file import refuse_unwritable
 from cpreplicate.core import uri
@@ -71,8 +71,8 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     _begin_log(values)
     report_retries_to(narrate)
     _warn_of_units(values.get("bandwidth"))
-    file = context.meta.get(FILE)
-    options = f", options of {file}" if file else ""
+    file = used_file(context)
+    options = f", options of {file.path}" if file else ""
     narrate_in_file(f"{context.info_name} of cpreplicate {__version__} started{options}")
     return narrate
 

@@ -92,7 +92,7 @@ def least_to_stop() -> float:
     text = os.environ.get(_VARIABLE, "").strip()
     if not text:
         return 0.0
-    from cpreplicate.cli.kinds import seconds
+    from cpreplicate.cli.amounts import seconds
 
     try:
         return seconds(text)

@@ -32,6 +32,8 @@ class TomlFile:
             self.tables: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise self._syntax(str(error), text) from error
+        except (ValueError, RecursionError) as error:  # a number or a nesting without bounds
+            raise self._error(str(error), None) from error
         self._text = text
 
     def error(self, message: str, *key: str | int) -> click.UsageError:

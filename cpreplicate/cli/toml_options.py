@@ -10,7 +10,7 @@ import click
 from cpreplicate.cli.kinds import TEXT
 from cpreplicate.cli.option import OptionParameter
 from cpreplicate.cli.toml_file import TomlFile
-from cpreplicate.errors import UsageError
+from cpreplicate.errors import CpreplicateError
 
 
 def spelled(name: str) -> str:
@@ -64,7 +64,7 @@ def converted(
     context = click.Context(click.Command(title), parent=click.get_current_context())
     try:
         return parameter.process_value(context, raw)
-    except (click.UsageError, UsageError) as error:
+    except (click.UsageError, CpreplicateError) as error:
         message = error.message if isinstance(error, click.UsageError) else str(error)
         raise file.error(f"{key[-1]!r} in {title}: {message}", *key) from error
 

@@ -53,6 +53,12 @@ def absolute(text: str, working_directory: str) -> str:
     return resolve(text, "file:" + working_directory)
 
 
+def is_relative(text: str) -> bool:
+    """Return whether `absolute` would add its working directory to a text."""
+    text = text.strip(_JAVA_WHITESPACE)
+    return not text.startswith("/") and _SCHEME.match(text) is None
+
+
 def join(base: str, relative: str) -> str:
     """Return the URI of the normalised path `relative` below `base`."""
     return f"{base}/{relative}" if not base.endswith("/") else base + relative
@@ -124,16 +130,21 @@ def remap(uri: str, remaps: Sequence[Remap]) -> str:
     return uri
 
 
-def parse_remaps(texts: Iterable[str], working_directory: str) -> tuple[Remap, ...]:
-    """Parse `FROM=TO` options into remaps, the longest FROM first.
+def remap_pair(text: str) -> tuple[str, str]:
+    """Return FROM and TO of `FROM=TO`, in which FROM ends before the first `=`."""
+    recorded, _, actual = text.partition("=")
+    if not (recorded and actual):
+        raise UsageError(f"--remap {text}: expected FROM=TO, as in hdfs://old=hdfs://new")
+    return recorded, actual
 
-    A bare scheme (`s3a=s3`) maps a whole scheme.
+
+def parse_remaps(pairs: Iterable[tuple[str, str]], working_directory: str) -> tuple[Remap, ...]:
+    """Return the remaps of pairs of FROM and TO, the longest FROM first.
+
+    A bare scheme (`s3a` and `s3`) maps a whole scheme.
     """
     remaps = []
-    for text in texts:
-        recorded, equals, actual = text.partition("=")
-        if not (equals and recorded and actual):
-            raise UsageError(f"--remap {text}: expected FROM=TO, as in hdfs://old=hdfs://new")
+    for recorded, actual in pairs:
         if recorded.isalnum() and actual.isalnum():
             remaps.append(Remap(recorded + ":", actual + ":"))
         else:

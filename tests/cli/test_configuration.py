@@ -1,7 +1,9 @@
 """The file of options: where it is looked for, named places, `config check`, and its schema."""
 
 import json
+import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -21,6 +23,7 @@ else:
     import tomli as tomllib
 
 pytestmark = pytest.mark.usefixtures("still_source")
+PIPE = object()
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "config.schema.json"
 
 
@@ -117,12 +120,42 @@ def test_a_place_stands_for_its_url(directory):
         ("dcB2:replicas", "no [places.dcB2] is in the configuration. Did you mean dcB:replicas?"),
         ("frankfurt:replicas", "There are dcA, dcB."),
         ("dcA:../replicas", "leads out of dcA:"),
+        ("dcA:a/../b", "leads out of dcA:"),
+        (r"dcA:..\replicas", "leads out of dcA:"),
+        (r"dcA:replicas\..\..\outside", "leads out of dcA:"),
     ],
 )
 def test_what_no_place_has_is_a_mistake(directory, text, message):
     done = printed("verify", text, *with_places(directory), cwd=directory)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.split())
+
+
+def test_a_sync_writes_only_below_the_place_that_it_is_given(directory):
+    words = (*with_places(directory), "--runner", "inline")
+    done = printed("sync", f"dcA:{JOB}", r"dcB:replicas\..\..\outside", *words, cwd=directory)
+    assert (done.returncode, (directory / "outside").exists()) == (2, False)
+    done = printed("sync", f"dcA:{JOB}", r"dcB:replicas\of\dcA", *words, cwd=directory)
+    assert done.returncode == 0, done.stderr
+    assert (directory / "dcB" / "replicas" / "of" / "dcA" / JOB).is_dir()
+
+
+def test_a_remap_between_places_whose_urls_have_an_equals_sign_is_used(directory):
+    write_checkpoint(directory / "env=old", 1, FILES)
+    (directory / "env=old").rename(directory / "env=new")
+    (directory / "c.toml").write_text(
+        "".join(f'[places.{each}]\nurl = "{directory}/env={each}"\n' for each in ("old", "new"))
+    )
+    words = ("diff", f"new:{JOB}", "dcB", "--config", "c.toml")
+    assert printed(*words, cwd=directory).returncode == 10
+    done = printed(*words, "--remap", f"old:{JOB}=new:{JOB}", cwd=directory)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_root_of_a_filesystem_may_be_a_place(directory):
+    (directory / "c.toml").write_text('[places.all]\nurl = "/"\n')
+    done = printed("inspect", f"all:{directory}/dcA/{JOB}", "--config", "c.toml", cwd=directory)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_scheme_and_a_local_path_are_no_place(directory):
@@ -139,6 +172,24 @@ def test_a_scheme_and_a_local_path_are_no_place(directory):
         ("[places.dcA]\n", "c.toml:1: [places.dcA] must have a `url`"),
         ('[places.dcA]\nurl = "gopher://a/b"\n', "c.toml:2: `url` in [places.dcA] has no known"),
         (
+            '[places.dcA]\nurl = "dcA"\n',
+            "c.toml:2: `url` in [places.dcA] must be a URI or an absolute path, such as file:/",
+        ),
+        ('[places.dcA]\nurl = " ."\n', "c.toml:2: `url` in [places.dcA] must be a URI or an"),
+        ('[places.dcA]\nurl = "hdfs//a/b"\n', "c.toml:2: `url` in [places.dcA]: hdfs//a/b has no"),
+        ('[places.dcA]\nurl = ""\n', "c.toml:2: `url` in [places.dcA]: an empty path was given"),
+        *(
+            (text, f"c.toml:2: {where} is a relative path behind a scheme")
+            for text, where in (
+                ('[places.dcA]\nurl = "dcB:x"\n', "`url` in [places.dcA]: 'dcB:x'"),
+                ('[places.dcA]\nurl = "hdfs:a"\n', "`url` in [places.dcA]: 'hdfs:a'"),
+                ('[sync]\nsource-root = "foo:bar"\n', "'source-root' in [sync]: 'foo:bar'"),
+                ('[sync]\nsource = "foo:bar"\n', "'source' in [sync]: 'foo:bar'"),
+                ('[options]\nremap = "file:/a=s3:b/c"\n', "'remap' in [options]: 's3:b/c'"),
+            )
+        ),
+        ('[sync]\nsource = "file:/../a"\n', "c.toml:2: 'source' in [sync]: 'file:/../a' climbs"),
+        (
             '[places.dcA]\nurl = "/a"\nconf-dir = "/b"\n',
             "c.toml:3: unknown key 'conf-dir' in [places.dcA]; how its storage is reached",
         ),
@@ -153,6 +204,32 @@ def test_a_mistake_is_reported_with_its_line(directory, text, message):
         done = printed(*words, cwd=directory)
         assert done.returncode == 2
         assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5_000], ids=["nested", "a number"])
+def test_what_no_parser_of_toml_can_hold_is_a_mistake(directory, value):
+    (directory / "c.toml").write_text(f"[sync]\npaths = {value}\n")
+    done = printed("config", "check", "c.toml", cwd=directory)
+    assert done.returncode == 2
+    assert "cpreplicate: error: c.toml:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("help",), ("version",), ("completion", "bash"), ("config", "schema")]
+)
+def test_what_uses_no_file_works_beside_one_with_a_mistake(directory, words):
+    for text in ('[places.dcA]\nurl = "dcB:x"\n', '[sync]\nsource = "foo:bar"\n', "kepp\n"):
+        (directory / "c.toml").write_text(text)
+        assert printed("--config", "c.toml", *words, cwd=directory).returncode == 0
+        if words[0] != "config":
+            assert printed(*words, "--config", "c.toml", cwd=directory).returncode == 0
+
+
+def test_a_file_is_checked_beside_a_default_one_with_a_mistake(defaults, directory):
+    own, _ = defaults
+    own.write_text('[sync]\nsource = "foo:bar"\n')
+    with_places(directory)
+    assert printed("config", "check", "c.toml", cwd=directory).returncode == 0
 
 
 def test_config_check_reports_what_a_file_sets(directory):
@@ -171,6 +248,75 @@ def test_config_check_looks_at_the_file_that_commands_use(defaults, directory):
     done = printed("config", "check", cwd=directory)
     assert (done.returncode, done.stdout.startswith(f"{own}: no mistake")) == (0, True)
     assert printed("config", "check", "absent.toml", cwd=directory).returncode == 10
+
+
+def test_config_check_without_a_file_checks_that_of_config(defaults, directory):
+    own, _ = defaults
+    own.write_text("kepp\n")
+    with_places(directory)
+    (directory / "d.toml").write_text("[sync]\nkepp = 3\n")
+    for words in (
+        ("--config", "c.toml", "config", "check"),
+        ("config", "check", "--config", "c.toml"),
+        ("--config", "d.toml", "config", "check", "--config", "c.toml"),
+    ):
+        done = printed(*words, cwd=directory)
+        assert (done.returncode, done.stdout.startswith("c.toml: no mistake")) == (0, True)
+    for words in (
+        ("--config", "d.toml", "config", "check"),
+        ("config", "check", "--config", "d.toml"),
+    ):
+        done = printed(*words, cwd=directory)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "d.toml:2: unknown key 'kepp' in [sync]" in done.stderr
+    for words in (
+        ("--config", "absent.toml", "config", "check"),
+        ("config", "check", "--config", "absent.toml"),
+    ):
+        assert printed(*words, cwd=directory).returncode == 10
+
+
+def test_config_check_of_an_empty_variable_checks_no_file(defaults, directory, monkeypatch):
+    own, _ = defaults
+    own.write_text("kepp\n")
+    assert printed("config", "check", cwd=directory).returncode == 2
+    monkeypatch.setenv("CPREPLICATE_CONFIG", "")
+    done = printed("config", "check", cwd=directory)
+    assert done.returncode == 10
+    assert "CPREPLICATE_CONFIG is empty" in done.stderr
+
+
+@contextmanager
+def a_pipe(text):
+    """A file that can be read once, as `<(…)` of a shell."""
+    read, write = os.pipe()
+    os.write(write, text.encode())
+    os.close(write)
+    try:
+        yield f"/dev/fd/{read}"
+    finally:
+        os.close(read)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "check", PIPE),
+        ("--config", PIPE, "config", "check"),
+        ("config", "check", "--config", PIPE),
+        ("--config", PIPE, "list", "dcB"),
+        ("list", "dcB", "--config", PIPE),
+    ],
+)
+def test_a_pipe_is_read_once(directory, words):
+    with a_pipe("[sync]\nkepp = 3\n") as pipe:
+        done = printed(*(pipe if word is PIPE else word for word in words), cwd=directory)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{pipe}:2: unknown key 'kepp' in [sync]" in done.stderr
+    with a_pipe("[job]\n") as pipe:
+        done = printed(*(pipe if word is PIPE else word for word in words), cwd=directory)
+    assert done.returncode == 2
+    assert "`cpreplicate fleet --dry-run` checks it" in done.stderr
 
 
 def test_a_file_of_jobs_is_one_of_fleet(directory):

@@ -53,6 +53,62 @@ def test_the_form_is_taken_from_wherever_it_is_set(tmp_path):
     error_of(printed(*words, "--nope", "--output=ndjson", cwd=tmp_path))
 
 
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["list", ""], 2),
+        (["list", "foo:rel"], 6),
+        (["list", "file:/../../x"], 6),
+        (["list", "--hdfs-client", "hdfs3", "dcB"], 2),
+        (["sync", "dcA", "dcB", "--bandwidth", "9" * 400], 2),
+        (["lst", "dcB"], 2),
+        (["--nosuch", "list", "dcB"], 2),
+        (["--config", "mistake.toml", "list", "dcB"], 2),
+        (["list", "dcB", "--config", "mistake.toml"], 2),
+        (["--config", "absent.toml", "list", "dcB"], 2),
+    ],
+)
+def test_a_failure_before_the_command_begins_is_an_object_too(tmp_path, form, words, code):
+    (tmp_path / "mistake.toml").write_text("[sync]\nkepp = 3\n")
+    ended = printed(*words, "--output", form, cwd=tmp_path)
+    assert len(ended.stdout.splitlines()) == 1
+    assert error_of(ended)["exit_code"] == code
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ('[options]\noutput = "json"\nkepp = 3\n', ["list", "dcB"]),
+        ('[options]\noutput = "json"\nkepp = 3\n', ["list", ""]),
+        ('[list]\noutput = "json"\n[options]\noutput = "text"\nkepp = 3\n', ["list", "dcB"]),
+        ('[options]\noutput = "json"\n', ["list", "foo:rel"]),
+        ('[options]\noutput = "json"\n', ["lst", "dcB"]),
+    ],
+)
+def test_the_form_of_such_a_failure_is_that_of_the_file(tmp_path, file, words):
+    (tmp_path / "c.toml").write_text(file)
+    error_of(printed("--config", "c.toml", *words, cwd=tmp_path))
+    assert printed("--config", "c.toml", *words, "--output", "text", cwd=tmp_path).stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["list", ""], ["list", "foo:rel"], ["--nosuch", "list"], ["--config", "list", "list", "dcB"]],
+)
+def test_the_form_of_such_a_failure_is_that_of_the_environment(tmp_path, words):
+    error_of(printed(*words, cwd=tmp_path, CPREPLICATE_LIST_OUTPUT="json"))
+    assert printed(*words, cwd=tmp_path, CPREPLICATE_SYNC_OUTPUT="json").stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words", [["version", "--output", "json"], ["config", "--output", "json", "chk"]]
+)
+def test_a_command_without_output_prints_no_object(tmp_path, words):
+    ended = printed(*words, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
 @pytest.mark.parametrize("words", [["inspect", "dcA/nothing"], ["inspect"], ["--nope"], ["nope"]])
 def test_with_text_nothing_but_stderr_has_the_error(tmp_path, words):
     assert printed(*words, cwd=tmp_path).stdout == ""

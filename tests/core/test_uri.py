@@ -40,7 +40,8 @@ def test_a_path_that_names_no_file_is_refused(hostile):
 
 
 def test_the_longest_remap_wins_and_whole_components_only():
-    remaps = uri.parse_remaps(["hdfs://old=hdfs://new", "hdfs://old/a=file:/mnt", "s3a=s3"], "/")
+    texts = ["hdfs://old=hdfs://new", "hdfs://old/a=file:/mnt", "s3a=s3"]
+    remaps = uri.parse_remaps(map(uri.remap_pair, texts), "/")
     assert uri.remap("hdfs://old/x", remaps) == "hdfs://new/x"
     assert uri.remap("hdfs://old/a/x", remaps) == "file:/mnt/x"
     assert uri.remap("hdfs://old/ab", remaps) == "hdfs://new/ab"
@@ -50,13 +51,23 @@ def test_the_longest_remap_wins_and_whole_components_only():
 
 def test_a_local_argument_is_resolved_against_the_working_directory():
     assert uri.absolute("ckpt/../job", "/data") == "file:/data/job"
-    assert uri.parse_remaps(["file:/srv=dcA"], "/tmp") == (Remap("file:/srv", "file:/tmp/dcA"),)
+    assert uri.parse_remaps([("file:/srv", "dcA")], "/tmp") == (
+        Remap("file:/srv", "file:/tmp/dcA"),
+    )
 
 
 @pytest.mark.parametrize("text", ["nonsense", "=x", "x="])
 def test_a_remap_that_is_none_is_a_usage_error(text):
     with pytest.raises(UsageError):
-        uri.parse_remaps([text], "/")
+        uri.remap_pair(text)
+
+
+def test_a_remap_may_be_of_a_directory_with_an_equals_sign():
+    remaps = uri.parse_remaps([("file:/env=old", "file:/env=new")], "/")
+    assert uri.remap("file:/env=old/x", remaps) == "file:/env=new/x"
+    for pair in (("", "/a"), ("/a", "")):
+        with pytest.raises(UsageError):
+            uri.parse_remaps([pair], "/")
 
 
 def test_a_place_is_within_a_directory_a_filesystem_or_a_scheme():

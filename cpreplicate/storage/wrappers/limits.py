@@ -7,6 +7,7 @@ Executors ask it by RPC.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from cpreplicate.core.timetable import Timetable, constant
+from cpreplicate.errors import UsageError
 from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.rpc import RpcAddress, RpcClient
@@ -158,13 +160,24 @@ def wait(
 
 
 def new_limits(calls: float | None, bandwidth: float | Timetable | None) -> Limits:
-    """Return the limits of a new run, whose rate limiter is in this process."""
+    """Return the limits of a new run, whose rate limiter is in this process.
+
+    Raises `UsageError` for a rate by which nothing can be divided.
+    """
+    _refuse_no_rate(calls)
     table = constant(bandwidth) if isinstance(bandwidth, (int, float)) else bandwidth
+    for change in () if table is None else table.changes:
+        _refuse_no_rate(change.rate)
     if table is not None and table.highest is None:
         table = None  # it limits nothing
     if calls is None and table is None:
         return Limits()
     return Limits(calls, table, uuid.uuid4().hex)
+
+
+def _refuse_no_rate(rate: float | None) -> None:
+    if rate is not None and not 0 < rate < math.inf:  # which no comparison with NaN is
+        raise UsageError(f"a limit of {rate:g} a second is none. Give a number above 0, or None")
 
 
 class Limited(StorageWrapper):

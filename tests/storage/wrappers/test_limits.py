@@ -8,6 +8,7 @@ import time
 import pytest
 
 from cpreplicate.core.timetable import Change, Timetable
+from cpreplicate.errors import UsageError
 from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import RpcClient, serve
 from cpreplicate.storage.wrappers import limits
@@ -81,6 +82,13 @@ def work(given, amount, times):
 def served(given, host="127.0.0.1"):
     with serve({"reserve": pace(given).reserve}, host) as address:
         yield given._replace(address=address)
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, float("nan"), float("inf")])
+def test_a_rate_that_nothing_can_be_divided_by_is_refused_before_the_run(rate):
+    for given in ((rate, None), (None, rate), (None, Timetable((Change(0, rate),)))):
+        with pytest.raises(UsageError, match="Give a number above 0"):
+            new_limits(*given)
 
 
 def test_several_processes_together_keep_one_limit():
