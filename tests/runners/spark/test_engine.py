@@ -10,6 +10,7 @@ from cpreplicate.runners.spark.engine import (
     FIRST_SECONDS,
     LOST_SECONDS,
     EngineWatch,
+    Places,
     accepts_any,
     wait_for_master,
 )
@@ -120,7 +121,8 @@ def test_one_address_that_accepts_is_enough():
 
 def test_an_address_that_was_resolved_once_needs_no_server_of_names_again():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address, places = f"localhost:{server.getsockname()[1]}", {}
+        address = f"localhost:{server.getsockname()[1]}"
+        places: Places = {}
         assert accepts_any([address], places)
         [place] = places.values()
         assert accepts_any(["no-such-host.invalid:1"], {"no-such-host.invalid:1": place})
