@@ -6,7 +6,7 @@ NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or k
 TESTS = $(BIN)/python -m pytest -m "not (stores or nightly)" -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
-.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes deploy-check drill clean
+.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,10 @@ try-install: setup ## the wheel by pip, pipx and uv, each in an empty environmen
 
 try-kubernetes: setup java ## runs on a real Kubernetes of this machine; needs root, Go and ten minutes for the first time
 	$(BIN)/python scripts/try_kubernetes.py
+
+try-network: setup maven ## syncs between five network namespaces that fail, or CASES= of them: docs/network.md; needs root
+	@sh scripts/need.sh network
+	$(BIN)/python scripts/try_network.py $(CASES)
 
 deploy-check: setup java ## deploy/ by Helm, Kubernetes, Airflow and a container runtime, or CHECKS= of them; as try-kubernetes
 	$(BIN)/python scripts/check_deployment.py $(CHECKS)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is named, where it is missing, through the system's package manager: java (17 or later), maven,
 # promtool (with Prometheus), node_exporter, zsh, fish, chromium, groff, mandoc, kdc (MIT Kerberos: server and client),
-# go, npm, venv.
+# go, npm, venv, network (ip, iptables, cc).
 set -eu
 
 has_java() { command -v java >/dev/null && [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
@@ -32,6 +32,10 @@ case "$1" in
     kdc) has_kdc || { install krb5-kdc krb5-server krb5; install krb5-admin-server krb5-server krb5; install krb5-user krb5-workstation krb5; } ;;
     go) command -v go >/dev/null || install golang-go golang go ;;
     npm) command -v npm >/dev/null || install npm npm node ;;
+    network)
+        has ip || install iproute2 iproute iproute2mac
+        has iptables || install iptables iptables-nft iptables
+        has cc || install gcc gcc gcc ;;
     venv) has_venv || install python3-venv python3 python3 ;;
     *) echo "need.sh: unknown: $1" >&2; exit 2 ;;
 esac

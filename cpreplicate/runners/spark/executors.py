@@ -10,7 +10,7 @@ import gc
 import platform
 import socket
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from cpreplicate.storage import Sides
 from cpreplicate.storage.clients import CLIENTS, installed
@@ -27,7 +27,11 @@ class Needs(NamedTuple):
 
 
 class Differs(Exception):
-    """Raised in a task whose executor runs other versions than the driver. It is one line."""
+    """Raised in a task that its executor must not run. It is one line.
+
+    The executor has other versions or another time, or does not reach the driver of a run with
+    limits.
+    """
 
 
 def needs(schemes: Sequence[str], sides: Sides) -> Needs:
@@ -59,6 +63,18 @@ def check(wanted: Needs) -> None:
                 " give executors the driver's packages with scripts/executor_archive.sh, see"
                 " docs/clusters.md"
             )
+
+
+def refuse_unlimited(driver: tuple[str, int]) -> NoReturn:
+    """Raise `Differs`, because the driver is not reached, which holds the limits of the run.
+
+    Each call of a storage would wait for it otherwise, for as long as `--retry-for`.
+    """
+    host, port = driver
+    raise Differs(
+        f"the executor on {socket.gethostname()} does not reach the driver at {host}:{port}, which"
+        " holds the run's limits; open spark.cpreplicate.port for it, see docs/clusters.md"
+    )
 
 
 @functools.cache

@@ -313,6 +313,8 @@ class _Task:
         key, batch = keyed[0], decode(keyed[1])
         with Reporter(self._address, key, attempt) as reporter:
             known = reporter.begin(batch)
+            if known is None and self._sides.target.limits.any:
+                executors.refuse_unlimited(self._address.socket)
             reporter.check_clock(self._sent)
             reporter.indexes = [index for index in range(len(batch)) if index not in (known or {})]
             left = [batch[index] for index in reporter.indexes]

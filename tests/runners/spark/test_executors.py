@@ -4,7 +4,8 @@ from importlib import metadata
 
 import pytest
 
-from cpreplicate.runners.spark.executors import Differs, Needs, check, needs
+from cpreplicate.runners.spark.executors import Differs, Needs, check, needs, refuse_unlimited
+from cpreplicate.runners.spark.failures import difference
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.backends.object_clients import PACKAGES, PROTOCOLS
 
@@ -42,3 +43,12 @@ def test_another_version_is_reported_in_one_line_with_the_host(name):
 def test_a_package_that_is_not_installed_is_reported():
     with pytest.raises(Differs, match=r"has no-such-package \(none\)"):
         check(Needs((("no-such-package", "1"),)))
+
+
+def test_a_driver_with_limits_that_is_not_reached_is_reported_in_one_line_with_its_port():
+    with pytest.raises(Differs) as raised:
+        refuse_unlimited(("driver", 7080))
+    assert "does not reach the driver at driver:7080, which holds the run's limits" in str(
+        raised.value
+    )
+    assert difference(Exception(f"…executors.Differs: {raised.value}\n")) == str(raised.value)
