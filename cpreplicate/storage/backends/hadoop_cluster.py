@@ -112,8 +112,9 @@ class Cluster:
         return list(itertools.islice(statuses(data), count))
 
     def close_quietly(self, closeable: Any) -> None:
-        """Close a stream that may be broken, and ignore errors."""
-        with contextlib.suppress(jvm_client.Failed):
+        """Close a stream that may be broken, and ignore errors; do not wait for long."""
+        quietly = contextlib.suppress(jvm_client.Failed)
+        with quietly, jvm_client.answering(jvm_client.QUIET_SECONDS):
             self.jvm.call(closeable, "close")
 
     def _new_file_defaults(self, path: Any, write: WriteSettings) -> tuple[int, int]:

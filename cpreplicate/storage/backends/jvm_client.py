@@ -51,6 +51,7 @@ class SilentJvm(Py4JError):  # type: ignore[misc]  # py4j has no types
     """The JVM is there, but has not answered a call in its time."""
 
 
+QUIET_SECONDS = 30.0  # for a call on whose answer nothing depends but whether there is one
 _HOST = "127.0.0.1"
 _RELEASED_AT_ONCE = 32  # objects
 _BUFFER = 128 << 10  # bytes; a packet of HDFS has 64 KiB
@@ -135,9 +136,10 @@ class Jvm:
         self._exchanges.append(exchange)
 
     def is_there(self) -> bool:
-        """Return whether the JVM answers."""
+        """Return whether the JVM answers, within half a minute."""
         try:
-            self.static("java.lang.System", "nanoTime")
+            with answering(QUIET_SECONDS):
+                self.static("java.lang.System", "nanoTime")
         except Failed:
             return False
         return True

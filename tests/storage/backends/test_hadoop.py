@@ -285,6 +285,20 @@ def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
     assert lives(jvm)
 
 
+def test_a_jvm_that_is_stopped_is_not_waited_for(run):
+    process, jvm = run("""
+        from cpreplicate.storage.backends import jvm_client
+        jvm = jvm_launcher.jvm()
+        print(jvm.address.pid, flush=True)
+        os.kill(jvm.address.pid, signal.SIGSTOP)
+        jvm_client.QUIET_SECONDS = 0.2
+        print(jvm.is_there(), flush=True)
+        os.kill(jvm.address.pid, signal.SIGKILL)
+    """)
+    assert process.stdout.readline() == "False\n"
+    assert ends(jvm)
+
+
 def test_what_is_forked_uses_the_same_jvm(run):
     process, jvm = run(
         USES
